@@ -57,8 +57,15 @@ export const WorkerInput = z.object({
 });
 export type WorkerInput = z.infer<typeof WorkerInput>;
 
-/** In its environment: by what its node finds everything that it has started, which its watchdog ends when the node is gone. */
-export const workerVariables = { mark: "TREADLE_WORKER_MARK", group: "TREADLE_WORKER_GROUP" } as const;
+/**
+ * In its environment: by what its node finds everything that it has started, which its watchdog ends when the node is gone, and
+ * whose node that is.
+ */
+export const workerVariables = {
+  mark: "TREADLE_WORKER_MARK",
+  group: "TREADLE_WORKER_GROUP",
+  agent: "TREADLE_WORKER_AGENT",
+} as const;
 
 /** A channel as it travels in the arguments of a call. */
 export const ChannelRef = z.object({

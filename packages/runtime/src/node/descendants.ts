@@ -8,8 +8,9 @@
  */
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
+import { begunOf, foundInTurns, foundNow, has, holdsSomething, isAbsent, namespaceOfPids } from "./processes.ts";
 
 /** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
 const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
@@ -32,6 +33,7 @@ export class Descendants {
   get environment(): Record<string, string> {
     return {
       [workerVariables.mark]: this.#mark,
+      ...(ownName === undefined ? {} : { [workerVariables.agent]: ownName }),
       ...(this.#group === undefined ? {} : { [workerVariables.group]: this.#group }),
     };
   }
@@ -49,7 +51,7 @@ export class Descendants {
   /** Sends SIGKILL to all that are left now, before this returns. */
   endNow(): void {
     killGroup(this.#group);
-    endAll(new Set([...markedNow(workerVariables.mark, this.#mark), ...grouped(this.#group)]));
+    endAll(new Set([...foundNow(has(workerVariables.mark, this.#mark)), ...grouped(this.#group)]));
   }
 
   /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
@@ -57,7 +59,7 @@ export class Descendants {
     let empty = 0;
     for (let round = 0; round < maxRounds && empty < emptyLooks; round++) {
       killGroup(this.#group);
-      const found = await markedInTurns(workerVariables.mark, this.#mark);
+      const found = await foundInTurns(has(workerVariables.mark, this.#mark));
       const isEmpty = endAll(new Set([...(found ?? []), ...grouped(this.#group)])) === 0 && found !== undefined;
       empty = isEmpty ? empty + 1 : 0;
       if (!isEmpty) await delay(roundMs);
@@ -66,8 +68,36 @@ export class Descendants {
   }
 }
 
+/**
+ * Ends what was started for agents of this user that are gone: their workers end by themselves, but for one that is so stuck that
+ * no thread of its own ends it.
+ */
+export async function endAbandoned(graceMs = 2000): Promise<void> {
+  const first = await foundInTurns(isAbandoned);
+  if (first !== undefined && first.length > 0) {
+    await delay(graceMs, undefined, { ref: false });
+    endAll(new Set((await foundInTurns(isAbandoned))?.filter((pid) => first.includes(pid))));
+  }
+  removeEmptyGroups();
+}
+
+/** Process numbers say nothing of those of another container. */
+const ownNamespace = namespaceOfPids();
+const ownBegun = begunOf(process.pid);
+/** What no process before or beside this one is called; undefined on other systems than Linux. */
+const ownName =
+  ownNamespace === undefined || ownBegun === undefined ? undefined : [ownNamespace, process.pid, ownBegun].join("/");
+
+const agentNamed = new RegExp(`\\0${workerVariables.agent}=([^\\0]*)\\0`);
+
+function isAbandoned(environment: string): boolean {
+  const [namespace, pid, begun] = agentNamed.exec(environment)?.[1]?.split("/") ?? [];
+  if (pid === undefined || begun === undefined || namespace !== ownNamespace) return false;
+  return begunOf(Number(pid)) !== begun;
+}
+
 /** Groups of workers whose agent was killed; one that has processes stays. */
-export function removeEmptyGroups(): void {
+function removeEmptyGroups(): void {
   const own = ownGroup();
   if (own === undefined) return;
   for (const name of names(own)) {
@@ -156,21 +186,11 @@ function groupsBelow(group: string): string[] {
 export async function endMarked(variable: string, value: string): Promise<void> {
   const ended = new Set<number>();
   for (;;) {
-    const found = await markedInTurns(variable, value);
+    const found = await foundInTurns(has(variable, value));
     endAll(new Set(found));
     for (const pid of found ?? []) ended.add(pid);
     if (found?.length === 0 && ![...ended].some(holdsSomething)) return;
     await delay(roundMs);
-  }
-}
-
-/** One that is ending has no environment any more, but files and devices until it waits to be reaped. */
-function holdsSomething(pid: number): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
-  } catch (error) {
-    return !isAbsent(error);
   }
 }
 
@@ -184,55 +204,6 @@ function endAll(found: ReadonlySet<number>): number {
   }
   return found.size;
 }
-
-/** A machine may have thousands of processes, of which others are served in between. */
-const lookedAtOnce = 64;
-
-/** Undefined when the system does not say. */
-async function markedInTurns(variable: string, value: string): Promise<number[] | undefined> {
-  try {
-    const found: number[] = [];
-    for (const pids = processes(); pids.length > 0; await turn())
-      found.push(...pids.splice(0, lookedAtOnce).filter((pid) => hasVariable(pid, variable, value)));
-    return found;
-  } catch {
-    return undefined;
-  }
-}
-
-/** As far as the system says. */
-function markedNow(variable: string, value: string): number[] {
-  try {
-    return processes().filter((pid) => hasVariable(pid, variable, value));
-  } catch {
-    return [];
-  }
-}
-
-/** Throws when the system does not say; there are none where it has no `/proc`. */
-function processes(): number[] {
-  try {
-    return readdirSync("/proc").map(Number).filter(Number.isInteger).reverse(); // those that began last first
-  } catch (error) {
-    if (isAbsent(error)) return [];
-    throw error;
-  }
-}
-
-/** Throws when the system does not say. */
-function hasVariable(pid: number, variable: string, value: string): boolean {
-  try {
-    return readFileSync(`/proc/${pid}/environ`, "latin1").includes(`${variable}=${value}\0`);
-  } catch (error) {
-    if (isAbsent(error) || isForbidden(error)) return false; // it has ended, or is another user's
-    throw error;
-  }
-}
-
-const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? "";
-/** What was asked of a process that there is not. */
-export const isAbsent = (error: unknown): boolean => ["ENOENT", "ESRCH"].includes(codeOf(error));
-export const isForbidden = (error: unknown): boolean => ["EACCES", "EPERM"].includes(codeOf(error));
 
 function names(folder: string): string[] {
   try {

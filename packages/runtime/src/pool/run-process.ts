@@ -11,7 +11,8 @@ import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pooledRunVariable, type RunProcess, TreadleError } from "@treadle/contracts";
-import { endMarked, isAbsent, isForbidden } from "../node/descendants.ts";
+import { endMarked } from "../node/descendants.ts";
+import { isAbsent, isForbidden } from "../node/processes.ts";
 
 const lookMs = 50;
 

@@ -1,8 +1,8 @@
 /**
  * A thread beside the worker's main thread, with duties that must not wait for the main thread:
  * it ends the process and whatever it has started when the parent process is gone, so no orphan stays whatever the main
- * thread computes, and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
- * and it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop,
+ * thread computes or waits for, and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
+ * and, from when the process is told which worker it is, it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop,
  * and, once that is longer than `stallMs`, with the stack of what it computes: a pause of the debugger interrupts even a
  * regular expression that backtracks.
  * The parent's end of the heartbeat pipe closes with the parent, which is seen here at once and without asking: on many
@@ -19,12 +19,13 @@ const heartbeatIntervalMs = 1000;
 const stampIntervalMs = 500;
 
 const source = `
-const { workerData } = require("node:worker_threads");
+const { parentPort, workerData } = require("node:worker_threads");
 const { readdirSync, readFileSync, rmSync, writeFileSync, writeSync } = require("node:fs");
 const { Socket } = require("node:net");
 const { Session } = require("node:inspector");
 const { SourceMap } = require("node:module");
-const { turn, fd, intervalMs, stampMs, leftovers, mark, group, stallMs, maxStackLength, root } = workerData;
+const { turn, fd, intervalMs, stampMs, mark, group, maxStackLength, root } = workerData;
+let worker;
 let stack;
 let isSampled = false;
 const placeOf = (script, { lineNumber, columnNumber }) => {
@@ -63,62 +64,77 @@ const end = () => {
       try { if (readFileSync("/proc/" + name + "/environ", "latin1").includes(mark + "\\0")) process.kill(Number(name), "SIGKILL"); } catch {}
     }
   }
-  try { rmSync(leftovers.socketFolder, { recursive: true, force: true }); } catch {}
-  try {
-    for (const name of readdirSync("/dev/shm")) {
-      if (name.startsWith(leftovers.segmentPrefix)) rmSync("/dev/shm/" + name, { force: true });
-    }
-  } catch {}
+  if (worker) {
+    try { rmSync(worker.socketFolder, { recursive: true, force: true }); } catch {}
+    try {
+      for (const name of readdirSync("/dev/shm")) {
+        if (name.startsWith(worker.segmentPrefix)) rmSync("/dev/shm/" + name, { force: true });
+      }
+    } catch {}
+  }
   if (group) try { writeFileSync(group + "/cgroup.kill", "1"); } catch {}
   try { process.kill(-process.pid, "SIGKILL"); } catch {}
   process.kill(process.pid, "SIGKILL");
 };
 new Socket({ fd, readable: true, writable: false }).on("error", end).on("close", end).resume();
-setInterval(() => {
+const beat = () => {
   // Both threads have this clock, and nobody sets it.
   const turnedMs = Number(process.hrtime.bigint() - Atomics.load(turn, 0)) / 1e6;
   const busyMs = Math.round(Math.max(0, turnedMs - stampMs));
-  if (busyMs <= stallMs) { isSampled = false; stack = undefined; }
+  if (busyMs <= worker.stallMs) { isSampled = false; stack = undefined; }
   else if (!isSampled) {
     isSampled = true;
     try { sample(); } catch {}
   }
   const line = JSON.stringify({ busyMs, stack, rssBytes: process.memoryUsage.rss() }) + "\\n";
   try { writeSync(fd, line); } catch (error) { if (error.code === "EPIPE") end(); }
-}, intervalMs);
+};
+parentPort.once("message", (told) => {
+  worker = told;
+  setInterval(beat, intervalMs);
+});
 `;
 
 /** What a run keeps outside of its folder. */
 export type Leftovers = { readonly socketFolder: string; readonly segmentPrefix: string };
 
-export type WatchdogOptions = Leftovers & {
+export type Watched = Leftovers & {
   /** a main thread that computes for longer without a pause has its stack sampled, once */
   readonly stallMs?: number | undefined;
 };
 
-export function startWatchdog({ stallMs = Number.POSITIVE_INFINITY, ...leftovers }: WatchdogOptions): () => void {
-  const turn = new BigInt64Array(new SharedArrayBuffer(8));
-  const stamp = () => Atomics.store(turn, 0, process.hrtime.bigint());
-  stamp();
-  const timer = setInterval(stamp, stampIntervalMs);
-  timer.unref();
-  const { [workerVariables.mark]: mark, [workerVariables.group]: group } = process.env;
-  const workerData = {
-    turn,
-    fd: heartbeatFd,
-    intervalMs: heartbeatIntervalMs,
-    stampMs: stampIntervalMs,
-    leftovers,
-    mark: mark === undefined ? undefined : `${workerVariables.mark}=${mark}`,
-    group,
-    stallMs,
-    maxStackLength,
-    root: pathToFileURL(`${process.cwd()}/`).href,
-  };
-  const thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
-  thread.unref();
-  return () => {
-    clearInterval(timer);
-    void thread.terminate();
-  };
+export class Watchdog {
+  readonly #thread: Thread;
+  readonly #stamping: NodeJS.Timeout;
+
+  constructor() {
+    const turn = new BigInt64Array(new SharedArrayBuffer(8));
+    const stamp = () => Atomics.store(turn, 0, process.hrtime.bigint());
+    stamp();
+    this.#stamping = setInterval(stamp, stampIntervalMs);
+    this.#stamping.unref();
+    const { [workerVariables.mark]: mark, [workerVariables.group]: group } = process.env;
+    const workerData = {
+      turn,
+      fd: heartbeatFd,
+      intervalMs: heartbeatIntervalMs,
+      stampMs: stampIntervalMs,
+      mark: mark === undefined ? undefined : `${workerVariables.mark}=${mark}`,
+      group,
+      maxStackLength,
+      root: pathToFileURL(`${process.cwd()}/`).href,
+    };
+    this.#thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
+    this.#thread.unref();
+  }
+
+  /** The process is this worker now: heartbeats begin. */
+  watch({ stallMs = Number.POSITIVE_INFINITY, ...leftovers }: Watched): void {
+    this.#thread.postMessage({ ...leftovers, stallMs });
+  }
+
+  stop(): void {
+    clearInterval(this.#stamping);
+    void this.#thread.terminate();
+  }
 }

@@ -51,17 +51,14 @@ import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "..
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
 import { Telemetry } from "./telemetry.ts";
-import { startWatchdog } from "./watchdog.ts";
+import type { Watchdog } from "./watchdog.ts";
 
 /** longer than the watchdog takes to look for the runner */
 const cutOffMs = 600;
 
-export async function hostWorker(boot: WorkerBoot): Promise<void> {
-  const stopWatchdog = startWatchdog({
-    socketFolder: dirname(boot.listenPath),
-    segmentPrefix: boot.segmentPrefix,
-    stallMs: boot.stallMs,
-  });
+export async function hostWorker(boot: WorkerBoot, watchdog: Watchdog): Promise<void> {
+  const { segmentPrefix, stallMs } = boot;
+  watchdog.watch({ socketFolder: dirname(boot.listenPath), segmentPrefix, stallMs });
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });
   const tracer = createTracer({
@@ -95,7 +92,7 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
   endpoint.onLink((link) => host.accept(createPeer(link, runProtocol)));
   await host.start(route);
   await host.stopped;
-  stopWatchdog();
+  watchdog.stop();
   await endpoint.close();
 }
 

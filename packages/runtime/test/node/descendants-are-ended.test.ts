@@ -1,8 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
-import { Descendants, removeEmptyGroups } from "../../src/node/descendants.ts";
+import { Descendants, endAbandoned } from "../../src/node/descendants.ts";
 
 /** A process that starts another in a session of its own and ends; the other's number. */
 const leave = (descendants: Descendants, keepsEnvironment: boolean): Promise<number> =>
@@ -62,7 +63,7 @@ test("a group that no process has entered yet stays as long as its agent does, a
   await once(ended, "exit");
   const left = group.replace(`-${process.pid}-`, `-${ended.pid}-`);
   mkdirSync(left);
-  removeEmptyGroups();
+  await endAbandoned(0);
   expect(existsSync(group)).toBe(true);
   expect(existsSync(left)).toBe(false);
   await made.end();
@@ -89,4 +90,37 @@ test("NA1: what moved to a control group of its own below the worker's is ended,
     },
     { timeout: 20_000 },
   );
+});
+
+/** An agent that starts a process which ends with nobody, as one that is stuck, and says its number. */
+const agent = `
+  const { Descendants } = await import(${JSON.stringify(new URL("../../src/node/descendants.ts", import.meta.url).href)});
+  const { spawn } = await import("node:child_process");
+  const made = new Descendants();
+  const child = spawn("sleep", ["600"], { detached: true, stdio: "ignore", env: { ...process.env, ...made.environment } });
+  made.adopt(child.pid);
+  console.log(child.pid);
+  setInterval(() => {}, 1000);
+`;
+
+test("what is left of an agent that was killed is ended, what a living one started is not", async ({ skip }) => {
+  skip(new Descendants().environment["TREADLE_WORKER_AGENT"] === undefined, "processes are found in /proc");
+  const start = async () => {
+    const args = ["--conditions=source", "--import", "tsx", "--input-type=module", "--eval", agent];
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+    const [line] = (await once(child.stdout, "data")) as [Buffer];
+    return { child, started: Number(line.toString()) };
+  };
+  const [dead, living] = await Promise.all([start(), start()]);
+  dead.child.kill("SIGKILL");
+  await once(dead.child, "exit");
+  expect(isAlive(dead.started)).toBe(true);
+  await endAbandoned(50);
+  await vi.waitUntil(() => !isAlive(dead.started), { timeout: 20_000 });
+  await delay(100);
+  expect(isAlive(living.started)).toBe(true);
+  living.child.kill("SIGKILL");
+  await once(living.child, "exit");
+  await endAbandoned(0);
+  await vi.waitUntil(() => !isAlive(living.started), { timeout: 20_000 });
 });

@@ -1,6 +1,7 @@
 /** Real processes that wait to become workers. */
+import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdtemp, realpath, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,7 +11,7 @@ import { randomOf } from "../../../../test/soak/virtual-network.ts";
 import { childrenOf } from "../../../../test/support/cluster.ts";
 import { projectRoot as checkout } from "../../../../test/support/project.ts";
 import { until } from "../../../../test/support/treadle.ts";
-import type { HostProcess, HostStart } from "../../src/node/host-process.ts";
+import { HostProcess, type HostStart } from "../../src/node/host-process.ts";
 import { SpareHosts } from "../../src/node/spare-hosts.ts";
 
 let project: string;
@@ -108,4 +109,20 @@ test("one that ends by itself is given to nobody, and not made again and again",
   await delay(600); // thirty times as long as until the next would be made
   expect(readFileSync(made, "utf8")).toBe("made\n");
   expect(spares.take(request, "code")).toBeUndefined();
+});
+
+test("SPH4: one whose loading never ends is gone with the agent, however it went", async ({ skip }) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  await rm(join(project, "node_modules"));
+  const installed = join(project, "node_modules", "treadle");
+  await mkdir(installed, { recursive: true });
+  const entry = `require("node:fs").writeFileSync("stuck", ""); for (;;);`;
+  await writeFile(join(installed, "package.json"), JSON.stringify({ main: "index.cjs" }));
+  await writeFile(join(installed, "index.cjs"), entry);
+  await writeFile(join(project, "worker.ts"), `import { Worker } from "treadle"; export class Mine extends Worker {}`);
+  const host = await HostProcess.start("a", start());
+  await until(() => existsSync(join(project, "stuck")));
+  const exited = once(host.child, "exit");
+  for (const stream of host.child.stdio) stream?.destroy(); // as those of an agent that was killed
+  expect(await exited).toEqual([null, "SIGKILL"]);
 });
