@@ -250,12 +250,11 @@ export class Processes {
 
   #recoveryOf(rank: RankState, heardMs: number | undefined): RecoveryClock {
     const knownMs = this.#nowMs;
-    const sentMs = [...rank.pending.values()].map((call) => call.sentMs ?? knownMs);
-    return new RecoveryClock({
-      heardMs: heardMs ?? knownMs,
-      knownMs,
-      lostMs: knownMs - Math.min(knownMs, ...sentMs),
-    });
+    const untilMs = Math.min(heardMs ?? knownMs, knownMs);
+    // Its calls run one after another, so that the oldest began when it was sent, or when the one before it returned.
+    const sentMs = Math.min(untilMs, ...[...rank.pending.values()].map((call) => call.sentMs ?? untilMs));
+    const lostMs = Math.max(0, untilMs - Math.max(sentMs, rank.returnedMs));
+    return new RecoveryClock({ heardMs: untilMs, knownMs, lostMs });
   }
 
   /** What its process may still say counts no more, and what it held is free (RS2). */

@@ -75,6 +75,8 @@ export class RankState {
   loadCall: string | undefined;
   /** messages that its present process waits for */
   awaits: readonly AwaitedMessage[] = [];
+  /** when a call last returned; 0 before any has */
+  returnedMs = 0;
   /** calls of earlier ones that its process must run before it is ready, the next one first */
   replays: readonly { readonly call: string; readonly of: number }[] = [];
   #phase: RankPhase = "down";

@@ -3,7 +3,7 @@
 /**
  * In seconds: until its end was known; until it had a place; until the new process had reached the runner; until it had
  * loaded its class and its state; and, of what is redone, the calls that are replayed to it before any work, together with
- * what the calls that start over had taken already.
+ * what the calls that start over had taken already by its last sign of life.
  */
 export type RecoverySeconds = {
   readonly detection: number;
@@ -21,7 +21,7 @@ export class RecoveryClock {
   readonly #lostMs: number;
   readonly #marks = new Map<RecoveryMark, number>();
 
-  /** `heardMs`: its last sign of life; `lostMs`: how long the oldest call that starts over had run. */
+  /** `heardMs`: its last sign of life; `lostMs`: how long the oldest call that starts over had run by then. */
   constructor({ heardMs, knownMs, lostMs }: { heardMs: number; knownMs: number; lostMs: number }) {
     this.#heardMs = Math.min(heardMs, knownMs);
     this.#knownMs = knownMs;

@@ -426,6 +426,7 @@ export class RunnerState {
     const rank = this.#ranks.present(input);
     if (rank) this.#supervisor.heard(rank.worker, this.#nowMs);
     if (!rank?.pending.delete(input.call)) return; // RK2, RK3
+    rank.returnedMs = this.#nowMs;
     this.#supervisor.progress(this.#nowMs);
     const settled = this.#calls.returned(input.call, input.savedPath);
     if (settled.length === 0) this.#exchange.replied(input.call);

@@ -10,7 +10,7 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
-import { begunOf, foundInTurns, foundNow, has, holdsSomething, isAbsent, namespaceOfPids } from "./processes.ts";
+import { foundInTurns, foundNow, has, holdsSomething, isAbsent, isGone, ownName } from "./processes.ts";
 
 /** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
 const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
@@ -81,19 +81,11 @@ export async function endAbandoned(graceMs = 2000): Promise<void> {
   removeEmptyGroups();
 }
 
-/** Process numbers say nothing of those of another container. */
-const ownNamespace = namespaceOfPids();
-const ownBegun = begunOf(process.pid);
-/** What no process before or beside this one is called; undefined on other systems than Linux. */
-const ownName =
-  ownNamespace === undefined || ownBegun === undefined ? undefined : [ownNamespace, process.pid, ownBegun].join("/");
-
 const agentNamed = new RegExp(`\\0${workerVariables.agent}=([^\\0]*)\\0`);
 
 function isAbandoned(environment: string): boolean {
-  const [namespace, pid, begun] = agentNamed.exec(environment)?.[1]?.split("/") ?? [];
-  if (pid === undefined || begun === undefined || namespace !== ownNamespace) return false;
-  return begunOf(Number(pid)) !== begun;
+  const agent = agentNamed.exec(environment)?.[1];
+  return agent !== undefined && isGone(agent) === true;
 }
 
 /** Groups of workers whose agent was killed; one that has processes stays. */

@@ -21,6 +21,7 @@ import { endAbandoned } from "./descendants.ts";
 import { HostProcess } from "./host-process.ts";
 import { openLogFile } from "./log-file.ts";
 import { deviceVariables } from "./machine-devices.ts";
+import { removeDeadSocketFolders } from "./socket-folder.ts";
 import type { SpareHosts } from "./spare-hosts.ts";
 
 export type SpawnRequest = {
@@ -198,7 +199,7 @@ export class NodeAgent {
 
   /** Now and from time to time, as agents beside this one may die, too. */
   async #sweep(): Promise<void> {
-    await endAbandoned();
+    await Promise.all([endAbandoned(), removeDeadSocketFolders()]);
     if (this.#isClosed) return;
     this.#sweeping = setTimeout(() => void this.#sweep(), sweepMs);
     this.#sweeping.unref();

@@ -22,7 +22,7 @@ import { machineDevices } from "./machine-devices.ts";
 import { machineFacts } from "./machine-facts.ts";
 import { defaultNodeName } from "./node-name.ts";
 import { NodeService } from "./node-service.ts";
-import { openSocketFolder, removeDeadSocketFolders } from "./socket-folder.ts";
+import { openSocketFolder } from "./socket-folder.ts";
 
 export type NodeOptions = {
   readonly nats: NatsConfig;
@@ -66,7 +66,6 @@ export async function openNode(options: NodeOptions): Promise<Node> {
   checkPlatform(process);
   const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, spareWorkers, onNotice } = options;
   const name = options.name ?? defaultNodeName();
-  await removeDeadSocketFolders();
   const info = { ...machineFacts(), devices: machineDevices(devices), labels: { ...labels } };
   const projectRoot = await realpath(options.projectRoot);
   const registry = options.metrics && (await createNodeRegistry(name, info));

@@ -2,6 +2,11 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { setImmediate as turn } from "node:timers/promises";
 
+const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? "";
+/** What was asked of a process that there is not. */
+export const isAbsent = (error: unknown): boolean => ["ENOENT", "ESRCH"].includes(codeOf(error));
+export const isForbidden = (error: unknown): boolean => ["EACCES", "EPERM"].includes(codeOf(error));
+
 /** From its environment: each entry with a zero before and behind it. */
 export type Test = (environment: string) => boolean;
 export const has =
@@ -42,7 +47,13 @@ export function holdsSomething(pid: number): boolean {
   }
 }
 
-export function namespaceOfPids(): string | undefined {
+/** Whether the process of that name has ended; undefined of one in another container, where numbers mean others. Throws when the system does not say. */
+export function isGone(name: string): boolean | undefined {
+  const [namespace, pid, begun] = name.split("/");
+  return ownName === undefined || namespace !== ownNamespace ? undefined : begunOf(Number(pid)) !== begun;
+}
+
+function namespaceOfPids(): string | undefined {
   try {
     return readlinkSync("/proc/self/ns/pid");
   } catch {
@@ -51,7 +62,7 @@ export function namespaceOfPids(): string | undefined {
 }
 
 /** In ticks since the machine's start, by which a number that was used again is told; undefined of one that has ended. */
-export function begunOf(pid: number): string | undefined {
+function begunOf(pid: number): string | undefined {
   const fields = statOf(pid)?.split(" ");
   return fields === undefined || /^[ZX]/.test(fields[0] as string) ? undefined : fields[19];
 }
@@ -87,7 +98,11 @@ function isFound(pid: number, test: Test): boolean {
   }
 }
 
-const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? "";
-/** What was asked of a process that there is not. */
-export const isAbsent = (error: unknown): boolean => ["ENOENT", "ESRCH"].includes(codeOf(error));
-export const isForbidden = (error: unknown): boolean => ["EACCES", "EPERM"].includes(codeOf(error));
+const ownNamespace = namespaceOfPids();
+/** What no process before or beside this one is called; undefined on other systems than Linux. */
+export const ownName: string | undefined = nameOfOwn();
+
+function nameOfOwn(): string | undefined {
+  const begun = begunOf(process.pid);
+  return ownNamespace === undefined || begun === undefined ? undefined : [ownNamespace, process.pid, begun].join("/");
+}

@@ -2,14 +2,16 @@
  * The folder of a run's unix sockets: in the system's temporary folder, because the path of a socket must be short. It
  * also names the run's shared memory, which goes the same way.
  *
- * S4: the runner removes it at its end, its workers when they find the runner dead, and the next runner on the machine
- * when neither could. A folder is dead when nobody listens on its runner's socket.
+ * S4: the runner removes it at its end, its workers when they find the runner dead, and every agent and runner on the machine,
+ * from time to time, when neither could. A folder is dead when the process that made it is; where that cannot be known, when
+ * nobody listens on its runner's socket.
  */
 import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { removeSegments } from "@treadle/transport";
+import { isGone, ownName } from "./processes.ts";
 
 const prefix = "treadle-sockets-";
 /** A younger folder may belong to a runner that is about to listen. */
@@ -18,7 +20,7 @@ const minAgeMs = 60_000;
 const monotonicMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
 
 export const runnerSocket = "runner";
-/** The file in it that says how the names of the run's shared memory begin, and when the folder was made. */
+/** The file in it that says how the names of the run's shared memory begin, when the folder was made, and by which process. */
 const segmentsFile = "segments";
 
 /** The folder of the runner's own sockets, which workers on its node share; no path where none can be there. */
@@ -41,7 +43,7 @@ export class RunnerSockets {
 
 async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), prefix));
-  await writeFile(join(folder, segmentsFile), `${segmentPrefix}\n${monotonicMs()}`);
+  await writeFile(join(folder, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
   return folder;
 }
 
@@ -72,9 +74,9 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     const found = await lstat(folder).catch(() => undefined);
     if (!found?.isDirectory() || found.uid !== process.getuid?.()) continue;
     const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
-    const [segmentPrefix = "", madeMs] = segments.split("\n");
+    const [segmentPrefix = "", madeMs, maker = ""] = segments.split("\n");
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
-    const isDead = !isYoung && !(await listens(join(folder, runnerSocket)));
+    const isDead = hasEnded(maker) ?? (!isYoung && !(await listens(join(folder, runnerSocket))));
     if (isDead) dead.push({ folder, segmentPrefix });
     else live.add(segmentPrefix);
   }
@@ -82,6 +84,14 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     // A resumed run has the names of the one that died.
     if (segmentPrefix.startsWith("treadle-") && !live.has(segmentPrefix)) removeSegments(segmentPrefix);
     await rm(folder, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+function hasEnded(maker: string): boolean | undefined {
+  try {
+    return isGone(maker);
+  } catch {
+    return undefined;
   }
 }
 

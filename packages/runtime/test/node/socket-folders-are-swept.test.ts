@@ -3,6 +3,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { ownName } from "../../src/node/processes.ts";
 import { removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
 
 test("S4: folders of dead runners go; those of living ones, young ones and others' stay", async () => {
@@ -26,6 +27,30 @@ test("S4: folders of dead runners go; those of living ones, young ones and other
     await removeDeadSocketFolders(join(root, "does not exist"));
   } finally {
     await new Promise((resolve) => server.close(resolve));
+    await rm(root, { recursive: true });
+  }
+});
+
+test("S4: a folder of a process that has ended goes at once; one of a process of this machine stays, whoever listens", async ({
+  skip,
+}) => {
+  if (ownName === undefined) return skip("processes are found in /proc");
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const [namespace, pid, begun] = ownName.split("/") as [string, string, string];
+  const machineMs = Number(process.hrtime.bigint() / 1_000_000n);
+  try {
+    for (const [name, maker, madeMs] of [
+      ["ended", `${namespace}/${pid}/${Number(begun) - 1}`, machineMs], // its number was used again
+      ["living", ownName, machineMs - 3_600_000],
+      ["elsewhere", `pid:[1]/${pid}/${Number(begun) - 1}`, machineMs],
+    ] as const) {
+      const folder = join(root, `treadle-sockets-${name}`);
+      await mkdir(folder);
+      await writeFile(join(folder, "segments"), `none\n${madeMs}\n${maker}`);
+    }
+    await removeDeadSocketFolders(root);
+    expect((await readdir(root)).toSorted()).toEqual(["treadle-sockets-elsewhere", "treadle-sockets-living"]);
+  } finally {
     await rm(root, { recursive: true });
   }
 });
