@@ -98,10 +98,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
   }
 
-  /** Throws `config.invalid` for what is wrong with the configuration, the interpreter or the model's folder. */
+  /** Throws `config.invalid` for what is wrong with the configuration, the interpreter, the device or the model's folder. */
   static async create(
     model: z.input<typeof TransformerConfig>,
     torch: z.input<typeof TorchConfig>,
+    /** false: released, without memory on its device until it is restored */
+    { loaded = true }: { readonly loaded?: boolean } = {},
   ): Promise<TorchEngine> {
     const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
     if (!parsed.success) {
@@ -110,7 +112,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`,
       );
     }
-    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch);
+    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, loaded);
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
       const engine = new TorchEngine(
@@ -119,6 +121,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         client,
         describedBy(await client.unary("Describe", {})),
       );
+      if (!loaded) await engine.release();
       await engine.#look();
       return engine;
     } catch (error) {

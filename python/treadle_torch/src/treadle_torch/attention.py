@@ -1,0 +1,135 @@
+"""The attention of every pass, in place of the model's own: a pass says what each token sees, and how that is computed.
+
+A model calls `_attend` with the `view` that its pass was given. A model that does not hand it on is refused: it would let
+tokens see those of other sequences.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from .errors import Refusal
+
+NAME = "treadle"
+
+
+class View(Protocol):
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
+        """`query` is `[rows, heads, tokens, size]`; answers `[rows, tokens, heads, size]`."""
+        ...
+
+
+class Packed:
+    """Sequences one after another in one row. Each token sees those before it in its own sequence.
+
+    A kernel for sequences of various lengths does this where there is one. Elsewhere attention alone takes the sequences as
+    padded rows, all else the packed row: either way no product is wasted on a mask over the whole row.
+    """
+
+    def __init__(self, lengths: list[int], device: torch.device) -> None:
+        self._lengths = lengths
+        self._longest = max(lengths)
+        sizes = torch.tensor(lengths)
+        ends = sizes.cumsum(0)
+        starts = ends - sizes
+        self.positions = (torch.arange(int(ends[-1])) - starts.repeat_interleave(sizes)).to(device)
+        self._bounds = torch.nn.functional.pad(ends, (1, 0)).to(torch.int32).to(device)
+        # Padding stands behind the last token of its row, which no token sees.
+        columns = torch.arange(self._longest)
+        self._padded = torch.where(columns < sizes[:, None], starts[:, None] + columns, 0).to(device)
+        self._back = torch.nonzero((columns < sizes[:, None]).flatten())[:, 0].to(device)
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
+        if query.is_cuda and query.dtype != torch.float32 and varlen_works(query.device, query.dtype):
+            rows = [each[0].transpose(0, 1) for each in (query, key, value)]
+            return _varlen(*rows, self._bounds, self._longest, scale)[None]
+        if len(self._lengths) == 1:
+            return _causal(query, key, value, scale).transpose(1, 2)
+        padded = _causal(*(each[0][:, self._padded].transpose(0, 1) for each in (query, key, value)), scale)
+        return padded.transpose(1, 2).flatten(0, 1)[self._back][None]
+
+
+class Cached:
+    """New tokens of several sequences see those in the cache; `bias` is `[rows, 1, tokens, keys]`: 0 or minus infinity."""
+
+    def __init__(self, bias: torch.Tensor) -> None:
+        self._bias = bias
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
+        rows, heads, tokens, size = query.shape
+        groups = key.shape[1]
+        if tokens > 1:
+            answer = scaled_dot_product_attention(
+                query, key, value, attn_mask=self._bias, scale=scale, enable_gqa=heads != groups
+            )
+            return answer.transpose(1, 2)
+        # Heads that share keys are taken for tokens of one head: nothing of the cache is copied.
+        grouped = query.reshape(rows, groups, heads // groups, size)
+        bias = self._bias.expand(-1, groups, heads // groups, -1)
+        return scaled_dot_product_attention(grouped, key, value, attn_mask=bias, scale=scale).reshape(rows, 1, heads, size)
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
+    shares = query.shape[1] != key.shape[1]
+    return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=shares)
+
+
+@functools.cache
+def varlen_works(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tried rather than read from a version: whether the kernel is there and answers as plain attention does."""
+    lengths = [3, 17, 1]
+    view = Packed(lengths, device)
+    random = torch.Generator(device).manual_seed(1)
+    query, key, value = (
+        torch.randn(1, heads, sum(lengths), 64, device=device, generator=random).to(dtype) for heads in (4, 2, 2)
+    )
+    try:
+        packed = _varlen(*(each[0].transpose(0, 1) for each in (query, key, value)), view._bounds, 17, None)
+    except Exception:  # noqa: BLE001 it is not there, whatever it says
+        return False
+    plain = [_causal(*(each[:, :, first : first + 17] for each in (query, key, value)), None) for first in (3,)]
+    return bool(torch.allclose(packed[3:20], plain[0][0].transpose(0, 1), atol=2e-2))
+
+
+@functools.cache
+def _varlen_options() -> dict[str, Any]:
+    """The names of its options are not those of all versions."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    names = inspect.signature(varlen_attn).parameters
+    options: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    return {**options, "enable_gqa": True} if "enable_gqa" in names else options
+
+
+def _varlen(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: torch.Tensor, longest: int, scale: float | None) -> torch.Tensor:
+    """`[tokens, heads, size]`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=scale, **_varlen_options())
+
+
+@torch.compiler.disable
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    view: View | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    others = [name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None]
+    if view is None or others:
+        what = f"takes '{others[0]}'" if others else "does not say which tokens it is about"
+        raise Refusal("config.invalid", f"the model's attention {what}, which is not supported; use another model")
+    return view.attend(query, key, value, scaling), None
+
+
+AttentionInterface.register(NAME, _attend)
