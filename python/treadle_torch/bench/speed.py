@@ -111,14 +111,16 @@ def training_speed(sizes: Sizes, placement: Placement, served: Served) -> Iterat
 class Plain:
     """A training loop as one writes it: Hugging Face's forward, log-softmax, `torch.optim.AdamW`.
 
-    Packed by positions that begin again, for which Hugging Face makes a mask of blocks. With autocast, parameters are in
-    float32; without, the model computes and gets its gradients in its own numbers, and a float32 copy is stepped.
+    With autocast, parameters are in float32, and the row is packed by positions that begin again, for which Hugging Face
+    makes a mask of blocks. Without, the model computes and gets its gradients in its own numbers, a float32 copy is
+    stepped, and attention is the engine's.
     """
 
     def __init__(self, sizes: Sizes, placement: Placement, *, is_autocast: bool) -> None:
         numbers = torch.float32 if is_autocast else placement.dtype
         self._model: Any = build(sizes.small, sizes.context, Placement(placement.device, numbers))
-        self._model.set_attn_implementation("sdpa")
+        if is_autocast:
+            self._model.set_attn_implementation("sdpa")
         self._placement = placement
         self._is_autocast = is_autocast
         parameters = list(self._model.parameters())
@@ -129,8 +131,9 @@ class Plain:
         for one in passes:
             targets = batch["tokens"][one.rows, one.columns].long().to(self._placement.device)
             slopes = (batch["weights"] * batch["advantages"])[one.rows, one.columns].to(self._placement.device)
+            view = {} if self._is_autocast else {"view": one.view}
             with torch.autocast(self._placement.device.type, torch.bfloat16, enabled=self._is_autocast):
-                logits = self._model(input_ids=one.tokens[None], position_ids=one.view.positions[None], use_cache=False).logits[0]
+                logits = self._model(one.tokens[None], position_ids=one.view.positions[None], use_cache=False, **view).logits[0]
             losses = torch.nn.functional.cross_entropy(logits[one.places].float(), targets, reduction="none")
             (losses * slopes).sum().mul(1e-4).backward()
         if not self._is_autocast:

@@ -52,7 +52,7 @@ class Choices:
         scaled = logits.double() / torch.where(is_greedy, 1.0, self.temperatures)[:, None]
         logprobs = torch.log_softmax(scaled, -1)
         drawn = _inverse(logprobs.exp(), draws.uniform(self.streams, self.numbers))
-        tokens = torch.where(is_greedy | (drawn >= logits.shape[1]), logprobs.argmax(-1), drawn)
+        tokens = torch.where(is_greedy | (drawn >= logits.shape[1]), logits.argmax(-1), drawn)
         return torch.stack([tokens.double(), logprobs.gather(1, tokens[:, None])[:, 0]])
 
 
@@ -227,15 +227,22 @@ class SlotState:
 def _inverse(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Where cumulative sums exceed that share of the whole, `[rows]`; of a large vocabulary first which block of it."""
     rows, vocabulary = probabilities.shape
-    blocks = -(-vocabulary // BLOCK)
-    padded = torch.nn.functional.pad(probabilities, (0, blocks * BLOCK - vocabulary)) if blocks > 1 else probabilities
-    split = padded.view(rows, blocks, -1)
+    size = _block_of(vocabulary)
+    blocks = -(-vocabulary // size)
+    padding = blocks * size - vocabulary
+    split = (torch.nn.functional.pad(probabilities, (0, padding)) if padding else probabilities).view(rows, blocks, size)
     sums = split.sum(-1).cumsum(-1)
     place = (uniform * sums[:, -1])[:, None]
     block = torch.searchsorted(sums, place, right=True).clamp(max=blocks - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = split[torch.arange(rows, device=split.device), block[:, 0]].cumsum(-1)
-    return block[:, 0] * BLOCK + torch.searchsorted(inside, place - before, right=True)[:, 0]
+    return block[:, 0] * size + torch.searchsorted(inside, place - before, right=True)[:, 0]
+
+
+def _block_of(vocabulary: int) -> int:
+    """A divisor, where there is one that is worth it: then nothing is padded."""
+    divisor = min(BLOCK, vocabulary & -vocabulary)
+    return vocabulary if vocabulary <= BLOCK else divisor if divisor >= 64 else BLOCK
 
 
 def _told(chosen: torch.Tensor) -> Chosen:

@@ -80,6 +80,7 @@ class _ChosenLogprobs(torch.autograd.Function):
 
 def _chunks(count: int, vocabulary: int) -> list[slice]:
     size = max(1, CHUNK_LOGITS // vocabulary)
+    size -= size % 64 if size > 64 else 0
     return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
 
