@@ -36,6 +36,7 @@ from bench.memory import pause_and_resume, release_and_restore  # noqa: E402
 from bench.models import FULL, QUICK, build  # noqa: E402
 from bench.served import Served  # noqa: E402
 from bench.speed import generation_speed, training_speed  # noqa: E402
+from treadle_torch.attention import varlen_works  # noqa: E402
 from treadle_torch.device import Placement, place  # noqa: E402
 
 
@@ -140,6 +141,7 @@ def _serve(folder: str, sizes: Any, placement: Placement, *, cuda_graphs: bool) 
 def _environment(placement: Placement) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name() if placement.is_cuda else "cpu",
+        "has_varlen_attention": placement.is_cuda and varlen_works(placement.device, placement.dtype),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": sys.version.split()[0],

@@ -48,6 +48,13 @@ class Packing(unittest.TestCase):
             together = engine.submit(lambda: engine.score(batch, "logprobs")).result()
             apart = torch.cat([engine.submit(lambda r=row: engine.score(r, "logprobs")).result() for row in rows])
             torch.testing.assert_close(together, apart, rtol=0, atol=close * 3)
+            everywhere = {name: each for name, each in batch.items() if name != "weights"}
+            unasked = engine.submit(lambda b=everywhere: engine.score(b, "logprobs")).result()
+            where = batch["weights"] != 0
+            where[:, 0] = False
+            torch.testing.assert_close(together[where], unasked[where], rtol=0, atol=close * 3)
+            self.assertEqual(together[~where].count_nonzero(), 0)
+            self.assertEqual(unasked[:, 1:].count_nonzero(), unasked[:, 1:].numel())
             gradients = []
             for batches in ([batch], rows):
                 engine.submit(engine.parameters.zero).result()
@@ -90,11 +97,12 @@ class Draws(unittest.TestCase):
     def test_a_large_vocabulary_is_drawn_from_by_blocks_as_from_its_sums(self):
         draw = torch.Generator().manual_seed(4)
         for vocabulary in (7, 1024, 1500, 1664, 5000):
-            probabilities = torch.rand(50, vocabulary, generator=draw, dtype=torch.float64).pow(8).softmax(-1)
+            exact = torch.rand(50, vocabulary, generator=draw, dtype=torch.float64).pow(8).softmax(-1)
             uniform = torch.rand(50, generator=draw, dtype=torch.float64)
-            sums = probabilities.cumsum(-1)
-            expected = torch.searchsorted(sums, (uniform * sums[:, -1])[:, None], right=True)[:, 0]
-            self.assertTrue(torch.equal(_inverse(probabilities, uniform), expected))
+            for probabilities in (exact, exact.float()):
+                sums = probabilities.double().cumsum(-1)
+                expected = torch.searchsorted(sums, (uniform * sums[:, -1])[:, None], right=True)[:, 0]
+                self.assertTrue(torch.equal(_inverse(probabilities, uniform), expected))
 
 
 class Steps(unittest.TestCase):

@@ -227,6 +227,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      await this.#look(); // the first step makes what is kept of gradients
       return { gradNorm: reply["grad_norm"] as number };
     });
   }
@@ -296,6 +297,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   override async restore(): Promise<void> {
     await this.#controlled("Restore");
     await super.restore();
+    await this.#look();
   }
 
   async close(): Promise<void> {
@@ -426,8 +428,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
     return this.exclusively(output, async () => {
       checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
-      const { tokens, temperatures, columns } = rows;
-      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures });
+      const { tokens, temperatures, weights, columns } = rows;
+      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures, weights });
       const pieces = this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
       const result = await floatsIn(pieces, rows.rows * columns);
       this.refuseReleased(output);

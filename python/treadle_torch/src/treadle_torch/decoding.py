@@ -48,12 +48,14 @@ class Choices:
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """`[2, sequences]` in float64: tokens, and their log-probabilities in the distribution that each is drawn from;
         greedy ones have the model's own."""
+        # A device reads a large vocabulary in half the time; what is summed over it is in float64 either way.
+        wide = torch.float32 if logits.is_cuda else torch.float64
         is_greedy = self.temperatures == 0
-        scaled = logits.double() / torch.where(is_greedy, 1.0, self.temperatures)[:, None]
-        logprobs = torch.log_softmax(scaled, -1)
+        scales = torch.where(is_greedy, 1.0, self.temperatures).to(wide)
+        logprobs = torch.log_softmax(logits.to(wide) / scales[:, None], -1)
         drawn = _inverse(logprobs.exp(), draws.uniform(self.streams, self.numbers))
         tokens = torch.where(is_greedy | (drawn >= logits.shape[1]), logits.argmax(-1), drawn)
-        return torch.stack([tokens.double(), logprobs.gather(1, tokens[:, None])[:, 0]])
+        return torch.stack([tokens.double(), logprobs.gather(1, tokens[:, None])[:, 0].double()])
 
 
 class SlotModel:
@@ -231,11 +233,11 @@ def _inverse(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor
     blocks = -(-vocabulary // size)
     padding = blocks * size - vocabulary
     split = (torch.nn.functional.pad(probabilities, (0, padding)) if padding else probabilities).view(rows, blocks, size)
-    sums = split.sum(-1).cumsum(-1)
+    sums = split.sum(-1, dtype=torch.float64).cumsum(-1)
     place = (uniform * sums[:, -1])[:, None]
     block = torch.searchsorted(sums, place, right=True).clamp(max=blocks - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
-    inside = split[torch.arange(rows, device=split.device), block[:, 0]].cumsum(-1)
+    inside = split[torch.arange(rows, device=split.device), block[:, 0]].cumsum(-1, dtype=torch.float64)
     return block[:, 0] * size + torch.searchsorted(inside, place - before, right=True)[:, 0]
 
 

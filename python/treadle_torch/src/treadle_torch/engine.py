@@ -175,12 +175,13 @@ class Engine:
         return self._decoder.cache_bytes, on_host
 
     def score(self, batch: dict[str, torch.Tensor], output: str) -> torch.Tensor:
-        """`[rows, columns]`; the first column is 0."""
+        """`[rows, columns]`; 0 in the first column, and where there are weights, and they are 0."""
         self.refuse_released(output, "weights")
         tokens = batch["tokens"]
+        wanted = batch["weights"] != 0 if "weights" in batch else torch.ones(tokens.shape, dtype=torch.bool)
         result = torch.zeros(tokens.shape)
         with torch.no_grad():
-            for one in self._passes(tokens, torch.ones(tokens.shape, dtype=torch.bool)):
+            for one in self._passes(tokens, wanted):
                 logprobs, _, values = self._predict(one, batch)
                 if output == "values":
                     if values is None:

@@ -107,15 +107,19 @@ class CausalModel(nn.Module):
     def _refuse_other_head(self, head: nn.Module) -> None:
         """What is computed by chunks is the product with the output embedding; tried, because families scale or bound it."""
         seen: list[torch.Tensor] = []
-        hook = head.register_forward_hook(lambda _, given, made: seen.extend((given[0], made)))
+        hooks = [
+            self._body.register_forward_hook(lambda _, given, made: seen.append(made.last_hidden_state)),
+            head.register_forward_hook(lambda _, given, made: seen.extend((given[0], made))),
+        ]
         tokens = torch.tensor([[1, 0]], device=head.weight.device)
         view = Packed([2], tokens.device)
         with torch.no_grad():
             logits = self.inner(input_ids=tokens, position_ids=view.positions[None], use_cache=False, view=view).logits
-            hidden = self.body(tokens, view.positions[None], view)
-        hook.remove()
-        is_product = isinstance(head, nn.Linear) and head.bias is None and torch.equal(logits, seen[1].to(logits.dtype))
-        if not is_product or not torch.allclose(seen[0], hidden, rtol=1e-2, atol=1e-2):
+        for hook in hooks:
+            hook.remove()
+        hidden, given, made = seen
+        is_product = isinstance(head, nn.Linear) and head.bias is None
+        if not is_product or not torch.equal(given, hidden) or not torch.equal(logits, made.to(logits.dtype)):
             raise _config("the model's logits are not the product of its output embedding, which is what is supported")
 
 

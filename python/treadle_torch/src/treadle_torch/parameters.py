@@ -43,9 +43,9 @@ class Parameters:
     @torch.no_grad()
     def publish(self) -> None:
         """Rounds what was trained into the copy that computes."""
-        for (_, parameter), master in zip(self.named, self.masters(), strict=True):
-            if parameter.dtype != torch.float32:
-                parameter.copy_(master)
+        pairs = [(each, master) for (_, each), master in zip(self.named, self.masters(), strict=True) if each is not master]
+        if pairs:
+            torch._foreach_copy_(*(list(each) for each in zip(*pairs, strict=True)))
 
     @torch.no_grad()
     def write(self, flat: torch.Tensor) -> None:
