@@ -531,7 +531,10 @@ function completionOf(reply: Message, temperature: number): Completion {
   };
 }
 
-function batchMessage(batch: Partial<TrainBatch> & TokenRows): { readonly header: Message; readonly data: Uint8Array } {
+function batchMessage(batch: Partial<Omit<TrainBatch, keyof TokenRows>> & TokenRows): {
+  readonly header: Message;
+  readonly data: Uint8Array;
+} {
   const present = batchArrays.flatMap((name) => (batch[name] ? [[name, batch[name]] as const] : []));
   return {
     header: { rows: batch.rows, columns: batch.columns, arrays: ["tokens", ...present.map(([name]) => name)] },

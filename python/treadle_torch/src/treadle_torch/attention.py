@@ -6,11 +6,13 @@ tokens see those of other sequences.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from typing import Any, Protocol
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
@@ -69,14 +71,20 @@ class Cached:
         rows, heads, tokens, size = query.shape
         groups = key.shape[1]
         if tokens > 1:
-            answer = scaled_dot_product_attention(
-                query, key, value, attn_mask=self._bias, scale=scale, enable_gqa=heads != groups
-            )
-            return answer.transpose(1, 2)
+            return _biased(query, key, value, self._bias, scale, shares=heads != groups).transpose(1, 2)
         # Heads that share keys are taken for tokens of one head: nothing of the cache is copied.
         grouped = query.reshape(rows, groups, heads // groups, size)
         bias = self._bias.expand(-1, groups, heads // groups, -1)
-        return scaled_dot_product_attention(grouped, key, value, attn_mask=bias, scale=scale).reshape(rows, 1, heads, size)
+        return _biased(grouped, key, value, bias, scale).reshape(rows, 1, heads, size)
+
+
+def _biased(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, scale: float | None, *, shares: bool = False
+) -> torch.Tensor:
+    """By kernels that take a bias of any strides, and make no plan for each length of the keys as cuDNN's does."""
+    kernels = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if query.is_cuda else contextlib.nullcontext()
+    with kernels:
+        return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale, enable_gqa=shares)
 
 
 def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
