@@ -171,8 +171,13 @@ export const lossMetricNames = [
   "valueLoss",
 ] as const satisfies readonly (keyof LossMetrics)[];
 
-/** A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. */
-export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens" | "temperatures">;
+/**
+ * A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. Where there are weights,
+ * entries of weight 0 need no answer: an engine may leave them 0.
+ */
+export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens" | "temperatures"> & {
+  readonly weights?: TrainBatch["weights"] | undefined;
+};
 
 /** At once in this process, later from another. */
 export type Awaitable<T> = T | Promise<T>;

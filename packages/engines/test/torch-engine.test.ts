@@ -438,6 +438,44 @@ save_file(kept, path, metadata={"format": "pt"})`;
     });
   });
 
+  test("in bfloat16 it samples what it scores, hands on what it has trained exactly, and begins released where it is asked to", async () => {
+    const [trained, sampled] = await Promise.all([
+      TorchEngine.create(smallConfig, { ...torch, dtype: "bfloat16", checkpointActivations: true }),
+      TorchEngine.create(smallConfig, { ...torch, dtype: "bfloat16" }, { loaded: false }),
+    ]);
+    onTestFinished(async () => {
+      await Promise.all([trained.close(), sampled.close()]);
+    });
+    await expect(sampled.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.released" });
+    await sampled.restore();
+    await trained.forwardBackward(randomBatch(4, 6, 3), { type: "cross-entropy" });
+    await trained.optimStep({ learningRate: 1e-4 });
+    const weights = await trained.exportWeights();
+    const inBfloat16 = (value: number) => (new Uint32Array(Float32Array.of(value).buffer)[0]! & 0xffff) === 0;
+    expect(weights.parameters.every(({ data }) => data.every(inBfloat16))).toBe(false); // float32 is what is trained
+    await sampled.loadWeights(weights);
+    expect((await sampled.exportWeights()).parameters.every(({ data }) => data.every(inBfloat16))).toBe(true);
+    const completions = await sampled.generate(prompts, sampling);
+    for (const [index, { tokens, logprobs }] of completions.entries()) {
+      const prompt = prompts[index]!;
+      const row = Int32Array.of(...prompt, ...tokens);
+      const scored = await trained.logprobs({ rows: 1, columns: row.length, tokens: row });
+      for (const [at, logprob] of logprobs.entries())
+        expect(Math.abs(logprob - scored[prompt.length + at]!)).toBeLessThan(0.1);
+    }
+  });
+
+  test("a device that is not there is refused with what to do, before anything is read", async () => {
+    const script = "import torch; print(torch.cuda.is_available())";
+    const hasCuda = execFileSync(python, ["-c", script], { encoding: "utf8" }).trim() === "True";
+    const created = TorchEngine.create(smallConfig, { ...torch, device: "cuda" });
+    if (hasCuda) return (await created).close();
+    await expect(created).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining("set engine.device to 'cpu'"),
+    });
+  });
+
   test("a folder without a model is refused with what is missing", async () => {
     const folder = await mkdtemp(join(tmpdir(), "treadle-model-"));
     const refused = (text: string) =>

@@ -19,6 +19,7 @@ import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
 
 const mib = 2 ** 20;
+const unloaded = { loaded: false } as const;
 
 /** Memory of each device, enforced over all processes of a node that share it. */
 const DeviceMemory = z.strictObject({
@@ -76,8 +77,8 @@ export async function createEngine(
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) {
     const choice = config.engine;
-    if (choice?.kind === "torch") return TorchEngine.create(config.model, choice);
-    if (isServer(choice)) return TorchEngine.create(config.model, { ...choice.trainer, path: choice.model });
+    if (choice?.kind === "torch") return TorchEngine.create(config.model, choice, unloaded);
+    if (isServer(choice)) return TorchEngine.create(config.model, { ...choice.trainer, path: choice.model }, unloaded);
     return TransformerEngine.create(config.model);
   }
   const { vocabSize, contextLength } = config.model;

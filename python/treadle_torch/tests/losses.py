@@ -8,20 +8,17 @@ import sys
 
 import torch
 
-from treadle_torch.losses import PolicyGradient, ValueTerm, weighted_loss
+from treadle_torch.losses import Entries, PolicyGradient, ValueTerm, weighted_loss
 
 
 def evaluate(case):
     spec, rows, columns = case["spec"], case["rows"], case["columns"]
     names = ("weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues")
-    batch = {
-        name: torch.tensor(case[name], dtype=torch.float64).reshape(rows, columns)
-        for name in names
-        if case.get(name) is not None
-    }
-    batch["tokens"] = torch.zeros(rows, columns, dtype=torch.int32)
-    read = lambda name: torch.tensor(case[name], dtype=torch.float64).reshape(rows, columns)[:, 1:].clone().requires_grad_()
-    logprobs, values = read("logprobs"), read("values")
+    given = lambda name: torch.tensor(case[name], dtype=torch.float64).reshape(rows, columns)[:, 1:]
+    at = torch.nonzero(given("weights"), as_tuple=True)
+    arrays = {name: given(name)[at] for name in names if case.get(name) is not None}
+    logprobs, values = (given(name).clone().requires_grad_() for name in ("logprobs", "values"))
+    chosen = logprobs[at]
     value = spec.get("value")
     loss, sums = weighted_loss(
         PolicyGradient(
@@ -35,13 +32,13 @@ def evaluate(case):
             entropy_coefficient=spec["entropyCoefficient"],
             value=ValueTerm(value["coefficient"], value["clip"]) if value else None,
         ),
-        batch,
-        logprobs[..., None],
-        values,
+        Entries(at[0].unique(return_inverse=True)[1], arrays, chosen, -chosen.exp() * chosen, values[at]),
     )
+    if not loss.requires_grad:
+        loss = loss + 0 * logprobs.sum()
     loss.backward()
     padded = lambda x: torch.nn.functional.pad(torch.zeros_like(x) if x.grad is None else x.grad, (1, 0)).flatten().tolist()
-    return {"sums": sums, "logprobs": padded(logprobs), "values": padded(values)}
+    return {"sums": {name: float(each) for name, each in sums.items()}, "logprobs": padded(logprobs), "values": padded(values)}
 
 
 json.dump([evaluate(case) for case in json.load(sys.stdin)], sys.stdout)

@@ -7,6 +7,16 @@ export const TorchConfig = z.strictObject({
   path: z.string().min(1).optional(),
   /** interpreter with `treadle_torch`; default: the environment's TREADLE_PYTHON, else python3 */
   python: z.string().min(1).optional(),
+  /** `cuda`, one device of this process's; `auto`: cuda where PyTorch finds one */
+  device: z.enum(["auto", "cpu", "cuda"]).default("auto"),
+  /** of passes and of the cache; what is trained is in float32 either way */
+  dtype: z.enum(["float32", "bfloat16"]).default("float32"),
+  /** makes activations again in the backward pass, which saves memory and costs a third of a pass */
+  checkpointActivations: z.boolean().default(false),
+  /** compiles each block of the training passes, by torch.compile; needs a C compiler */
+  compile: z.boolean().default(false),
+  /** replays recorded steps of generation, on CUDA alone */
+  cudaGraphs: z.boolean().default(false),
   /** of PyTorch's products; processes that share cores want one each */
   threads: z.int().positive().default(1),
   /** within which the process answers first; it imports PyTorch and reads the model */

@@ -98,10 +98,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
   }
 
-  /** Throws `config.invalid` for what is wrong with the configuration, the interpreter or the model's folder. */
+  /** Throws `config.invalid` for what is wrong with the configuration, the interpreter, the device or the model's folder. */
   static async create(
     model: z.input<typeof TransformerConfig>,
     torch: z.input<typeof TorchConfig>,
+    /** false: released, without memory on its device until it is restored */
+    { loaded = true }: { readonly loaded?: boolean } = {},
   ): Promise<TorchEngine> {
     const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
     if (!parsed.success) {
@@ -110,7 +112,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`,
       );
     }
-    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch);
+    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, loaded);
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
       const engine = new TorchEngine(
@@ -119,6 +121,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         client,
         describedBy(await client.unary("Describe", {})),
       );
+      if (!loaded) await engine.release();
       await engine.#look();
       return engine;
     } catch (error) {
@@ -224,6 +227,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      await this.#look(); // the first step makes what is kept of gradients
       return { gradNorm: reply["grad_norm"] as number };
     });
   }
@@ -293,6 +297,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   override async restore(): Promise<void> {
     await this.#controlled("Restore");
     await super.restore();
+    await this.#look();
   }
 
   async close(): Promise<void> {
@@ -423,8 +428,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
     return this.exclusively(output, async () => {
       checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
-      const { tokens, temperatures, columns } = rows;
-      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures });
+      const { tokens, temperatures, weights, columns } = rows;
+      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures, weights });
       const pieces = this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
       const result = await floatsIn(pieces, rows.rows * columns);
       this.refuseReleased(output);
@@ -526,7 +531,10 @@ function completionOf(reply: Message, temperature: number): Completion {
   };
 }
 
-function batchMessage(batch: Partial<TrainBatch> & TokenRows): { readonly header: Message; readonly data: Uint8Array } {
+function batchMessage(batch: Partial<Omit<TrainBatch, keyof TokenRows>> & TokenRows): {
+  readonly header: Message;
+  readonly data: Uint8Array;
+} {
   const present = batchArrays.flatMap((name) => (batch[name] ? [[name, batch[name]] as const] : []));
   return {
     header: { rows: batch.rows, columns: batch.columns, arrays: ["tokens", ...present.map(([name]) => name)] },

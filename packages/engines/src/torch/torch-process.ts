@@ -71,7 +71,8 @@ export class TorchProcess {
     return this.#failure;
   }
 
-  static async start(model: TransformerConfig, config: TorchConfig): Promise<TorchProcess> {
+  /** An engine that is not loaded has no memory on its device before it is restored. */
+  static async start(model: TransformerConfig, config: TorchConfig, loaded = true): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
     const python = pythonInterpreter(config.python, "engine.python"); // PGR1
     const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
@@ -82,6 +83,12 @@ export class TorchProcess {
       token: started.token,
       threads: config.threads,
       slots,
+      device: config.device,
+      dtype: config.dtype,
+      checkpoint_activations: config.checkpointActivations,
+      compile: config.compile,
+      cuda_graphs: config.cudaGraphs,
+      loaded,
       model: {
         path: config.path ?? null,
         vocab_size: vocabSize,

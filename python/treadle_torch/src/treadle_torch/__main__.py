@@ -27,14 +27,23 @@ def main() -> None:
 
     import torch
 
+    from .device import place
     from .engine import Engine
     from .errors import Refusal
-    from .model import CausalModel, ModelOptions
+    from .model import ModelOptions, PassOptions, make_model
     from .server import serve
 
     torch.set_num_threads(settings["threads"])
     try:
-        engine = Engine(CausalModel(ModelOptions(**settings["model"])), settings["slots"])
+        placement = place(settings["device"], settings["dtype"])
+        passes = PassOptions(checkpoints=settings["checkpoint_activations"], compiles=settings["compile"])
+        engine = Engine(
+            make_model(ModelOptions(**settings["model"]), placement.dtype, passes),
+            settings["slots"],
+            placement,
+            uses_graphs=settings["cuda_graphs"],
+            is_loaded=settings["loaded"],
+        )
     except Refusal as refusal:
         print(json.dumps({"code": refusal.code, "message": str(refusal)}), flush=True)
         sys.exit(2)

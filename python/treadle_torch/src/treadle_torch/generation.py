@@ -9,13 +9,14 @@ TG3 a sequence that stopped and may be extended is held, with all it has read, u
 
 from __future__ import annotations
 
+import functools
 import queue
 from collections import deque
 from dataclasses import dataclass, field
 
-import torch
-
-from .draws import uniform
+from . import draws
+from .decoding import Reading, SlotModel
+from .device import Placement
 from .errors import Refusal
 from .model import CausalModel
 
@@ -56,12 +57,18 @@ class Sequence:
     held: bool = False
     attempt: int = 0
 
+    @functools.cached_property
+    def stream(self) -> int:
+        return draws.begun(self.generation.sampling.seed, self.key)
+
     @property
     def length(self) -> int:
         return len(self.prompt) + len(self.chosen)
 
     def unread(self) -> list[int]:
-        return (self.prompt + self.chosen)[self.position :]
+        if self.position >= len(self.prompt):
+            return self.chosen[self.position - len(self.prompt) :]
+        return self.prompt[self.position :] + self.chosen
 
     def restart(self) -> None:
         self.position, self.num_appended, self.held = 0, 0, False
@@ -88,53 +95,20 @@ class Generation:
             self.replies.put(None)
 
 
-class SlotCache:
-    """Keys and values of every slot, `[slots, heads, positions, size]` a layer; what a model's attention updates and reads."""
-
-    is_compileable = False
-
-    def __init__(self, slots: int, positions: int) -> None:
-        self._shape = (slots, positions)
-        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._slots = torch.empty(0, dtype=torch.long)
-        self._positions = torch.empty(0, 0, dtype=torch.long)
-        self._length = 0
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(each.numel() * each.element_size() for layer in self._layers for each in layer)
-
-    def aim(self, slots: torch.Tensor, positions: torch.Tensor, length: int) -> None:
-        """The next pass writes there, and reads so many positions of those slots."""
-        self._slots, self._positions, self._length = slots, positions, length
-
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
-        slots, positions = self._shape
-        while len(self._layers) <= layer:
-            shapes = [(slots, each.shape[1], positions, each.shape[3]) for each in (keys, values)]
-            self._layers.append((torch.zeros(shapes[0]), torch.zeros(shapes[1])))
-        result = []
-        for stored, new in zip(self._layers[layer], (keys, values), strict=True):
-            stored[self._slots[:, None], :, self._positions] = new.transpose(1, 2)
-            result.append(stored[self._slots, :, : self._length])
-        return result[0], result[1]
-
-    def get_seq_length(self, *_: object) -> int:
-        return 0
-
-
 class Decoder:
     """The next token of every sequence at a time."""
 
-    def __init__(self, model: CausalModel, num_slots: int) -> None:
-        self._model = model
+    def __init__(self, model: CausalModel, placement: Placement, num_slots: int, *, uses_graphs: bool = False) -> None:
+        self._context_length = model.context_length
+        self._model = SlotModel(model, placement, num_slots, uses_graphs=uses_graphs)
         self._occupants: list[Sequence | None] = [None] * num_slots
         self._generations: list[Generation] = []
-        self._cache: SlotCache | None = None
+        # Whether the device has what the next step reads: then nothing but that step has moved a sequence.
+        self._is_told = False
 
     @property
     def cache_bytes(self) -> int:
-        return self._cache.num_bytes if self._cache else 0
+        return self._model.cache_bytes
 
     def begin(self, generation: Generation) -> None:
         if generation.unfinished == 0:
@@ -153,15 +127,25 @@ class Decoder:
         active = [(slot, one) for slot, one in enumerate(self._occupants) if one is not None and not one.held]
         # Prompts first: whoever has one token to read goes on together.
         prompts = [(slot, one) for slot, one in active if one.length - one.position > 1]
-        batch = self._within_chunk(prompts) if prompts else active
-        if not batch:
+        if prompts:
+            active = self._within_chunk(prompts)
+            self._is_told = False
+            chosen = self._model.read([self._reading(slot, one) for slot, one in active])
+            rows = enumerate(active)
+        elif active:
+            active = self._gathered(active)
+            readings = None if self._is_told else [self._reading(slot, one) for slot, one in active]
+            longest = max(one.length for _, one in active)
+            chosen = self._model.step(readings, active[-1][0] + 1, longest)
+            self._is_told = True
+            rows = ((slot, (slot, one)) for slot, one in active)
+        else:
             return
-        logits = self._read(batch)
-        for (slot, sequence), (token, logprob) in zip(batch, self._choose(batch, logits), strict=True):
+        for row, (slot, sequence) in rows:
             sequence.position = sequence.length
-            sequence.chosen.append(token)
-            sequence.logprobs.append(logprob)
-            self._after_token(slot, sequence, token, policy_version)
+            sequence.chosen.append(chosen.tokens[row])
+            sequence.logprobs.append(chosen.logprobs[row])
+            self._after_token(slot, sequence, chosen.tokens[row], policy_version)
 
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None, policy_version: int) -> None:
         """TG3."""
@@ -172,10 +156,11 @@ class Decoder:
                 return
             if tokens is None:
                 self._end(slot, one, "stop", policy_version)
-            elif one.length + len(tokens) >= self._model.context_length:
+            elif one.length + len(tokens) >= self._context_length:
                 self._end(slot, one, "length", policy_version)
             else:
                 one.held = False
+                self._is_told = False
                 one.num_appended += len(tokens)
                 one.chosen.extend(tokens)
                 one.logprobs.extend([0.0] * len(tokens))
@@ -183,6 +168,7 @@ class Decoder:
 
     def restart(self) -> None:
         """TG2."""
+        self._is_told = False
         for one in self._occupants:
             if one is not None:
                 one.restart()
@@ -199,12 +185,14 @@ class Decoder:
         for generation in list(self._generations):
             self._remove(generation)
             generation.replies.put(error)
-        self._cache = None
+        self._is_told = False
+        self._model.free()
 
     def _remove(self, generation: Generation) -> list[Sequence]:
         if generation not in self._generations:
             return []
         self._generations.remove(generation)
+        self._is_told = False
         removed = []
         for slot, one in enumerate(self._occupants):
             if one is not None and one.generation is generation:
@@ -222,6 +210,7 @@ class Decoder:
             if waiting is None:
                 return
             self._occupants[slot] = waiting.popleft()
+            self._is_told = False
 
     @staticmethod
     def _within_chunk(prompts: list[tuple[int, Sequence]]) -> list[tuple[int, Sequence]]:
@@ -233,52 +222,39 @@ class Decoder:
             count += 1
         return ordered[:count]
 
-    def _read(self, batch: list[tuple[int, Sequence]]) -> torch.Tensor:
-        """Reads what is unread of each; the logits of what follows the last, `[sequences, vocabulary]`."""
-        context = self._model.context_length
-        if self._cache is None:
-            # One position more than there are tokens: padding is written there, and nobody looks at it.
-            self._cache = SlotCache(len(self._occupants), context + 1)
-        unread = [one.unread() for _, one in batch]
-        columns = max(map(len, unread))
-        tokens = torch.tensor([own + [0] * (columns - len(own)) for own in unread])
-        positions = torch.tensor(
-            [[one.position + i if i < len(own) else context for i in range(columns)] for (_, one), own in zip(batch, unread, strict=True)]
-        )
-        length = max(one.length for _, one in batch)
-        self._cache.aim(torch.tensor([slot for slot, _ in batch]), positions, length)
-        visible = torch.arange(length)[None, None, None, :] <= positions[:, None, :, None]
-        with torch.no_grad():
-            # Rotary tables end with the context; nothing reads what stands at a padded place.
-            logits = self._model.read(tokens, positions.clamp(max=context - 1), visible, self._cache)
-        return logits[torch.arange(len(batch)), torch.tensor([len(own) - 1 for own in unread])]
+    def _gathered(self, active: list[tuple[int, Sequence]]) -> list[tuple[int, Sequence]]:
+        """A step is over the first slots: once they are half empty, the last sequences move to the free ones."""
+        seated = [slot for slot, one in enumerate(self._occupants) if one is not None]
+        if 2 * len(seated) > seated[-1] + 1 or self._model.shape_of(len(seated)) == self._model.shape_of(seated[-1] + 1):
+            return active
+        self._is_told = False
+        free = (slot for slot, one in enumerate(self._occupants) if one is None)
+        for source in reversed(seated):
+            target = next(free)
+            if target >= source:
+                break
+            one = self._occupants[source]
+            assert one is not None
+            self._model.move(source, target, one.position)
+            self._occupants[target], self._occupants[source] = one, None
+        return [(slot, one) for slot, one in enumerate(self._occupants) if one is not None and not one.held]
 
     @staticmethod
-    def _choose(batch: list[tuple[int, Sequence]], logits: torch.Tensor) -> list[tuple[int, float]]:
-        """Tokens, and their log-probabilities in the distribution that each is drawn from; greedy ones have the model's own."""
-        samplings = [one.generation.sampling for _, one in batch]
-        temperatures = torch.tensor([each.temperature or 1.0 for each in samplings], dtype=torch.float64)
-        logprobs = torch.log_softmax(logits.double() / temperatures[:, None], -1)
-        best = logprobs.argmax(-1)
-        draws = torch.tensor(
-            [uniform(each.seed, one.key, len(one.chosen)) for each, (_, one) in zip(samplings, batch, strict=True)],
-            dtype=torch.float64,
-        )
-        sums = logprobs.exp().cumsum(-1)
-        drawn = torch.searchsorted(sums, (draws * sums[:, -1])[:, None], right=True)[:, 0]
-        is_greedy = torch.tensor([each.temperature == 0 for each in samplings]) | (drawn >= logits.shape[1])
-        tokens = torch.where(is_greedy, best, drawn)
-        return list(zip(tokens.tolist(), logprobs.gather(1, tokens[:, None])[:, 0].tolist(), strict=True))
+    def _reading(slot: int, one: Sequence) -> Reading:
+        """TG1."""
+        sampling = one.generation.sampling
+        return Reading(slot, one.position, one.unread(), one.stream, len(one.chosen), sampling.temperature)
 
     def _after_token(self, slot: int, sequence: Sequence, token: int, policy_version: int) -> None:
         sampling = sequence.generation.sampling
         is_full = (
             len(sequence.chosen) - sequence.num_appended >= sampling.max_tokens
-            or sequence.length >= self._model.context_length
+            or sequence.length >= self._context_length
         )
         if token in sampling.stop_tokens:
             if sampling.extensible and not is_full:
                 sequence.held = True
+                self._is_told = False
                 sequence.generation.reply(sequence, "stop", policy_version, held=True)
             else:
                 self._end(slot, sequence, "stop", policy_version)
@@ -287,6 +263,7 @@ class Decoder:
 
     def _end(self, slot: int, sequence: Sequence, reason: str, policy_version: int) -> None:
         self._occupants[slot] = None
+        self._is_told = False
         generation = sequence.generation
         generation.reply(sequence, reason, policy_version)
         if generation.unfinished == 0:

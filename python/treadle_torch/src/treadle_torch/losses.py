@@ -34,54 +34,54 @@ class PolicyGradient:
     value: ValueTerm | None
 
 
-def weighted_loss(
-    spec: PolicyGradient | None,
-    batch: dict[str, torch.Tensor],
-    scores: torch.Tensor,
-    values: torch.Tensor | None,
-) -> tuple[torch.Tensor, dict[str, float]]:
+@dataclass(frozen=True)
+class Entries:
+    """Predicted tokens of some rows: the arrays of their batch, one number an entry, and what the model says of them."""
+
+    rows: torch.Tensor
+    given: dict[str, torch.Tensor]
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    values: torch.Tensor | None
+
+
+def weighted_loss(spec: PolicyGradient | None, entries: Entries) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The sum of weight times term, and the sums that metrics are; without a spec the cross-entropy.
 
-    `batch` has `[rows, columns]` arrays; `scores` are the log-probabilities `[rows, columns - 1, vocabulary]` of the tokens
-    from the second on, `values` `[rows, columns - 1]`.
+    Computed in float64, where the entries are; nothing waits for a device.
     """
-    weights = batch["weights"][:, 1:]
-    rows, places = torch.nonzero(weights, as_tuple=True)
-    entry = lambda name: batch[name][rows, places + 1].double()  # noqa: E731
-    weight = weights[rows, places].double()
-    sums = dict.fromkeys(METRICS, 0.0)
-    sums["weight"] = weight.sum().item()
-    if weight.numel() == 0:
-        return scores.sum() * 0, sums
-    own = scores[rows, places]
-    new = own.gather(1, batch["tokens"][rows, places + 1].long()[:, None])[:, 0].double()
-    entropy_coefficient = 0.0 if spec is None else spec.entropy_coefficient
-    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_coefficient != 0):
-        entropy = -(own.exp() * own).sum(-1).double()
-    sums["entropy"] = (weight * entropy).sum().item()
+    weight = entries.given["weights"].double()
+    new = entries.logprobs.double()
+    entropy = entries.entropies.double()
+    sums = dict.fromkeys(METRICS, weight.new_zeros(()))
+    sums["weight"] = weight.sum()
+    sums["entropy"] = (weight * entropy.detach()).sum()
     if spec is None:
         loss = -(weight * new).sum()
     else:
-        loss = _policy_gradient(spec, batch, entry, rows, weight, new, sums)
-        loss = loss - entropy_coefficient * (weight * entropy).sum()
+        loss = _policy_gradient(spec, entries, weight, new, sums)
+        if spec.entropy_coefficient != 0:
+            loss = loss - spec.entropy_coefficient * (weight * entropy).sum()
         if spec.value is not None:
-            assert values is not None
-            error = _clipped_error(spec.value, values[rows, places].double(), entry("oldValues"), entry("returns"))
-            sums["value_loss"] = (weight * error).sum().item()
-            loss = loss + spec.value.coefficient * (weight * error).sum()
-    sums["loss"] = loss.item()
+            assert entries.values is not None
+            old, target = (entries.given[name].double() for name in ("oldValues", "returns"))
+            error = (weight * _clipped_error(spec.value, entries.values.double(), old, target)).sum()
+            sums["value_loss"] = error.detach()
+            loss = loss + spec.value.coefficient * error
+    sums["loss"] = loss.detach()
     return loss, sums
 
 
-def _policy_gradient(spec, batch, entry, rows, weight, new, sums) -> torch.Tensor:
-    advantage = entry("advantages")
+def _policy_gradient(spec: PolicyGradient, entries: Entries, weight: torch.Tensor, new: torch.Tensor, sums: dict) -> torch.Tensor:
+    given, rows = entries.given, entries.rows
+    advantage = given["advantages"].double()
     # On-policy without old ones: the ratio is 1, and its gradient that of REINFORCE.
-    log_ratio = new - (entry("oldLogprobs") if "oldLogprobs" in batch else new.detach())
+    log_ratio = new - (given["oldLogprobs"].double() if "oldLogprobs" in given else new.detach())
     if spec.ratio != "token":
-        num_rows = batch["weights"].shape[0]
-        total = log_ratio.new_zeros(num_rows).index_add(0, rows, log_ratio)
+        # Groups in order of entries, so that nothing asks the device how many rows there are.
+        total = log_ratio.new_zeros(len(rows)).index_add(0, rows, log_ratio)
         if spec.ratio == "sequence":
-            count = log_ratio.new_zeros(num_rows).index_add(0, rows, torch.ones_like(log_ratio))
+            count = log_ratio.new_zeros(len(rows)).index_add(0, rows, torch.ones_like(log_ratio))
             total = total / count.clamp(min=1)
         log_ratio = total[rows]
     ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -97,16 +97,16 @@ def _policy_gradient(spec, batch, entry, rows, weight, new, sums) -> torch.Tenso
         # Where both sides of a bound are equal, the gradient is that of the plain one.
         is_clipped = objective != plain.detach()
         loss = -(weight * torch.where(is_clipped, objective, plain)).sum()
-    sums["clip_fraction"] = (weight * is_clipped).sum().item()
-    if "refLogprobs" in batch:
-        d = (new - entry("refLogprobs")).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    sums["clip_fraction"] = (weight * is_clipped).sum().detach()
+    if "refLogprobs" in given:
+        d = (new - given["refLogprobs"].double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         kl = d**2 / 2 if spec.kl_estimator == "k2" else torch.expm1(-d) + d
-        sums["kl"] = (weight * kl).sum().item()
+        sums["kl"] = (weight * kl).sum().detach()
         loss = loss + spec.kl_coefficient * (weight * kl).sum()
     return loss
 
 
-def _clipped_error(spec: ValueTerm, value, old, target) -> torch.Tensor:
+def _clipped_error(spec: ValueTerm, value: torch.Tensor, old: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """PPO's: half of the larger of the squared errors of the value and of the old value moved by at most `clip`."""
     plain = value - target
     moved = old + (value - old).clamp(-spec.clip, spec.clip) - target

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
 
+from . import attention
+from .attention import Packed, View
 from .errors import Refusal
+from .logprobs import chosen_logprobs
 
 # As the embedded engine names it.
 VALUE_HEAD = "value.projection"
@@ -29,50 +33,113 @@ class ModelOptions:
     seed: int
 
 
-class CausalModel(nn.Module):
-    """Log-probabilities and, with a value head, values. In float32, without dropout."""
+@dataclass(frozen=True)
+class PassOptions:
+    """How passes that have a gradient are made: activations made again in the backward pass; blocks compiled."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    checkpoints: bool = False
+    compiles: bool = False
+
+
+def make_model(options: ModelOptions, dtype: torch.dtype, passes: PassOptions | None = None) -> CausalModel:
+    """On the host. Random weights are the same for every precision, up to its rounding."""
+    torch.manual_seed(options.seed)
+    inner = _load(options.path, dtype) if options.path else _random(options)
+    if options.vocab_size > inner.config.vocab_size:
+        raise _config(
+            f"the model has a vocabulary of '{inner.config.vocab_size}' where model.vocabSize is '{options.vocab_size}'"
+        )
+    for parameter in inner.parameters():
+        # Buffers stay: what rotates positions is not exact in fewer bits.
+        parameter.data = parameter.data.to(dtype)
+    return CausalModel(inner, options.context_length, value_head=options.value_head, passes=passes)
+
+
+class CausalModel(nn.Module):
+    """Log-probabilities and, with a value head, values. Without dropout."""
+
+    def __init__(
+        self, inner: nn.Module, context_length: int, *, value_head: bool = False, passes: PassOptions | None = None
+    ) -> None:
         super().__init__()
-        torch.manual_seed(options.seed)
-        self.inner = _load(options.path) if options.path else _random(options)
-        self.inner.eval()
-        config = self.inner.config
+        self.inner = inner.eval()
+        config = inner.config
         self.vocab_size = config.vocab_size
-        self.context_length = options.context_length
-        if options.vocab_size > self.vocab_size:
-            raise _config(f"the model has a vocabulary of '{self.vocab_size}' where model.vocabSize is '{options.vocab_size}'")
+        self.context_length = context_length
         most = getattr(config, "max_position_embeddings", None)
-        if most is not None and options.context_length > most:
-            raise _config(f"the model reads '{most}' tokens where model.contextLength is '{options.context_length}'")
-        _refuse_other_attention(config, options.context_length)
-        self.value = nn.Linear(config.hidden_size, 1, bias=False) if options.value_head else None
+        if most is not None and context_length > most:
+            raise _config(f"the model reads '{most}' tokens where model.contextLength is '{context_length}'")
+        _refuse_other_attention(config, context_length)
+        self._body = inner.base_model
+        head = inner.get_output_embeddings()
+        self._refuse_other_head(head)
+        self._head = head.weight
+        self.value = nn.Linear(config.hidden_size, 1, bias=False, device=self._head.device) if value_head else None
         if self.value is not None:
             # An untrained critic knows nothing, and its noise would be taken for advantages.
             nn.init.zeros_(self.value.weight)
+        for block in self._body.layers if passes else []:
+            _wrap(block, passes)
 
     def named(self) -> list[tuple[str, nn.Parameter]]:
         """Tied ones once, in a fixed order."""
         own = list(self.inner.named_parameters())
         return own if self.value is None else [*own, (VALUE_HEAD, self.value.weight)]
 
-    def predict(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits `[rows, columns, vocabulary]` and values `[rows, columns]` of what follows each token.
+    def body(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, cache: object = None) -> torch.Tensor:
+        """`[rows, columns, width]`: what the model makes of each token, of those that the view shows to it."""
+        return self._body(
+            input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=cache is not None, view=view
+        ).last_hidden_state
 
-        Rows are padded at their end alone, where a causal model shows it to no other token.
-        """
-        wants_values = self.value is not None
-        out = self.inner(input_ids=tokens, use_cache=False, output_hidden_states=wants_values)
-        return out.logits, self.value(out.hidden_states[-1])[..., 0] if wants_values else None
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden @ self._head.T
 
-    def read(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, cache: object) -> torch.Tensor:
-        """Logits of what follows each token; `visible` is `[rows, 1, columns, keys]`."""
-        return self.inner(
-            input_ids=tokens, position_ids=positions, attention_mask=visible, past_key_values=cache, use_cache=True
-        ).logits
+    def scores(
+        self, hidden: torch.Tensor, tokens: torch.Tensor, temperatures: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities of the tokens and entropies of what they are drawn from; all `[tokens]`."""
+        return chosen_logprobs(hidden, self._head, tokens, temperatures)
+
+    def values(self, hidden: torch.Tensor) -> torch.Tensor | None:
+        return None if self.value is None else self.value(hidden.float())[..., 0]
+
+    def _refuse_other_head(self, head: nn.Module) -> None:
+        """What is computed by chunks is the product with the output embedding; tried, because families scale or bound it."""
+        seen: list[torch.Tensor] = []
+        hooks = [
+            self._body.register_forward_hook(lambda _, given, made: seen.append(made.last_hidden_state)),
+            head.register_forward_hook(lambda _, given, made: seen.extend((given[0], made))),
+        ]
+        tokens = torch.tensor([[1, 0]], device=head.weight.device)
+        view = Packed([2], tokens.device)
+        with torch.no_grad():
+            logits = self.inner(input_ids=tokens, position_ids=view.positions[None], use_cache=False, view=view).logits
+        for hook in hooks:
+            hook.remove()
+        hidden, given, made = seen
+        is_product = isinstance(head, nn.Linear) and head.bias is None
+        if not is_product or not torch.equal(given, hidden) or not torch.equal(logits, made.to(logits.dtype)):
+            raise _config("the model's logits are not the product of its output embedding, which is what is supported")
 
 
-def _load(path: str) -> nn.Module:
+def _wrap(block: nn.Module, passes: PassOptions) -> None:
+    plain = block.forward
+    if passes.compiles:
+        attention.leave_uncompiled()
+    trained = torch.compile(plain, dynamic=True) if passes.compiles else plain
+
+    def forward(*args: object, **options: object) -> object:
+        if not torch.is_grad_enabled():
+            return plain(*args, **options)
+        if not passes.checkpoints:
+            return trained(*args, **options)
+        return checkpoint(trained, *args, use_reentrant=False, preserve_rng_state=False, **options)
+
+    block.forward = forward
+
+
+def _load(path: str, dtype: torch.dtype) -> nn.Module:
     folder = pathlib.Path(path)
     if not (folder / "config.json").is_file():
         raise _config(f"engine.path '{path}' has no config.json; give the folder of a Hugging Face model")
@@ -86,8 +153,8 @@ def _load(path: str) -> nn.Module:
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
+            dtype=dtype,
+            attn_implementation=attention.NAME,
             output_loading_info=True,
         )
     except Exception as error:
@@ -121,7 +188,7 @@ def _random(options: ModelOptions) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=torch.float32)
 
 
 def _refuse_other_attention(config: object, context_length: int) -> None:

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch.optim.adamw import adamw
 
 from .errors import Refusal
+from .parameters import Parameters
 
 # Its square is finite in float32; a second moment that is not would stop its parameter for good.
 LARGEST_GRAD_NORM = 1e19
+LARGEST_WEIGHT = 1e38
 
 
 @dataclass(frozen=True)
@@ -26,59 +28,115 @@ class Step:
 
 
 class AdamW:
-    """Decoupled weight decay, of matrices only. A step is taken as a whole or not at all."""
+    """Decoupled weight decay, of matrices only. A step is taken as a whole or not at all.
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
+    On the host a step is computed in float64. On a device it is PyTorch's fused kernel, in float32, once a bound of what it
+    can write shows that every weight stays finite; where the bound does not, it is as on the host.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
-        self.first = [torch.zeros_like(each) for each in parameters]
-        self.second = [torch.zeros_like(each) for each in parameters]
         self.steps = 0
+        self._moments: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
 
-    def zero(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
+    def moments(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """First and second, in float32; they exist from the first step."""
+        if self._moments is None:
+            make = lambda: [torch.zeros_like(each, dtype=torch.float32) for each in self.parameters.masters()]  # noqa: E731
+            self._moments = make(), make()
+        return self._moments
 
-    def gradients(self) -> list[torch.Tensor]:
-        return [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
+    def held(self) -> list[torch.Tensor]:
+        """Everything of the optimiser that takes memory, gradients included."""
+        gradients = [each for each in self.parameters.gradients if each is not None]
+        return [*gradients, *(each for moments in self._moments or () for each in moments)]
 
     @torch.no_grad()
     def step(self, step: Step) -> float:
-        gradients = self.gradients()
-        squares = math.fsum(each.double().square().sum().item() for each in gradients)
+        gradients = [
+            torch.zeros_like(each) if gradient is None else gradient
+            for each, gradient in zip(self.parameters.masters(), self.parameters.gradients, strict=True)
+        ]
+        norms = torch.stack([torch.linalg.vector_norm(each, dtype=torch.float64) for each in gradients]).tolist()
+        squares = math.fsum(norm * norm for norm in norms)
         grad_norm = math.sqrt(squares) * abs(step.scale) if math.isfinite(squares) else squares
         if not math.isfinite(grad_norm):
             raise _diverged(
                 f"the gradient's norm is '{grad_norm}' where a finite one was expected; "
                 "lower the learning rate or bound the gradient's norm"
             )
-        if min(grad_norm, step.max_grad_norm) > LARGEST_GRAD_NORM:
+        bounded = min(grad_norm, step.max_grad_norm)
+        if bounded > LARGEST_GRAD_NORM:
             raise _diverged(
                 f"the gradient's norm is '{grad_norm}' where at most {LARGEST_GRAD_NORM} was expected, "
                 "whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate"
             )
         factor = step.scale * min(1.0, step.max_grad_norm / max(grad_norm, 5e-324))
+        if gradients[0].is_cuda and factor != 0 and self.bound(step, bounded) < LARGEST_WEIGHT:
+            self.step_fused(gradients, factor, step)
+        else:
+            self._step_exactly(gradients, factor, step)
+        self.steps += 1
+        self.parameters.zero()
+        self.parameters.publish()
+        return grad_norm
+
+    def bound(self, step: Step, grad_norm: float) -> float:
+        """No weight is larger after the step: a root of second moments only makes a move smaller."""
+        largest = lambda tensors: max(torch.stack(torch._foreach_norm(tensors, math.inf)).tolist())  # noqa: E731
+        first = step.beta1 * largest(self.moments()[0]) + (1 - step.beta1) * grad_norm
+        moved = step.learning_rate / (1 - step.beta1 ** (self.steps + 1)) * first / max(step.epsilon, 5e-324)
+        weights = largest(self.parameters.masters()) * (1 + step.learning_rate * step.weight_decay)
+        return weights + moved
+
+    def step_fused(self, gradients: list[torch.Tensor], factor: float, step: Step) -> None:
+        """Takes the gradients: they are scaled in place."""
+        masters = self.parameters.masters()
+        device = masters[0].device
+        for decays in (True, False):
+            which = [index for index, each in enumerate(masters) if (each.dim() > 1) == decays]
+            if not which:
+                continue
+            pick = lambda tensors: [tensors[index].detach() for index in which]  # noqa: B023, E731
+            adamw(
+                pick(masters),
+                pick(gradients),
+                *map(pick, self.moments()),
+                [],
+                [torch.tensor(float(self.steps), device=device) for _ in which],
+                fused=True,
+                grad_scale=torch.tensor(1 / factor, dtype=torch.float32, device=device),
+                found_inf=torch.zeros((), device=device),
+                amsgrad=False,
+                beta1=step.beta1,
+                beta2=step.beta2,
+                lr=step.learning_rate,
+                weight_decay=step.weight_decay if decays else 0.0,
+                eps=step.epsilon,
+                maximize=False,
+            )
+
+    def _step_exactly(self, gradients: list[torch.Tensor], factor: float, step: Step) -> None:
+        masters = self.parameters.masters()
+        firsts, seconds = self.moments()
         after = lambda index: self._after(index, gradients[index].double() * factor, step)  # noqa: E731
         # All weights are looked at before the first is written.
-        for index in range(len(self.parameters)):
+        for index in range(len(masters)):
             if not after(index)[0].float().isfinite().all():
                 raise _diverged(
                     "the step would make a weight that float32 cannot hold; lower the learning rate or the weight decay"
                 )
-        for index, parameter in enumerate(self.parameters):
-            value, first, second = after(index)
-            parameter.copy_(value)
-            self.first[index].copy_(first)
-            self.second[index].copy_(second)
-        self.steps += 1
-        self.zero()
-        return grad_norm
+        for index, master in enumerate(masters):
+            for target, value in zip((master, firsts[index], seconds[index]), after(index), strict=True):
+                target.copy_(value)
 
     def _after(self, index: int, gradient: torch.Tensor, step: Step) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """In float64; the gradient is scaled and bounded."""
-        value = self.parameters[index].double()
+        value = self.parameters.masters()[index].double()
+        firsts, seconds = self.moments()
         steps = self.steps + 1
-        first = step.beta1 * self.first[index].double() + (1 - step.beta1) * gradient
-        second = step.beta2 * self.second[index].double() + (1 - step.beta2) * gradient.square()
+        first = step.beta1 * firsts[index].double() + (1 - step.beta1) * gradient
+        second = step.beta2 * seconds[index].double() + (1 - step.beta2) * gradient.square()
         corrected = (second / (1 - step.beta2**steps)).sqrt() + step.epsilon
         moved = step.learning_rate / (1 - step.beta1**steps) * first / corrected
         decay = step.learning_rate * step.weight_decay * value if value.dim() > 1 else 0.0

@@ -2,7 +2,6 @@
 
 PS1 whoever has not the token is refused.
 PS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
-PS3 what a call brings is bounded before it is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hmac
 import math
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -21,20 +20,31 @@ import torch
 import transformers
 
 from ._generated import engine_pb2 as pb
+from .device import measure
 from .engine import Engine
 from .errors import Refusal, invalid
-from .generation import Generation, Reply, Sampling
-from .losses import PolicyGradient, ValueTerm
+from .generation import Generation
+from .messages import (
+    chunks,
+    device_message,
+    health_message,
+    moved_message,
+    read_announced,
+    read_batch,
+    read_body,
+    read_generation,
+    read_header,
+    read_ints,
+    read_loss,
+    read_tags,
+    reply_message,
+)
 from .optimiser import Step
 
-CHUNK_BYTES = 2**20
-MAX_BATCH_BYTES = 2**30
 # Each generation has a thread while it runs; calls beside them must find one, too.
 THREADS = 1024
 
 STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients", pb.CHECKPOINT: "checkpoint"}
-REASONS = {"stop": pb.GenerateReply.STOP, "length": pb.GenerateReply.LENGTH, "abort": pb.GenerateReply.ABORT}
-NUMBERS = ("temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues")
 
 
 class Turns:
@@ -72,14 +82,19 @@ class EngineService:
             vocab_size=engine.model.vocab_size,
             context_length=engine.model.context_length,
             has_values=engine.model.value is not None,
-            parameters=[pb.Parameter(name=name, shape=each.shape) for name, each in engine.named],
+            parameters=[pb.Parameter(name=name, shape=each.shape) for name, each in engine.parameters.named],
             torch_version=torch.__version__,
             transformers_version=transformers.__version__,
         )
 
     def Memory(self, _: pb.MemoryRequest, context: grpc.ServicerContext) -> pb.MemoryReply:
-        resident, host = self._engine.submit(self._engine.memory).result()
-        return pb.MemoryReply(resident_bytes=resident, host_bytes=host)
+        engine = self._engine
+        resident, host = engine.submit(engine.memory).result()
+        device = engine.submit(lambda: measure(engine.placement)).result()
+        return pb.MemoryReply(resident_bytes=resident, host_bytes=host, device=device_message(device))
+
+    def Health(self, _: pb.HealthRequest, context: grpc.ServicerContext) -> pb.HealthReply:
+        return health_message(self._engine.health, self._engine.placement)
 
     def Pause(self, _: pb.PauseRequest, context: grpc.ServicerContext) -> pb.PauseReply:
         self._engine.submit(self._engine.pause).result()
@@ -89,26 +104,26 @@ class EngineService:
         self._engine.submit(self._engine.resume).result()
         return pb.ResumeReply()
 
-    def Release(self, _: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
-        self._engine.submit(self._engine.release).result()
-        return pb.ReleaseReply()
+    def Release(self, request: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
+        tags = read_tags(request.tags)
+        return pb.ReleaseReply(moved=moved_message(self._engine.submit(lambda: self._engine.release(tags)).result()))
 
-    def Restore(self, _: pb.RestoreRequest, context: grpc.ServicerContext) -> pb.RestoreReply:
-        self._engine.submit(self._engine.restore).result()
-        return pb.RestoreReply()
+    def Restore(self, request: pb.RestoreRequest, context: grpc.ServicerContext) -> pb.RestoreReply:
+        tags = read_tags(request.tags)
+        return pb.RestoreReply(moved=moved_message(self._engine.submit(lambda: self._engine.restore(tags)).result()))
 
     def Generate(
         self, requests: Iterator[pb.GenerateRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.GenerateReply]:
         engine = self._engine
-        generation = _read_generation(requests, engine.model.context_length, engine.model.vocab_size)
+        generation = read_generation(requests, engine.model.context_length, engine.model.vocab_size)
         engine.submit(lambda: engine.generate(generation)).result()
         context.add_callback(lambda: engine.submit(lambda: engine.cancel(generation)))
         threading.Thread(target=self._follow, args=(requests, generation), daemon=True).start()
         while (reply := generation.replies.get()) is not None:
             if isinstance(reply, Exception):
                 raise reply
-            yield _reply_message(reply)
+            yield reply_message(reply)
 
     def _follow(self, requests: Iterator[pb.GenerateRequest], generation: Generation) -> None:
         """What a client says while its completions are made, until its call has ended."""
@@ -119,21 +134,21 @@ class EngineService:
                     engine.submit(lambda: engine.abort(generation))
                 elif request.WhichOneof("kind") == "extension":
                     one = request.extension
-                    tokens = _ints(one.tokens) if one.HasField("tokens") else None
+                    tokens = read_ints(one.tokens) if one.HasField("tokens") else None
                     index, attempt = one.index, one.attempt
                     engine.submit(lambda i=index, a=attempt, t=tokens: engine.extend(generation, i, a, t))
         except grpc.RpcError:
             pass  # the callback of the call's end has cancelled it
 
     def Score(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
-        header, batch = _read_batch(parts)
+        header, batch = read_batch(parts)
         output = "values" if header.output == pb.BatchHeader.VALUES else "logprobs"
         result = self._engine.submit(lambda: self._engine.score(batch, output)).result()
-        yield from _chunks(result.numpy().tobytes())
+        yield from chunks(result.numpy().tobytes())
 
     def ForwardBackward(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> pb.LossMetrics:
-        header, batch = _read_batch(parts)
-        spec = _loss(header.loss)
+        header, batch = read_batch(parts)
+        spec = read_loss(header.loss)
         act = lambda: self._engine.forward_backward(batch, spec)  # noqa: E731
         return pb.LossMetrics(**self._turns.take(header.turn, lambda: self._engine.submit(act)))
 
@@ -153,129 +168,24 @@ class EngineService:
 
     def Read(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
         state = STATES[request.state]
-        yield from _chunks(self._engine.submit(lambda: self._engine.read(state)).result())
+        yield from chunks(self._engine.submit(lambda: self._engine.read(state)).result())
 
     def Write(self, parts: Iterator[pb.WritePart], context: grpc.ServicerContext) -> pb.WriteReply:
-        header = _header(parts)
-        size = sum(each.numel() for _, each in self._engine.named)
+        header = read_header(parts)
+        parameters = self._engine.parameters
+        size = parameters.num_elements
         if header.state == pb.CHECKPOINT:
             # It has moments, and a header that is a few names; it ends with its own checksum.
-            data = _body(parts, 12 * size + 256 * len(self._engine.named) + 4096)
+            data = read_body(parts, 12 * size + 256 * len(parameters.names) + 4096)
         else:
             if header.num_bytes > 4 * size:
                 raise invalid(f"'{header.num_bytes}' bytes were announced where at most '{4 * size}' are allowed")
-            data = _announced(parts, header.num_bytes)
+            data = read_announced(parts, header.num_bytes)
             if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
                 raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
         state = STATES[header.state]
         act = lambda: self._engine.write(state, data, header.policy_version)  # noqa: E731
         return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: self._engine.submit(act)))
-
-
-def _read_generation(requests: Iterator[pb.GenerateRequest], context_length: int, vocab_size: int) -> Generation:
-    first = next(requests, None)
-    if first is None or first.WhichOneof("kind") != "start":
-        raise invalid("a generation begins with what is to be sampled")
-    start = first.start
-    prompts: list[tuple[int, list[int]]] = []
-    while len(prompts) < start.num_prompts:
-        request = next(requests, None)
-        if request is None or request.WhichOneof("kind") != "prompts":
-            raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
-        prompts.extend((each.key, _ints(each.tokens)) for each in request.prompts.prompts)
-    for _, tokens in prompts:
-        if not 0 < len(tokens) < context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
-            raise invalid("a prompt is empty, fills the context, or has a token outside the vocabulary")
-    sampling = Sampling(
-        max_tokens=start.max_tokens,
-        temperature=start.temperature,
-        stop_tokens=frozenset(start.stop_tokens),
-        seed=start.seed,
-        extensible=start.extensible,
-    )
-    return Generation(sampling, prompts)
-
-
-def _reply_message(reply: Reply) -> pb.GenerateReply:
-    return pb.GenerateReply(
-        index=reply.index,
-        tokens=torch.tensor(reply.tokens, dtype=torch.int32).numpy().tobytes(),
-        logprobs=torch.tensor(reply.logprobs, dtype=torch.float32).numpy().tobytes(),
-        finish_reason=REASONS[reply.reason],
-        policy_version=reply.policy_version,
-        held=reply.held,
-        attempt=reply.attempt,
-    )
-
-
-def _read_batch(parts: Iterator[pb.BatchPart]) -> tuple[pb.BatchHeader, dict[str, torch.Tensor]]:
-    header = _header(parts)
-    rows, columns = header.rows, header.columns
-    names = list(header.arrays)
-    if names[:1] != ["tokens"] or len(set(names)) != len(names) or not set(names[1:]) <= set(NUMBERS):
-        raise invalid(f"arrays '{names}' are not those of a batch")
-    sizes = [rows if name == "temperatures" else rows * columns for name in names]
-    if 4 * sum(sizes) > MAX_BATCH_BYTES:
-        raise invalid(f"a batch has '{4 * sum(sizes)}' bytes where at most '{MAX_BATCH_BYTES}' are taken; give fewer rows")
-    data = bytearray(_announced(parts, 4 * sum(sizes)))
-    batch: dict[str, torch.Tensor] = {}
-    offset = 0
-    for name, size in zip(names, sizes, strict=True):
-        dtype = torch.int32 if name == "tokens" else torch.float32
-        array = torch.frombuffer(data, dtype=dtype, count=size, offset=offset) if size else torch.empty(0, dtype=dtype)
-        batch[name] = array if name == "temperatures" else array.view(rows, columns)
-        offset += 4 * size
-    return header, batch
-
-
-def _loss(loss: pb.Loss) -> PolicyGradient | None:
-    if loss.WhichOneof("type") == "cross_entropy":
-        return None
-    spec = loss.policy_gradient
-    return PolicyGradient(
-        ratio=spec.ratio,
-        surrogate=spec.surrogate,
-        clip_low=spec.clip_low,
-        clip_high=spec.clip_high,
-        dual_clip=spec.dual_clip if spec.HasField("dual_clip") else None,
-        kl_coefficient=spec.kl_coefficient,
-        kl_estimator=spec.kl_estimator,
-        entropy_coefficient=spec.entropy_coefficient,
-        value=ValueTerm(spec.value.coefficient, spec.value.clip) if spec.HasField("value") else None,
-    )
-
-
-def _header(parts: Iterator[Any]) -> Any:
-    first = next(parts, None)
-    if first is None or first.WhichOneof("kind") != "header":
-        raise invalid("a header was expected first")
-    return first.header
-
-
-def _body(parts: Iterable[Any], most_bytes: int) -> bytes:
-    """PS3."""
-    data = bytearray()
-    for part in parts:
-        data += part.bytes
-        if len(data) > most_bytes:
-            raise invalid(f"'{len(data)}' bytes came where at most '{most_bytes}' are allowed")
-    return bytes(data)
-
-
-def _announced(parts: Iterable[Any], num_bytes: int) -> bytes:
-    data = _body(parts, num_bytes)
-    if len(data) != num_bytes:
-        raise invalid(f"'{len(data)}' bytes came where '{num_bytes}' were announced")
-    return data
-
-
-def _chunks(data: bytes) -> Iterator[pb.Chunk]:
-    for start in range(0, len(data), CHUNK_BYTES):
-        yield pb.Chunk(bytes=data[start : start + CHUNK_BYTES])
-
-
-def _ints(data: bytes) -> list[int]:
-    return torch.frombuffer(bytearray(data), dtype=torch.int32).tolist() if data else []
 
 
 def _tell(error: BaseException, context: grpc.ServicerContext) -> None:

@@ -6,11 +6,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Tag(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TAG_WEIGHTS: _ClassVar[Tag]
+    TAG_OPTIMISER: _ClassVar[Tag]
+    TAG_CACHE: _ClassVar[Tag]
+
 class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WEIGHTS: _ClassVar[State]
     GRADIENTS: _ClassVar[State]
     CHECKPOINT: _ClassVar[State]
+TAG_WEIGHTS: Tag
+TAG_OPTIMISER: Tag
+TAG_CACHE: Tag
 WEIGHTS: State
 GRADIENTS: State
 CHECKPOINT: State
@@ -39,21 +48,75 @@ class ResumeReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class ReleaseRequest(_message.Message):
+class HealthRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[Tag]
+    def __init__(self, tags: _Optional[_Iterable[_Union[Tag, str]]] = ...) -> None: ...
 
 class ReleaseReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("moved",)
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    moved: Moved
+    def __init__(self, moved: _Optional[_Union[Moved, _Mapping]] = ...) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[Tag]
+    def __init__(self, tags: _Optional[_Iterable[_Union[Tag, str]]] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("moved",)
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    moved: Moved
+    def __init__(self, moved: _Optional[_Union[Moved, _Mapping]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("before", "after", "num_bytes", "seconds", "note")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    before: DeviceMemory
+    after: DeviceMemory
+    num_bytes: int
+    seconds: float
+    note: str
+    def __init__(self, before: _Optional[_Union[DeviceMemory, _Mapping]] = ..., after: _Optional[_Union[DeviceMemory, _Mapping]] = ..., num_bytes: _Optional[int] = ..., seconds: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
+
+class DeviceMemory(_message.Message):
+    __slots__ = ("free_bytes", "total_bytes", "allocated_bytes", "reserved_bytes")
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    free_bytes: int
+    total_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    def __init__(self, free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., allocated_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ...) -> None: ...
+
+class HealthReply(_message.Message):
+    __slots__ = ("device", "dtype", "busy_seconds", "num_waiting", "paused", "released")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    dtype: str
+    busy_seconds: float
+    num_waiting: int
+    paused: bool
+    released: _containers.RepeatedScalarFieldContainer[Tag]
+    def __init__(self, device: _Optional[str] = ..., dtype: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., num_waiting: _Optional[int] = ..., paused: bool = ..., released: _Optional[_Iterable[_Union[Tag, str]]] = ...) -> None: ...
 
 class Turn(_message.Message):
     __slots__ = ("epoch", "sequence")
@@ -92,12 +155,14 @@ class Description(_message.Message):
     def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ...) -> None: ...
 
 class MemoryReply(_message.Message):
-    __slots__ = ("resident_bytes", "host_bytes")
+    __slots__ = ("resident_bytes", "host_bytes", "device")
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     resident_bytes: int
     host_bytes: int
-    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ...) -> None: ...
+    device: DeviceMemory
+    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ..., device: _Optional[_Union[DeviceMemory, _Mapping]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("bytes",)

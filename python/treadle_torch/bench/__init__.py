@@ -1,0 +1,1 @@
+"""What `bench_gpu.py` measures, a file for each kind of measurement."""

@@ -1,0 +1,17 @@
+"""The engine driven in this process, without gRPC."""
+
+from __future__ import annotations
+
+from treadle_torch.engine import Engine
+from treadle_torch.generation import Generation, Sampling
+
+
+def generate(engine: Engine, prompts: list[tuple[int, list[int]]], max_tokens: int, seed: int) -> list[tuple[list[int], list[float]]]:
+    generation = Generation(Sampling(max_tokens, 1.0, frozenset(), seed, False), prompts)
+    engine.submit(lambda: engine.generate(generation)).result()
+    answers: dict[int, tuple[list[int], list[float]]] = {}
+    while (reply := generation.replies.get()) is not None:
+        if isinstance(reply, Exception):
+            raise reply
+        answers[reply.index] = (reply.tokens, reply.logprobs)
+    return [answers[index] for index in range(len(prompts))]

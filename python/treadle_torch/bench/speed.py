@@ -1,0 +1,149 @@
+"""(b) Tokens a second of generation, and (c) of training: served, driven directly, and by plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from treadle_torch import attention
+from treadle_torch._generated import engine_pb2 as pb
+from treadle_torch.device import Placement
+from treadle_torch.engine import PASS_TOKENS, Engine
+from treadle_torch.model import CausalModel
+from treadle_torch.optimiser import Step
+from treadle_torch.packing import Pass, pack
+
+from .clock import clear, seconds
+from .correctness import POLICY
+from .direct import generate
+from .memory import speed_of
+from .models import Sizes, build, causal, num_tokens, random_prompts, random_rows
+from .served import Served
+
+STEP = Step(1e-6, 1e-4, 1.0, 0.9, 0.95, 1e-8, 0.01)
+
+
+def generation_speed(sizes: Sizes, placement: Placement, served: Served) -> Iterator[dict[str, Any]]:
+    model = causal(sizes.small, sizes.context, placement)
+    draw = random_prompts(sizes, sizes.sequences, 21)
+    prompts = [(key, (tokens * sizes.prompt)[: sizes.prompt]) for key, tokens in draw]
+    total = sizes.sequences * sizes.new_tokens
+    shape = {"sequences": sizes.sequences, "prompt": sizes.prompt, "new_tokens": sizes.new_tokens}
+    rates: dict[str, float] = {}
+    engines: list[Engine] = []
+    ways: dict[str, Callable[[], object]] = {"served": lambda: served.generate(prompts, sizes.new_tokens, 9)}
+    for name, uses_graphs in (("direct", True), ("direct without graphs", False)):
+        engine = Engine(model, sizes.sequences, placement, uses_graphs=uses_graphs)
+        engines.append(engine)
+        ways[name] = lambda e=engine: generate(e, prompts, sizes.new_tokens, 9)
+    ways["Hugging Face generate"] = lambda: _hugging_face(model, prompts, sizes.new_tokens, placement)
+    for name, act in ways.items():
+        act()  # kernels are chosen and graphs recorded
+        rates[name] = total / seconds(act, 1 if name.startswith("Hugging") else 2)
+        yield {"what": f"generation, {name}", **shape, "tokens_per_second": rates[name]}
+    for engine in engines:
+        engine.close()
+    yield {
+        "what": "generation, ratios",
+        "served_over_direct": rates["served"] / rates["direct"],
+        "direct_over_hugging_face": rates["direct"] / rates["Hugging Face generate"],
+    }
+
+
+@torch.no_grad()
+def _hugging_face(model: CausalModel, prompts: list[tuple[int, list[int]]], new_tokens: int, placement: Placement) -> None:
+    inner: Any = model.inner
+    inner.set_attn_implementation("sdpa")
+    try:
+        tokens = torch.tensor([tokens for _, tokens in prompts], device=placement.device)
+        options = {"do_sample": True, "top_k": 0, "min_new_tokens": new_tokens, "max_new_tokens": new_tokens}
+        made = inner.generate(tokens, attention_mask=torch.ones_like(tokens), pad_token_id=0, **options)
+        assert made.shape[1] == tokens.shape[1] + new_tokens
+    finally:
+        inner.set_attn_implementation(attention.NAME)
+
+
+def training_speed(sizes: Sizes, placement: Placement, served: Served) -> Iterator[dict[str, Any]]:
+    batch = random_rows(sizes, 31)
+    tokens = num_tokens(batch)
+    shape = {"rows": sizes.rows, "tokens": tokens, "tokens_of_a_pass": PASS_TOKENS}
+    rates: dict[str, float] = {}
+
+    def measured(name: str, act: Callable[[], object]) -> dict[str, Any]:
+        act()
+        each = seconds(lambda: [act() for _ in range(sizes.steps)]) / sizes.steps
+        rates[name] = tokens / each
+        return {"what": f"training, {name}", **shape, "seconds_of_a_step": each, "tokens_per_second": rates[name]}
+
+    yield measured("served", lambda: (served.forward_backward(batch), served.optim_step(1e-4)))
+    # Nothing has weight: what remains is the call.
+    empty = {name: torch.zeros_like(each) if name == "weights" else each for name, each in batch.items()}
+    call = seconds(lambda: served.forward_backward(empty), 5)
+    step = tokens / rates["served"]
+    yield {"what": "training, gRPC", "seconds": call, "bytes": sum(4 * each.numel() for each in batch.values()), "share_of_a_step": call / step}
+
+    # Two engines with what they train would not fit beside each other.
+    released = served.call("Release", pb.ReleaseRequest()).moved
+    yield {"what": "the first release, which gets the pinned memory", **speed_of(released)}
+    engine = Engine(causal(sizes.small, sizes.context, placement), 1, placement)
+    yield measured(
+        "direct", lambda: engine.submit(lambda: (engine.forward_backward(batch, POLICY), engine.optim_step(STEP))).result()
+    )
+    engine.close()
+    del engine
+    clear()
+    passes = pack(batch["tokens"], batch["weights"] != 0, PASS_TOKENS, placement.device)
+    for name in ("plain, copy", "plain, autocast"):
+        plain = Plain(sizes, placement, is_autocast=name.endswith("autocast"))
+        yield measured(name, lambda p=plain: p.step(batch, passes))
+        del plain
+        clear()
+    fastest = max(rates["plain, copy"], rates["plain, autocast"])
+    served.call("Restore", pb.RestoreRequest())
+    yield {
+        "what": "training, ratios",
+        "served_over_plain": rates["served"] / fastest,
+        "direct_over_plain": rates["direct"] / fastest,
+        "target_served_over_plain": 0.97,
+    }
+
+
+class Plain:
+    """A training loop as one writes it: Hugging Face's forward, log-softmax, `torch.optim.AdamW`.
+
+    With autocast, parameters are in float32, and the row is packed by positions that begin again, for which Hugging Face
+    makes a mask of blocks. Without, the model computes and gets its gradients in its own numbers, a float32 copy is
+    stepped, and attention is the engine's.
+    """
+
+    def __init__(self, sizes: Sizes, placement: Placement, *, is_autocast: bool) -> None:
+        numbers = torch.float32 if is_autocast else placement.dtype
+        self._model: Any = build(sizes.small, sizes.context, Placement(placement.device, numbers))
+        if is_autocast:
+            self._model.set_attn_implementation("sdpa")
+        self._placement = placement
+        self._is_autocast = is_autocast
+        parameters = list(self._model.parameters())
+        self._masters = parameters if is_autocast else [each.detach().float().requires_grad_() for each in parameters]
+        self._optimiser = torch.optim.AdamW(self._masters, lr=1e-6, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+
+    def step(self, batch: dict[str, torch.Tensor], passes: list[Pass]) -> None:
+        for one in passes:
+            targets = batch["tokens"][one.rows, one.columns].long().to(self._placement.device)
+            slopes = (batch["weights"] * batch["advantages"])[one.rows, one.columns].to(self._placement.device)
+            view = {} if self._is_autocast else {"view": one.view}
+            with torch.autocast(self._placement.device.type, torch.bfloat16, enabled=self._is_autocast):
+                logits = self._model(one.tokens[None], position_ids=one.view.positions[None], use_cache=False, **view).logits[0]
+            losses = torch.nn.functional.cross_entropy(logits[one.places].float(), targets, reduction="none")
+            (losses * slopes).sum().mul(1e-4).backward()
+        if not self._is_autocast:
+            for master, each in zip(self._masters, self._model.parameters(), strict=True):
+                master.grad, each.grad = each.grad.float(), None
+        torch.nn.utils.clip_grad_norm_(self._masters, 1.0)
+        self._optimiser.step()
+        self._optimiser.zero_grad()
+        if not self._is_autocast:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._model.parameters()), self._masters)

@@ -1,0 +1,165 @@
+"""The engine's terms as messages (packages/engines/protos/engines/v1/engine.proto), and messages as its terms.
+
+PS3 what a call brings is bounded before it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from ._generated import engine_pb2 as pb
+from .device import DeviceMemory, Placement
+from .engine import TAGS, Health, Moved
+from .errors import invalid
+from .generation import Generation, Reply, Sampling
+from .losses import PolicyGradient, ValueTerm
+
+CHUNK_BYTES = 2**20
+MAX_BATCH_BYTES = 2**30
+
+REASONS = {"stop": pb.GenerateReply.STOP, "length": pb.GenerateReply.LENGTH, "abort": pb.GenerateReply.ABORT}
+NUMBERS = ("temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues")
+
+
+def read_tags(tags: Iterable[int]) -> list[str]:
+    """None is all."""
+    return [TAGS[tag] for tag in tags] or list(TAGS)
+
+
+def device_message(memory: DeviceMemory) -> pb.DeviceMemory:
+    return pb.DeviceMemory(
+        free_bytes=memory.free,
+        total_bytes=memory.total,
+        allocated_bytes=memory.allocated,
+        reserved_bytes=memory.reserved,
+    )
+
+
+def moved_message(moved: Moved) -> pb.Moved:
+    return pb.Moved(
+        before=device_message(moved.before),
+        after=device_message(moved.after),
+        num_bytes=moved.num_bytes,
+        seconds=moved.seconds,
+        note=moved.note,
+    )
+
+
+def health_message(health: Health, placement: Placement) -> pb.HealthReply:
+    return pb.HealthReply(
+        device=str(placement.device),
+        dtype=str(placement.dtype).removeprefix("torch."),
+        busy_seconds=health.busy_seconds,
+        num_waiting=health.num_waiting,
+        paused=health.is_paused,
+        released=[TAGS.index(tag) for tag in health.released],
+    )
+
+
+def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int, vocab_size: int) -> Generation:
+    first = next(requests, None)
+    if first is None or first.WhichOneof("kind") != "start":
+        raise invalid("a generation begins with what is to be sampled")
+    start = first.start
+    prompts: list[tuple[int, list[int]]] = []
+    while len(prompts) < start.num_prompts:
+        request = next(requests, None)
+        if request is None or request.WhichOneof("kind") != "prompts":
+            raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
+        prompts.extend((each.key, read_ints(each.tokens)) for each in request.prompts.prompts)
+    for _, tokens in prompts:
+        if not 0 < len(tokens) < context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise invalid("a prompt is empty, fills the context, or has a token outside the vocabulary")
+    sampling = Sampling(
+        max_tokens=start.max_tokens,
+        temperature=start.temperature,
+        stop_tokens=frozenset(start.stop_tokens),
+        seed=start.seed,
+        extensible=start.extensible,
+    )
+    return Generation(sampling, prompts)
+
+
+def reply_message(reply: Reply) -> pb.GenerateReply:
+    return pb.GenerateReply(
+        index=reply.index,
+        tokens=torch.tensor(reply.tokens, dtype=torch.int32).numpy().tobytes(),
+        logprobs=torch.tensor(reply.logprobs, dtype=torch.float32).numpy().tobytes(),
+        finish_reason=REASONS[reply.reason],
+        policy_version=reply.policy_version,
+        held=reply.held,
+        attempt=reply.attempt,
+    )
+
+
+def read_batch(parts: Iterator[pb.BatchPart]) -> tuple[pb.BatchHeader, dict[str, torch.Tensor]]:
+    header = read_header(parts)
+    rows, columns = header.rows, header.columns
+    names = list(header.arrays)
+    if names[:1] != ["tokens"] or len(set(names)) != len(names) or not set(names[1:]) <= set(NUMBERS):
+        raise invalid(f"arrays '{names}' are not those of a batch")
+    sizes = [rows if name == "temperatures" else rows * columns for name in names]
+    if 4 * sum(sizes) > MAX_BATCH_BYTES:
+        raise invalid(f"a batch has '{4 * sum(sizes)}' bytes where at most '{MAX_BATCH_BYTES}' are taken; give fewer rows")
+    data = bytearray(read_announced(parts, 4 * sum(sizes)))
+    batch: dict[str, torch.Tensor] = {}
+    offset = 0
+    for name, size in zip(names, sizes, strict=True):
+        dtype = torch.int32 if name == "tokens" else torch.float32
+        array = torch.frombuffer(data, dtype=dtype, count=size, offset=offset) if size else torch.empty(0, dtype=dtype)
+        batch[name] = array if name == "temperatures" else array.view(rows, columns)
+        offset += 4 * size
+    return header, batch
+
+
+def read_loss(loss: pb.Loss) -> PolicyGradient | None:
+    if loss.WhichOneof("type") == "cross_entropy":
+        return None
+    spec = loss.policy_gradient
+    return PolicyGradient(
+        ratio=spec.ratio,
+        surrogate=spec.surrogate,
+        clip_low=spec.clip_low,
+        clip_high=spec.clip_high,
+        dual_clip=spec.dual_clip if spec.HasField("dual_clip") else None,
+        kl_coefficient=spec.kl_coefficient,
+        kl_estimator=spec.kl_estimator,
+        entropy_coefficient=spec.entropy_coefficient,
+        value=ValueTerm(spec.value.coefficient, spec.value.clip) if spec.HasField("value") else None,
+    )
+
+
+def read_header(parts: Iterator[Any]) -> Any:
+    first = next(parts, None)
+    if first is None or first.WhichOneof("kind") != "header":
+        raise invalid("a header was expected first")
+    return first.header
+
+
+def read_body(parts: Iterable[Any], most_bytes: int) -> bytes:
+    """PS3."""
+    data = bytearray()
+    for part in parts:
+        data += part.bytes
+        if len(data) > most_bytes:
+            raise invalid(f"'{len(data)}' bytes came where at most '{most_bytes}' are allowed")
+    return bytes(data)
+
+
+def read_announced(parts: Iterable[Any], num_bytes: int) -> bytes:
+    data = read_body(parts, num_bytes)
+    if len(data) != num_bytes:
+        raise invalid(f"'{len(data)}' bytes came where '{num_bytes}' were announced")
+    return data
+
+
+def chunks(data: bytes) -> Iterator[pb.Chunk]:
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield pb.Chunk(bytes=data[start : start + CHUNK_BYTES])
+
+
+def read_ints(data: bytes) -> list[int]:
+    return torch.frombuffer(bytearray(data), dtype=torch.int32).tolist() if data else []

@@ -1,0 +1,153 @@
+"""Packing, chunks of logits, draws and steps: each against the plain way to compute the same."""
+
+import math
+import unittest
+from unittest import mock
+
+import torch
+from support import POLICY, batch_of, engine_of, tiny
+from treadle_torch import draws, logprobs
+from treadle_torch.attention import Packed
+from treadle_torch.checkpoint import encode
+from treadle_torch.decoding import _inverse
+from treadle_torch.optimiser import AdamW, Step
+from treadle_torch.packing import pack
+from treadle_torch.parameters import Parameters
+
+
+class Packing(unittest.TestCase):
+    def test_no_token_sees_another_sequence(self):
+        """Attention of a packed row is that of its sequences alone, in values and gradients."""
+        lengths = [5, 1, 3]
+        draw = torch.Generator().manual_seed(1)
+        query, key, value = (torch.randn(1, heads, 9, 4, generator=draw, requires_grad=True) for heads in (4, 2, 2))
+        packed = Packed(lengths, torch.device("cpu")).attend(query, key, value, None)[0]
+        parts = [each.split(lengths, 2) for each in (query, key, value)]
+        alone = torch.cat([
+            torch.nn.functional.scaled_dot_product_attention(*one, is_causal=True, enable_gqa=True)[0].transpose(0, 1)
+            for one in zip(*parts)
+        ])
+        torch.testing.assert_close(packed, alone)
+        slope = torch.randn(9, 4, 4, generator=draw)
+        for one, other in zip(*(torch.autograd.grad(each, (query, key, value), slope) for each in (packed, alone))):
+            torch.testing.assert_close(one, other)
+
+    def test_rows_are_cut_to_what_counts_and_share_passes_under_the_budget(self):
+        wanted = torch.zeros(4, 6, dtype=torch.bool)
+        wanted[0, 5] = wanted[2, 1] = wanted[3, 3] = wanted[3, 0] = True
+        tokens = torch.arange(24).view(4, 6)
+        passes = pack(tokens, wanted, 6, torch.device("cpu"))
+        self.assertEqual([one.tokens.tolist() for one in passes], [[0, 1, 2, 3, 4], [18, 19, 20, 12]])
+        self.assertEqual([(one.rows.tolist(), one.columns.tolist(), one.places.tolist()) for one in passes], [([0], [5], [4]), ([3, 2], [3, 1], [2, 3])])
+
+    def test_a_packed_batch_has_the_logprobs_and_gradients_of_its_rows(self):
+        for dtype, close in (("float32", 1e-5), ("bfloat16", 3e-2)):
+            engine = engine_of(tiny(dtype), dtype)
+            batch = batch_of(rows=5, columns=12)
+            rows = [{name: each[row : row + 1] for name, each in batch.items()} for row in range(5)]
+            together = engine.submit(lambda: engine.score(batch, "logprobs")).result()
+            apart = torch.cat([engine.submit(lambda r=row: engine.score(r, "logprobs")).result() for row in rows])
+            torch.testing.assert_close(together, apart, rtol=0, atol=close * 3)
+            everywhere = {name: each for name, each in batch.items() if name != "weights"}
+            unasked = engine.submit(lambda b=everywhere: engine.score(b, "logprobs")).result()
+            where = batch["weights"] != 0
+            where[:, 0] = False
+            torch.testing.assert_close(together[where], unasked[where], rtol=0, atol=close * 3)
+            self.assertEqual(together[~where].count_nonzero(), 0)
+            self.assertEqual(unasked[:, 1:].count_nonzero(), unasked[:, 1:].numel())
+            gradients = []
+            for batches in ([batch], rows):
+                engine.submit(engine.parameters.zero).result()
+                for one in batches:
+                    engine.submit(lambda b=one: engine.forward_backward(b, POLICY)).result()
+                gradients.append(torch.cat([each.flatten() for each in engine.parameters.gradients]))
+            self.assertLess((gradients[0] - gradients[1]).norm() / gradients[1].norm(), close)
+            engine.close()
+
+
+class Logprobs(unittest.TestCase):
+    def test_chunks_kept_or_made_again_are_log_softmax(self):
+        draw = torch.Generator().manual_seed(2)
+        hidden, head = (torch.randn(shape, generator=draw, requires_grad=True) for shape in ((11, 6), (13, 6)))
+        tokens = torch.randint(13, (11,), generator=draw)
+        slopes = torch.randn(2, 11, generator=draw)
+        for temperatures in (None, torch.rand(11, generator=draw) + 0.5):
+            logits = hidden @ head.T if temperatures is None else hidden @ head.T / temperatures[:, None]
+            plain = logits.log_softmax(-1)
+            expected = plain.gather(1, tokens[:, None])[:, 0], -(plain.exp() * plain).sum(-1)
+            for kept_bytes in (2**20, 0):
+                with mock.patch.multiple(logprobs, CHUNK_LOGITS=13 * 4, KEPT_BYTES=kept_bytes):
+                    for used in ([0], [1], [0, 1]):
+                        actual = logprobs.chosen_logprobs(hidden, head, tokens, temperatures)
+                        own, other = (
+                            torch.autograd.grad(sum((made[each] * slopes[each]).sum() for each in used), (hidden, head), retain_graph=True)
+                            for made in (actual, expected)
+                        )
+                        torch.testing.assert_close((*actual, *own), (*expected, *other), rtol=1e-4, atol=1e-5)
+
+
+class Draws(unittest.TestCase):
+    def test_draws_are_those_of_the_embedded_engine(self):
+        """What `mix` of packages/engines/src/random.ts says of the same words."""
+        words = torch.tensor([(0, 0, 0), (9, 3, 1), (2**32 - 1, 7, 255), (12345, 2**32 - 1, 70000)])
+        streams = torch.tensor([draws.begun(seed, key) for seed, key in words[:, :2].tolist()])
+        mixed = (draws.uniform(streams, words[:, 2]) * 2**32 - 0.5).long()
+        self.assertEqual(mixed.tolist(), [1839715275, 3617765547, 3541971585, 675095447])
+
+    def test_a_large_vocabulary_is_drawn_from_by_blocks_as_from_its_sums(self):
+        draw = torch.Generator().manual_seed(4)
+        for vocabulary in (7, 1024, 1500, 1664, 5000):
+            exact = torch.rand(50, vocabulary, generator=draw, dtype=torch.float64).pow(8).softmax(-1)
+            uniform = torch.rand(50, generator=draw, dtype=torch.float64)
+            for probabilities in (exact, exact.float()):
+                sums = probabilities.double().cumsum(-1)
+                expected = torch.searchsorted(sums, (uniform * sums[:, -1])[:, None], right=True)[:, 0]
+                self.assertTrue(torch.equal(_inverse(probabilities, uniform), expected))
+
+
+class Steps(unittest.TestCase):
+    def test_the_fused_step_is_the_exact_one_within_rounding(self):
+        step = Step(0.01, 0.5, 1.0, 0.9, 0.99, 1e-8, 0.1)
+        results = []
+        for is_fused in (False, True):
+            torch.manual_seed(6)
+            named = [("a", torch.nn.Parameter(torch.randn(5, 3))), ("b", torch.nn.Parameter(torch.randn(4)))]
+            optimiser = AdamW(Parameters(named))
+            for _ in range(3):
+                gradients = [torch.randn_like(each) for _, each in named]
+                optimiser.parameters.gradients = gradients
+                if is_fused:
+                    norm = math.sqrt(sum(each.square().sum().item() for each in gradients)) * step.scale
+                    with torch.no_grad():
+                        self.assertGreater(optimiser.bound(step, min(norm, 1.0)), max(each.abs().max() for _, each in named))
+                        optimiser.step_fused(gradients, step.scale * min(1.0, 1.0 / norm), step)
+                    optimiser.steps += 1
+                else:
+                    optimiser.step(step)
+            results.append([each.detach() for _, each in named] + [each for moments in optimiser.moments() for each in moments])
+        for one, other in zip(*results):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+    def test_bfloat16_keeps_what_is_trained_in_float32(self):
+        """Steps that are too small for bfloat16 add up."""
+        engine = engine_of(tiny("bfloat16"), "bfloat16")
+        before = [each.detach().clone() for _, each in engine.parameters.named]
+        self.assertTrue(all(each.dtype == torch.bfloat16 for each in before))
+        exact = [each.float() for each in before]
+        for _ in range(3):
+            engine.submit(lambda: engine.forward_backward(batch_of(rows=3, columns=8), POLICY)).result()
+            engine.submit(lambda: engine.optim_step(Step(1e-5, 1.0, math.inf, 0.9, 0.99, 1e-8, 0.0))).result()
+        masters = engine.parameters.masters()
+        self.assertTrue(any(not torch.equal(one, other) for one, other in zip(masters, exact)))
+        for (_, computing), master in zip(engine.parameters.named, masters):
+            self.assertTrue(torch.equal(computing, master.bfloat16()))
+        checkpoint = engine.submit(lambda: engine.read("checkpoint")).result()
+        other = engine_of(tiny("bfloat16"), "bfloat16")
+        other.submit(lambda: other.write("checkpoint", checkpoint, 0)).result()
+        self.assertEqual(other.submit(lambda: other.read("weights")).result(), encode(masters))
+        for each in (engine, other):
+            each.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
