@@ -4,7 +4,8 @@
  * Owned here: the files, this process's mappings of them, and which segments are idle. Exchanges (one a link) lend them
  * and give them back.
  *
- * SP1 a segment is idle, lent to one exchange, or gone; a number is never used twice.
+ * SP1 a segment is idle, lent, or gone; a number is never used twice. It is lent to one exchange, or, for messages that are sent
+ *    together, to several, and is idle again once each of them has given it back.
  * SP2 the pool's segments never exceed `maxBytes` together; what does not fit is refused, not waited for.
  * SP3 no file outlives the pool, nor an orderly exit of the process, unless `outlive` says so.
  *
@@ -19,6 +20,12 @@ export type Segment = {
   readonly bytes: Uint8Array;
   /** Told when the segment goes, because they may have it mapped. */
   readonly knownBy: Set<SegmentUser>;
+  /** SP1 */
+  numHolders: number;
+  /** one of them is gone and may still read it: never written again */
+  isAbandoned: boolean;
+  /** what it holds, for as long as it is lent */
+  together?: { readonly token: object; readonly areaBytes: number } | undefined;
 };
 
 export interface SegmentUser {
@@ -43,6 +50,7 @@ export class SegmentPool {
   readonly #all = new Set<Segment>();
   /** Least recently used first. */
   readonly #idle = new Set<Segment>();
+  readonly #together = new WeakMap<object, Segment>();
   #totalBytes = 0;
   #idleBytes = 0;
   #lastNumber = 0;
@@ -65,12 +73,38 @@ export class SegmentPool {
     if (best === undefined) return this.#create(segmentBytesFor(sizeBytes));
     this.#idle.delete(best);
     this.#idleBytes -= best.mapping.sizeBytes;
+    best.numHolders = 1;
     return best;
   }
 
+  /** A lent segment that holds this area for messages that are sent together: lent once more, unless `isExcluded`. */
+  takeAgain(token: object, areaBytes: number, isExcluded: (segment: Segment) => boolean): Segment | undefined {
+    const segment = this.#together.get(token);
+    if (segment?.together?.token !== token || segment.together.areaBytes !== areaBytes) return undefined;
+    if (isExcluded(segment) || !this.#all.has(segment)) return undefined;
+    segment.numHolders++;
+    return segment;
+  }
+
+  /** Notes what a segment that was just written holds. */
+  noteTogether(segment: Segment, token: object, areaBytes: number): void {
+    segment.together = { token, areaBytes };
+    this.#together.set(token, segment);
+  }
+
+  /** One that it was lent to needs it no more. */
   give(segment: Segment): void {
+    if (--segment.numHolders > 0) return; // SP1
+    segment.together = undefined;
+    if (segment.isAbandoned) return this.retire(segment);
     this.#idle.add(segment);
     this.#idleBytes += segment.mapping.sizeBytes;
+  }
+
+  /** One that it was lent to is gone, and may still read it: it is retired once nobody else has it. */
+  abandon(segment: Segment): void {
+    segment.isAbandoned = true;
+    this.give(segment);
   }
 
   /** Retires idle segments, the least recently used first, until the others hold at most so many bytes. */
@@ -110,7 +144,7 @@ export class SegmentPool {
     const mapping = this.#memory.create(this.prefix + number, sizeBytes);
     if (mapping === undefined) return undefined;
     const bytes = new Uint8Array(this.#memory.view(mapping, sizeBytes));
-    const segment: Segment = { number, mapping, bytes, knownBy: new Set() };
+    const segment: Segment = { number, mapping, bytes, knownBy: new Set(), numHolders: 1, isAbandoned: false };
     this.#all.add(segment);
     this.#totalBytes += sizeBytes;
     return segment;
