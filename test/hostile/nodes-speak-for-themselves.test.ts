@@ -88,7 +88,7 @@ const request: LaunchRequest = {
     module: "file:///worker.ts",
     exportName: "Maker",
     runnerAddresses: [],
-    startTimeoutMs: 120_000,
+    startTimeoutMs: 120_000, peerTimeoutMs: 60_000,
     token,
     seed: 0,
     trace: false,

@@ -96,7 +96,10 @@ export class SegmentPool {
   give(segment: Segment): void {
     if (--segment.numHolders > 0) return; // SP1
     segment.together = undefined;
-    if (segment.isAbandoned) return this.retire(segment);
+    if (segment.isAbandoned) {
+      this.retire(segment);
+      return;
+    }
     this.#idle.add(segment);
     this.#idleBytes += segment.mapping.sizeBytes;
   }
