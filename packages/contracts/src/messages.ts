@@ -206,8 +206,8 @@ export const MessageEnvelope = z.object({
 export type MessageEnvelope = z.infer<typeof MessageEnvelope>;
 /** Of processes before incarnation `since` nothing counts any more; without it, of none so far. */
 export const PeerDiedMessage = z.object({ worker: z.string(), since: z.int().nonnegative().optional() });
-/** For whom a worker waits, in collectives and for answers, at this moment. */
-export const WaitsReply = z.object({ waitsFor: z.array(z.string()) });
+/** For whom a worker waits, in collectives and for answers, at this moment; and whether it takes no calls yet. */
+export const WaitsReply = z.object({ waitsFor: z.array(z.string()), isStarting: z.boolean() });
 /** A call that failed because of a peer and will not be made again. */
 export const GiveUpMessage = z.object({ call: z.string() });
 /** To ranks that go on while their group grows or shrinks. */

@@ -110,6 +110,7 @@ class WorkerHost {
   readonly #telemetry: Telemetry;
   readonly #ready: Promise<void>;
   #isReady!: () => void;
+  #isStarting = true;
   readonly #payloads: Payloads;
   #class!: AnyWorkerClass;
   #worker!: Worker;
@@ -172,7 +173,10 @@ class WorkerHost {
       ...(boot.remote ? { distant: this.#distantPayloads() } : {}),
     };
     this.#ready = new Promise((resolve) => {
-      this.#isReady = resolve;
+      this.#isReady = () => {
+        this.#isStarting = false;
+        resolve();
+      };
     });
     this.stopped = new Promise((resolve, reject) => {
       this.#stop = resolve;
@@ -281,7 +285,7 @@ class WorkerHost {
       return admitted.then(() => this.#enqueue(request, cancellation));
     });
     asker.handle("message", (envelope) => this.#messages.deliver(envelope));
-    asker.handle("waits", () => ({ waitsFor: this.#messages.waitsFor }));
+    asker.handle("waits", () => ({ waitsFor: this.#messages.waitsFor, isStarting: this.#isStarting }));
   }
 
   /** What only the runner may ask. */

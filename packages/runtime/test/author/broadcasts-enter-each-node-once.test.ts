@@ -293,4 +293,14 @@ describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
     await zero.broadcast("has started");
     expect(await waits).toBe("has started");
   }, 20_000);
+
+  test("PW3: nor is one that has started and takes no calls yet, whose answer is waited for", async () => {
+    const starting = new Set(["actor/0"]);
+    const [, one] = ranksOf("actor", 2, { peerTimeoutMs: 30, starting }) as [never, ReturnType<typeof ranksOf>[0]];
+    let give = (_value: string) => {};
+    const waits = one.answer("actor/0", "its weights", new Promise<string>((resolve) => (give = resolve)));
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    give("weights");
+    expect(await waits).toBe("weights");
+  });
 });

@@ -13,6 +13,8 @@ export type GroupOptions = {
   readonly peerTimeoutMs?: number;
   /** workers whose processes take nothing and answer nothing */
   readonly silent?: ReadonlySet<string>;
+  /** workers that take messages, and no calls yet */
+  readonly starting?: ReadonlySet<string>;
   /** workers whose process has not started */
   readonly absent?: ReadonlySet<string>;
   /** told of each message on its way */
@@ -32,7 +34,15 @@ export function joined(
   groups: readonly (readonly [string, number])[],
   options: GroupOptions,
 ): Map<string, Messenger[]> {
-  const { delay = () => 0, nodes, peerTimeoutMs = 60_000, silent = new Set(), absent = new Set(), sent } = options;
+  const {
+    delay = () => 0,
+    nodes,
+    peerTimeoutMs = 60_000,
+    silent = new Set(),
+    absent = new Set(),
+    starting = new Set(),
+    sent,
+  } = options;
   const names = groups.flatMap(([component, size]) =>
     Array.from({ length: size }, (_, rank) => `${component}/${rank}`),
   );
@@ -46,7 +56,7 @@ export function joined(
     const request = async (verb: string, body: MessageEnvelope) => {
       if (silent.has(to) || absent.has(to)) return never();
       const other = all.get(to) as Messenger;
-      if (verb === "waits") return { waitsFor: other.waitsFor };
+      if (verb === "waits") return { waitsFor: other.waitsFor, isStarting: starting.has(to) };
       sent?.({ by, to });
       // A link keeps the order of messages, whatever each takes on its way.
       const arrived = tail.then(async () => {

@@ -10,7 +10,7 @@
 export type Said =
   | { readonly type: "waits"; readonly waitsFor: readonly string[] }
   | { readonly type: "silent" }
-  /** no process of that name takes messages now: it starts, or has no place; the supervisor gives that its own deadlines */
+  /** it is starting and waits for nobody, or has no place; the supervisor gives that deadlines of its own */
   | { readonly type: "absent" };
 
 export type HoldUp =

@@ -289,7 +289,9 @@ export class Messenger {
     const there = await inTime(this.#ports.reachable(worker));
     if (there.type === "late") return { type: "absent" };
     const answer = await inTime(this.#ports.connect(worker).then((peer) => peer.request("waits", {})));
-    return answer.type === "given" ? { type: "waits", waitsFor: answer.value.waitsFor } : { type: "silent" };
+    if (answer.type !== "given") return { type: "silent" };
+    const { waitsFor, isStarting } = answer.value;
+    return isStarting && waitsFor.length === 0 ? { type: "absent" } : { type: "waits", waitsFor };
   }
 
   #rankName(rank: number): string {
