@@ -19,6 +19,7 @@ function countedMemory() {
       throw new Error("nobody opens what is only counted");
     },
     view: () => new ArrayBuffer(0),
+    isUnwritten: () => true,
     unmap: ({ pointer }) => {
       expect(mapped.delete(pointer)).toBe(true);
     },

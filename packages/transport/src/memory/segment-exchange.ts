@@ -8,8 +8,8 @@
  * SX2 a received area is given back only when no code of this process can reach it: it was copied out at once, or its
  *    ArrayBuffer, which every view of it holds, has been detached or collected.
  * SX3 a mapping is undone only while nothing of it is reachable.
- * SX4 what a receiver writes into an area that others were lent as well, they do not see: its mapping is private, and undone
- *    before the segment goes back, since pages that were written no longer show the segment.
+ * SX4 what a receiver writes into an area that others were lent as well, they do not see: its mapping is private. One that was
+ *    written no longer shows the segment, and is undone before that goes back; to map one costs as much as to copy it.
  */
 
 import { copyArea } from "../codec/message-head.ts";
@@ -94,7 +94,7 @@ export class PoolExchange implements SegmentExchange {
   }
 
   #write(buffers: readonly Uint8Array[], areaBytes: number, together: object | undefined): Segment | undefined {
-    const segment = this.#pool.take(areaBytes);
+    const segment = this.#pool.take(areaBytes, together !== undefined);
     if (segment === undefined) return undefined;
     copyArea(buffers, segment.bytes, 0);
     if (together !== undefined) this.#pool.noteTogether(segment, together, areaBytes);
@@ -148,7 +148,8 @@ export class PoolExchange implements SegmentExchange {
     if (remote === undefined) return;
     remote.borrowed = false;
     const isGone = this.#closed || remote.retired;
-    if (isGone || remote.kind === "private") this.#unmapIfUnused(number, remote); // SX4
+    const isWritten = remote.kind === "private" && !this.#memory.isUnwritten(remote.mapping);
+    if (isGone || isWritten) this.#unmapIfUnused(number, remote); // SX4
     if (!isGone) this.#reports.released(number);
   }
 

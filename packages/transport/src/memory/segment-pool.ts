@@ -24,6 +24,8 @@ export type Segment = {
   numHolders: number;
   /** one of them is gone and may still read it: never written again */
   isAbandoned: boolean;
+  /** what it was lent for last: for messages that are sent together, or for one */
+  wasTogether: boolean;
   /** what it holds, for as long as it is lent */
   together?: { readonly token: object; readonly areaBytes: number } | undefined;
 };
@@ -62,18 +64,24 @@ export class SegmentPool {
     if (!options.outlive) openPools.add(this);
   }
 
-  /** A segment of at least this size; undefined when the pool is exhausted or the host has no memory left. */
-  take(sizeBytes: number): Segment | undefined {
+  /**
+   * A segment of at least this size, rather one that was used alike, which receivers have mapped as they need it; undefined when
+   * the pool is exhausted or the host has no memory left.
+   */
+  take(sizeBytes: number, isTogether = false): Segment | undefined {
     let best: Segment | undefined;
     for (const segment of this.#idle) {
       const size = segment.mapping.sizeBytes;
       if (size < sizeBytes || size * minUse > sizeBytes) continue;
-      if (best === undefined || size <= best.mapping.sizeBytes) best = segment; // the most recent: warmest
+      if (best === undefined || isAtLeastAsGood(segment, best, isTogether)) best = segment; // the most recent: warmest
     }
-    if (best === undefined) return this.#create(segmentBytesFor(sizeBytes));
-    this.#idle.delete(best);
-    this.#idleBytes -= best.mapping.sizeBytes;
-    best.numHolders = 1;
+    if (best === undefined) best = this.#create(segmentBytesFor(sizeBytes));
+    else {
+      this.#idle.delete(best);
+      this.#idleBytes -= best.mapping.sizeBytes;
+      best.numHolders = 1;
+    }
+    if (best !== undefined) best.wasTogether = isTogether;
     return best;
   }
 
@@ -147,11 +155,24 @@ export class SegmentPool {
     const mapping = this.#memory.create(this.prefix + number, sizeBytes);
     if (mapping === undefined) return undefined;
     const bytes = new Uint8Array(this.#memory.view(mapping, sizeBytes));
-    const segment: Segment = { number, mapping, bytes, knownBy: new Set(), numHolders: 1, isAbandoned: false };
+    const segment: Segment = {
+      number,
+      mapping,
+      bytes,
+      knownBy: new Set(),
+      numHolders: 1,
+      isAbandoned: false,
+      wasTogether: false,
+    };
     this.#all.add(segment);
     this.#totalBytes += sizeBytes;
     return segment;
   }
+}
+
+function isAtLeastAsGood(segment: Segment, other: Segment, isTogether: boolean): boolean {
+  if (segment.wasTogether !== other.wasTogether) return segment.wasTogether === isTogether;
+  return segment.mapping.sizeBytes <= other.mapping.sizeBytes;
 }
 
 export function segmentBytesFor(sizeBytes: number): number {

@@ -4,7 +4,7 @@
  * same bits.
  */
 import { TreadleError } from "@treadle/contracts";
-import { releaseArrays } from "@treadle/transport";
+import { releaseArrays, takeMemory } from "@treadle/transport";
 
 type Numbers = Float32Array | Float64Array;
 type Part<T> = { readonly length: number; readonly part: T };
@@ -25,22 +25,26 @@ export async function allReduceSum<T extends Numbers>(ports: AllReducePorts, val
   const { rank, worldSize, give, takeTotal } = ports;
   const shards = shardsOf(values.length, worldSize);
   const partOf = ({ from, to }: Shard): Part<T> => ({ length: values.length, part: values.subarray(from, to) as T });
+  // Every element is written before anybody sees it.
+  const Kind = values.constructor as new (memory: ArrayBuffer, offset: number, length: number) => T;
+  const result = new Kind(takeMemory(values.byteLength), 0, values.length);
   const mine = shards[rank];
-  const own = mine && addUp(ports, partOf(mine));
+  const own = mine && addUp(ports, partOf(mine), result.subarray(mine.from, mine.to) as T);
   const [totals] = await Promise.all([
     Promise.all(shards.map((_, owner) => (owner === rank ? own : takeTotal(owner)) as Promise<T>)),
     ...shards.map((shard, owner) => (owner === rank ? undefined : give(owner, partOf(shard)))),
   ]);
-  const result = values.slice() as T;
   for (const [owner, total] of totals.entries()) {
+    if (owner === rank) continue;
     result.set(total, (shards[owner] as Shard).from);
-    if (owner !== rank) releaseArrays(total);
+    releaseArrays(total);
   }
   return result;
 }
 
-/** The total of this rank's shard, once all have it. */
-async function addUp<T extends Numbers>({ component, rank, worldSize, take, spread }: AllReducePorts, own: Part<T>) {
+/** The total of this rank's shard, in `total`, once all have it. */
+async function addUp<T extends Numbers>(ports: AllReducePorts, own: Part<T>, total: T): Promise<T> {
+  const { component, rank, worldSize, take, spread } = ports;
   const all = await Promise.all(
     Array.from({ length: worldSize }, (_, each) => (each === rank ? own : (take(each) as Promise<Part<T>>))),
   );
@@ -51,7 +55,10 @@ async function addUp<T extends Numbers>({ component, rank, worldSize, take, spre
       `ranks of '${component}' reduce arrays of different lengths, '${own.length}' and '${other.length}'; give each as many numbers`,
     );
   }
-  const total = sumInOrder(all.map(({ part }) => part) as [T, ...T[]]);
+  sumInOrder(
+    all.map(({ part }) => part),
+    total,
+  );
   for (const [each, { part }] of all.entries()) if (each !== rank) releaseArrays(part);
   await spread(total);
   return total;
@@ -74,8 +81,7 @@ export function shardsOf(length: number, worldSize: number): Shard[] {
 }
 
 /** The element-wise sum, added up in the order of the parts: the same bits whoever adds. */
-function sumInOrder<T extends Numbers>([first, ...others]: readonly [T, ...T[]]): T {
-  const sum = first.slice() as T;
+function sumInOrder<T extends Numbers>([first, ...others]: readonly T[], sum: T): void {
+  sum.set(first as T);
   for (const part of others) for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (part[i] as number);
-  return sum;
 }
