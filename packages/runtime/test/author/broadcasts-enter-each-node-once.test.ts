@@ -191,7 +191,7 @@ describe("who holds a wait up", () => {
   });
 });
 
-describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
+describe("MS4, AW1: a wait that lasts too long names who holds it up:", () => {
   const limit = { peerTimeoutMs: 40 };
   const late = (culprit: string, awaited: string, why: string, what: string) => ({
     code: "worker.late",
@@ -249,7 +249,7 @@ describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
     );
   }, 30_000);
 
-  test("the one that is waited for in the end, seen from behind another that waits for it, and gives up first (PW4)", async () => {
+  test("the one that is waited for in the end, seen from behind another that waits for it, and gives up first (AW4)", async () => {
     const [zero, one] = ranksOf("actor", 3, limit) as [ReturnType<typeof ranksOf>[0], ReturnType<typeof ranksOf>[0]];
     const waits = one.answer("actor/2", "its sum", new Promise(() => {}));
     const blamed = late("actor/2", "actor/1", "elsewhere", "of 'actor/1': it is held up by 'actor/2'");
@@ -258,14 +258,14 @@ describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
     expect(answered).toMatchObject({ reason: late("actor/2", "actor/2", "elsewhere", "for its sum of 'actor/2'") });
   });
 
-  test("ranks that wait for each other in different collectives (PW4)", async () => {
+  test("ranks that wait for each other in different collectives (AW4)", async () => {
     const [zero, one] = ranksOf("actor", 2, limit) as [ReturnType<typeof ranksOf>[0], ReturnType<typeof ranksOf>[0]];
     const [first, second] = await Promise.allSettled([zero.broadcast(undefined, 1), one.broadcast(undefined, 0)]);
     expect(first).toMatchObject({ reason: { details: { why: "circle" } } });
     expect(second).toMatchObject({ reason: { details: { why: "circle" } } });
   });
 
-  test("PW2: what comes while the culprit is looked for still counts", async () => {
+  test("AW2: what comes while the culprit is looked for still counts", async () => {
     const [zero, one] = ranksOf("actor", 2, { peerTimeoutMs: 30, silent: new Set(["actor/0"]) }) as [
       ReturnType<typeof ranksOf>[0],
       ReturnType<typeof ranksOf>[0],
@@ -276,7 +276,7 @@ describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
     expect(await waits).toBe("at last");
   });
 
-  test("PW3: one that is still starting is nobody's culprit", async () => {
+  test("AW3: one that is still starting is nobody's culprit", async () => {
     const absent = new Set(["actor/0"]);
     const [zero, one] = ranksOf("actor", 2, { peerTimeoutMs: 30, absent }) as [
       ReturnType<typeof ranksOf>[0],
@@ -294,7 +294,7 @@ describe("MS4, PW1: a wait that lasts too long names who holds it up:", () => {
     expect(await waits).toBe("has started");
   }, 20_000);
 
-  test("PW3: nor is one that has started and takes no calls yet, whose answer is waited for", async () => {
+  test("AW3: nor is one that has started and takes no calls yet, whose answer is waited for", async () => {
     const starting = new Set(["actor/0"]);
     const [, one] = ranksOf("actor", 2, { peerTimeoutMs: 30, starting }) as [never, ReturnType<typeof ranksOf>[0]];
     let give = (_value: string) => {};

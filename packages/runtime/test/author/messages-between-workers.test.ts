@@ -45,7 +45,7 @@ describe("send and recv", () => {
     );
   });
 
-  test("a mailbox is bounded: its senders wait, and go on as messages are taken", async () => {
+  test("MS1: a mailbox is bounded: its senders wait, and go on as messages are taken", async () => {
     const [a, b] = group(2) as [Messenger, Messenger];
     let accepted = 0;
     const sends = Array.from({ length: 40 }, (_, i) => a.send("actor/1", i).then(() => accepted++));

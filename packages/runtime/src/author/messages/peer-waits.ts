@@ -2,12 +2,12 @@
  * The waits of a worker for others that have a deadline: for messages of collectives, for the receivers of its own, and for
  * answers.
  *
- * - PW1 a wait ends with what was waited for, with the failure of that, or after the limit with `worker.late`, which names who
+ * - AW1 a wait ends with what was waited for, with the failure of that, or after the limit with `worker.late`, which names who
  *   holds it up.
- * - PW2 what comes while the one that holds it up is looked for still counts: a worker that was suspended itself blames nobody
+ * - AW2 what comes while the one that holds it up is looked for still counts: a worker that was suspended itself blames nobody
  *   for that.
- * - PW3 a wait for a worker that is starting, or has no place, goes on: the supervisor gives up on that one, or has it back.
- * - PW4 whoever has given up still says for whom it waited, so that those that wait for it blame the same one.
+ * - AW3 a wait for a worker that is starting, or has no place, goes on: the supervisor gives up on that one, or has it back.
+ * - AW4 whoever has given up still says for whom it waited, so that those that wait for it blame the same one.
  */
 import { TreadleError } from "@treadle/contracts";
 import { findHoldUp, type HoldUp, type Said } from "./hold-up.ts";
@@ -42,7 +42,7 @@ export class PeerWaits {
     this.#ports = ports;
   }
 
-  /** For whom it waits now, or has just waited in vain (PW4). */
+  /** For whom it waits now, or has just waited in vain (AW4). */
   get waitsFor(): string[] {
     return [...new Set([...this.#open].map(({ worker }) => worker))];
   }
@@ -54,7 +54,7 @@ export class PeerWaits {
     return late.map(({ worker, kind }) => ({ from: worker, what: kind }));
   }
 
-  /** What `begin` resolves with; its signal aborts when nobody waits for it any more (PW1). */
+  /** What `begin` resolves with; its signal aborts when nobody waits for it any more (AW1). */
   async within<T>(wait: PeerWait, begin: (signal: AbortSignal) => PromiseLike<T>): Promise<T> {
     const limitMs = wait.limitMs ?? this.#ports.limitMs;
     const open: Open = { ...wait, sinceMs: performance.now(), hasFailed: false };
@@ -70,8 +70,8 @@ export class PeerWaits {
         });
         const first = (await Promise.race([done, limit])) ?? (await Promise.race([done, this.#holdUp(wait.worker)]));
         clearTimeout(timer);
-        if ("value" in first) return first.value; // PW2
-        if (first.why === "absent") continue; // PW3
+        if ("value" in first) return first.value; // AW2
+        if (first.why === "absent") continue; // AW3
         const error = this.#late(wait, first, Math.round(performance.now() - open.sinceMs));
         open.hasFailed = true;
         end.abort(error);
