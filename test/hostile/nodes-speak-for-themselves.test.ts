@@ -89,6 +89,7 @@ const request: LaunchRequest = {
     exportName: "Maker",
     runnerAddresses: [],
     startTimeoutMs: 120_000,
+    peerTimeoutMs: 60_000,
     token,
     seed: 0,
     trace: false,

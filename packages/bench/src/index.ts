@@ -13,6 +13,7 @@ import { benchRolloutOrder } from "./rollout-order.ts";
 import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
 import { benchRolloutStream } from "./rollout-stream.ts";
 import type { BenchRow } from "./row.ts";
+import { benchBroadcast } from "./runtime/broadcast.ts";
 import { benchBulk } from "./runtime/bulk.ts";
 import { benchCheckpoint } from "./runtime/checkpoint.ts";
 import { benchCode } from "./runtime/code.ts";
@@ -37,6 +38,7 @@ export const measurements: Readonly<
   "group-call": benchGroupCall,
   "small-items": benchSmallItems,
   bulk: benchBulk,
+  broadcast: benchBroadcast,
   checkpoint: benchCheckpoint,
   code: benchCode,
   lock: benchLock,

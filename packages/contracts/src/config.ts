@@ -203,6 +203,8 @@ export const SupervisionConfig = z.strictObject({
   startTimeoutMs: z.number().max(longestWaitMs).positive().default(120_000),
   /** a call of a worker method that takes longer fails the run */
   callTimeoutMs: z.number().max(longestWaitMs).positive().default(3_600_000),
+  /** a worker that waits longer for another one, in a collective or for its weights, fails, and names the one that holds it up */
+  peerTimeoutMs: z.number().max(longestWaitMs).positive().default(600_000),
   /** nothing moved anywhere for this long: the wait-for graph is printed; after five times as long the run fails */
   stallMs: z.number().max(longestWaitMs).positive().default(60_000),
   /** a device lock wait longer than this fails with the wait-for chain */

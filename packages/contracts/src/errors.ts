@@ -187,6 +187,11 @@ export const errorCatalogue = {
   },
   "worker.died": { disposition: "retryable", meaning: "a worker process ended without being asked to" },
   "worker.gave-up": { disposition: "fatal", meaning: "a worker died more often than its restart policy allows" },
+  "worker.late": {
+    disposition: "fatal",
+    meaning:
+      "a worker waited too long for another one; the message names the one that holds it up, and how it was waited for",
+  },
   "worker.load-failed": {
     disposition: "misuse",
     meaning: "a worker module cannot be loaded or does not export the class",

@@ -123,6 +123,7 @@ export {
   LockRequest,
   MessageEnvelope,
   OnloadReply,
+  type Onward,
   PackedItems,
   PeerDiedMessage,
   PutRequest,

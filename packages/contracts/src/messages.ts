@@ -42,6 +42,8 @@ export const WorkerBoot = z.object({
   counters: z.boolean().optional(),
   /** for how long it dials a worker that is there and lets nobody in */
   startTimeoutMs: z.number().positive(),
+  /** for how long it waits for another worker, in a collective or for its weights */
+  peerTimeoutMs: z.number().positive(),
   /** a main thread that computes for longer than this without a pause has its stack sampled */
   stallMs: z.number().positive().optional(),
   /** set when the runner is on another node: no file and no memory is shared with it */
@@ -192,15 +194,36 @@ export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.str
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 /** What stays on each of its devices all the same. */
 export const OffloadReply = z.object({ residualBytes: z.number().nonnegative() });
-/** Between two workers; `tag` tells streams of messages apart. */
-export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
-export const PeerDiedMessage = z.object({ worker: z.string() });
+/** Who else gets a message by way of its receiver: names of workers, those of one node together. */
+export const Onward = z.object({
+  /** on the receiver's own node */
+  inside: z.array(z.string()),
+  nodes: z.array(z.array(z.string()).min(1)),
+});
+export type Onward = z.infer<typeof Onward>;
+/** To a worker, of the one that it is `from`, whoever passes it on; `tag` tells streams of messages apart. */
+export const MessageEnvelope = z.object({
+  from: z.string(),
+  /** of the process that it is from */
+  incarnation: z.int().nonnegative(),
+  tag: z.string(),
+  value: z.unknown(),
+  onward: Onward.optional(),
+});
+export type MessageEnvelope = z.infer<typeof MessageEnvelope>;
+/** Of processes before incarnation `since` nothing counts any more; without it, of none so far. */
+export const PeerDiedMessage = z.object({ worker: z.string(), since: z.int().nonnegative().optional() });
+/** For whom a worker waits, in collectives and for answers, at this moment; and whether it takes no calls yet. */
+export const WaitsReply = z.object({ waitsFor: z.array(z.string()), isStarting: z.boolean() });
 /** A call that failed because of a peer and will not be made again. */
 export const GiveUpMessage = z.object({ call: z.string() });
 /** To ranks that go on while their group grows or shrinks. */
 export const ResizeMessage = z.object({ worldSize: z.int().positive() });
 /** Answered when the worker takes messages, or, where it is to be called, is `ready`. */
 export const ResolveRequest = z.object({ worker: z.string(), ready: z.boolean().optional() });
+/** Where workers are, in the order in which they were asked for. */
+export const NodesRequest = z.object({ workers: z.array(z.string()) });
+export const NodesReply = z.object({ nodes: z.array(z.string()) });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 
 /** The same bytes on a node, in a segment there. */

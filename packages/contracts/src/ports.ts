@@ -22,6 +22,11 @@ export type SendOptions = {
    * Urgent messages keep their order among themselves. They carry no more than 64 KiB of typed arrays.
    */
   readonly urgent?: boolean | undefined;
+  /**
+   * Any object. Messages with the same one, on whatever links of this process, carry the same typed arrays in the same order:
+   * receivers that see the same memory are lent one copy of these, and what one of them writes into it no other sees.
+   */
+  readonly together?: object | undefined;
 };
 
 /**

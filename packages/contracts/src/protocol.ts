@@ -42,6 +42,8 @@ import {
   LockReply,
   LockRequest,
   MessageEnvelope,
+  NodesReply,
+  NodesRequest,
   OffloadReply,
   OnloadReply,
   OpenStateReply,
@@ -61,6 +63,7 @@ import {
   TakeReply,
   TakeRequest,
   UnlockRequest,
+  WaitsReply,
   WriteArtifactRequest,
   WritePredictorRequest,
   WriteStateRequest,
@@ -101,9 +104,17 @@ export const runProtocol = {
   message: {
     from: ["worker"],
     to: "worker",
-    means: "`send`, `broadcast` and the other collectives; answered when the receiver has room",
+    means:
+      "`send`, `broadcast` and the other collectives; answered when the receiver has room, and all to whom it passes it on",
     request: MessageEnvelope,
     reply: done,
+  },
+  waits: {
+    from: ["worker"],
+    to: "worker",
+    means: "for whom do you wait? asked by one that has waited for you too long",
+    request: empty,
+    reply: WaitsReply,
   },
   onload: {
     from: ["runner"],
@@ -184,6 +195,13 @@ export const runProtocol = {
     means: "where another worker listens",
     request: ResolveRequest,
     reply: ResolveReply,
+  },
+  nodes: {
+    from: ["worker"],
+    to: "runner",
+    means: "on which nodes are these workers? a broadcast enters each of them once",
+    request: NodesRequest,
+    reply: NodesReply,
   },
   "channel.put": {
     from: ["worker"],

@@ -18,8 +18,8 @@ export type { Cluster, LaunchOptions } from "./author/cluster.ts";
 export type { DeviceLock, LockOptions } from "./author/device-lock.ts";
 export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";
 export { CallHandle, type Reduction } from "./author/group/handle.ts";
-export type { Messenger } from "./author/messenger.ts";
-export type { Rendezvous, RendezvousOptions } from "./author/rendezvous.ts";
+export type { Messenger } from "./author/messages/messenger.ts";
+export type { Rendezvous, RendezvousOptions } from "./author/messages/rendezvous.ts";
 export type { StateData, StatePart, StateReader, StateWriter } from "./author/state/state.ts";
 export {
   type Artifacts,

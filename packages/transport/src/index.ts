@@ -8,7 +8,7 @@ export {
   type KeptItem,
   type Shapes,
 } from "./codec/item-batch.ts";
-export { dropIdleMemory, giveMemory, releaseArrays } from "./codec/received-arrays.ts";
+export { dropIdleMemory, giveMemory, releaseArrays, takeMemory } from "./codec/received-arrays.ts";
 export { locateUnsupported } from "./codec/typed-arrays.ts";
 export { localControlPlanes } from "./control-plane/local-control-plane.ts";
 export { openNatsControlPlane } from "./control-plane/nats-control-plane.ts";

@@ -19,6 +19,7 @@ function countedMemory() {
       throw new Error("nobody opens what is only counted");
     },
     view: () => new ArrayBuffer(0),
+    isUnwritten: () => true,
     unmap: ({ pointer }) => {
       expect(mapped.delete(pointer)).toBe(true);
     },
@@ -27,7 +28,7 @@ function countedMemory() {
   return { memory, bytes };
 }
 
-it("a segment is idle, lent once or gone, its number is its own, and what does not fit is refused (SP1, SP2)", () => {
+it("a segment is idle, lent or gone, its number is its own, and what does not fit is refused (SP1, SP2)", () => {
   const step = fc.record({
     kind: fc.constantFrom("take", "take", "give", "retire", "trim"),
     size: fc.integer({ min: 1, max: maxBytes }),
@@ -68,6 +69,39 @@ it("a segment is idle, lent once or gone, its number is its own, and what does n
       }
       pool.close();
       expect(bytes()).toBe(0);
+    }),
+  );
+});
+
+it("a segment of messages sent together is free when the last holder gives it back, and gone when one is lost (SP1)", () => {
+  const step = fc.record({ kind: fc.constantFrom("lend", "lend", "give", "abandon"), token: fc.nat(2), at: fc.nat(9) });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      const pool = new SegmentPool(countedMemory().memory, `treadle-together-${process.pid}-`, maxBytes);
+      const tokens = [{}, {}, {}];
+      const holds: { segment: Segment; token: number }[] = [];
+      const lost = new Set<Segment>();
+      for (const { kind, token, at } of steps) {
+        const mine = tokens[token] as object;
+        if (kind === "lend") {
+          const before = holds.filter((each) => each.token === token).map(({ segment }) => segment);
+          const again = pool.takeAgain(mine, 1000, () => false);
+          expect(again).toBe(before[0]);
+          const segment = again ?? (pool.take(1000) as Segment);
+          expect(holds.some((each) => each.segment === segment && each.token !== token)).toBe(false);
+          expect(lost.has(segment) && before.length === 0).toBe(false);
+          if (again === undefined) pool.noteTogether(segment, mine, 1000);
+          holds.push({ segment, token });
+        } else if (holds.length > 0) {
+          const [{ segment }] = holds.splice(at % holds.length, 1) as [(typeof holds)[0]];
+          if (kind === "give") pool.give(segment);
+          else {
+            lost.add(segment);
+            pool.abandon(segment);
+          }
+        }
+      }
+      pool.close();
     }),
   );
 });

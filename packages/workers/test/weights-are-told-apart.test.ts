@@ -1,6 +1,7 @@
-import { ActorCriticConfig, ActorCriticEngine, type GenerationEngine } from "@treadle/engines";
+import type { Weights } from "@treadle/contracts";
+import { ActorCriticConfig, ActorCriticEngine, weightsIdOf } from "@treadle/engines";
 import type { Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { ActorWorker } from "../src/actor/actor-worker.ts";
 import { ControlActorConfig, ControlActorWorker } from "../src/actor/control-actor-worker.ts";
 import { ControlRolloutWorker } from "../src/rollout/control-rollout-worker.ts";
@@ -47,6 +48,7 @@ const trajectories = (reward: number): Source<Trajectory> => {
 function groupOf(worker: Pick<ControlActorWorker, "weights">) {
   const sent: number[] = [];
   const group = {
+    groupName: "actor",
     size: 1,
     onRanks: () => group,
     weights: (known?: string) => ({
@@ -111,17 +113,44 @@ test("W3 weights that nobody has trained are not sent to an engine that begins w
   expect(sent).toEqual([]);
 });
 
-test("W3 an engine that says it has other weights than it was given is refused", async () => {
-  const engine = await ActorCriticEngine.create(model);
-  const weights = { ...engine.exportWeights(), policyVersion: 3 };
-  const liar = {
-    policyVersion: 3,
-    weightsId: "3/other",
-    pause: async () => {},
-    resume: () => {},
-    loadWeights: async () => {},
-  } as unknown as GenerationEngine;
-  const { group } = groupOf({ weights: async () => weights });
-  const worker = contextOf({}, "rollout");
-  await expect(pullWeights(liar, group, worker)).rejects.toMatchObject({ code: "engine.weights-mismatch" });
+describe("W3 an engine that is brought newer weights", () => {
+  async function pull(load: (weights: Weights, engine: { weightsId: string }) => void) {
+    const weights = { ...(await ActorCriticEngine.create(model)).exportWeights(), policyVersion: 3 };
+    const order: string[] = [];
+    const engine = {
+      policyVersion: 2,
+      weightsId: "2/before",
+      pause: async () => void order.push("pause"),
+      resume: () => void order.push("resume"),
+      loadWeights: async (given: Weights) => load(given, engine),
+    };
+    const { group } = groupOf({ weights: async () => weights });
+    const failure = await pullWeights(engine, group, contextOf({}, "rollout")).catch((error: unknown) => error);
+    return { failure, order };
+  }
+
+  test("is resumed when it says that it has them", async () => {
+    const { failure, order } = await pull((weights, engine) => {
+      engine.weightsId = weightsIdOf(weights);
+    });
+    expect(failure).toBeUndefined();
+    expect(order).toEqual(["pause", "resume"]);
+  });
+
+  test("and says that it has others is refused, and not resumed", async () => {
+    const { failure, order } = await pull((_, engine) => {
+      engine.weightsId = "3/other";
+    });
+    expect(failure).toMatchObject({ code: "engine.weights-mismatch" });
+    expect(order).toEqual(["pause"]);
+  });
+
+  test("and refuses them is resumed with those it had", async () => {
+    const refused = new Error("other names");
+    const { failure, order } = await pull(() => {
+      throw refused;
+    });
+    expect(failure).toBe(refused);
+    expect(order).toEqual(["pause", "resume"]);
+  });
 });

@@ -67,6 +67,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "supervision.heartbeatTimeoutMs": "a worker silent for longer is taken for dead and ended",
     "supervision.startTimeoutMs": "a process that is not ready for calls within this time counts as dead",
     "supervision.callTimeoutMs": "a call of a worker method that takes longer fails the run",
+    "supervision.peerTimeoutMs": "a worker that waits longer for another one, in a collective or for its weights, fails, and names the one that holds it up",
     "supervision.stallMs": "nothing moved anywhere for this long: the wait-for graph is printed; after five times as long the run fails",
     "supervision.lockTimeoutMs": "a device lock wait longer than this fails with the wait-for chain",
     "supervision.stopGraceMs": "from SIGTERM to SIGKILL",

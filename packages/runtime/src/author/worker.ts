@@ -1,7 +1,7 @@
 import type { TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
-import type { Messenger } from "./messenger.ts";
+import type { Messenger } from "./messages/messenger.ts";
 import type { StateReader, StateWriter } from "./state/state.ts";
 
 /** Files that a worker leaves in its run's folder, for people and reports. */
@@ -116,7 +116,7 @@ export abstract class Worker<C = unknown> {
   readonly log: Logger;
   /** This rank's devices: `await using _ = await this.devices.lock()` for exclusive use. */
   readonly devices: DeviceLock;
-  /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum`, `rendezvous` to any worker of the run. */
+  /** `send`, `recv`, `broadcastTo`, `broadcastFrom`, `answer` with any worker of the run; `broadcast`, `gather`, `allReduceSum`, `rendezvous` with the group's ranks. */
   readonly messages: Messenger;
   /** For what a timer cannot say, such as work that overlaps or ran elsewhere. */
   readonly tracer: Tracer;

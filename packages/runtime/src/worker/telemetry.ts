@@ -2,7 +2,7 @@
 import type { Peer } from "@treadle/contracts";
 import { recordProcessCounters, type Tracer } from "@treadle/observe";
 import type { Endpoint } from "@treadle/transport";
-import type { Messenger } from "../author/messenger.ts";
+import type { Messenger } from "../author/messages/messenger.ts";
 
 const intervalMs = 1000;
 

@@ -42,7 +42,7 @@ import { keptPrefix } from "../author/channel/kept-prefix.ts";
 import { DeviceLock } from "../author/device-lock.ts";
 import { dialRunner } from "../author/dial.ts";
 import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } from "../author/group/call-arguments.ts";
-import { Messenger } from "../author/messenger.ts";
+import { Messenger } from "../author/messages/messenger.ts";
 import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
 import { folderSink, PartWriter } from "../author/state/part-writer.ts";
 import { openState, partBeside } from "../author/state/saved-state.ts";
@@ -107,6 +107,7 @@ class WorkerHost {
   readonly #telemetry: Telemetry;
   readonly #ready: Promise<void>;
   #isReady!: () => void;
+  #isStarting = true;
   readonly #payloads: Payloads;
   #class!: AnyWorkerClass;
   #worker!: Worker;
@@ -133,9 +134,10 @@ class WorkerHost {
     this.#endpoint = endpoint;
     this.#log = log;
     this.#tracer = tracer;
+    const resolve = (request: { worker: string; ready?: boolean }) => runner.request("resolve", request);
     this.#links = new PeerLinks({
       endpoint,
-      resolve: (request) => runner.request("resolve", request),
+      resolve,
       accept: (peer) => this.accept(peer),
       startTimeoutMs: boot.startTimeoutMs,
     });
@@ -145,7 +147,20 @@ class WorkerHost {
       currentCall()?.meter?.contacted(worker);
       return this.#links.connect(worker);
     };
-    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, connect, address);
+    this.#messages = new Messenger({
+      component: boot.component,
+      rank: boot.rank,
+      worldSize: boot.worldSize,
+      incarnation: boot.incarnation,
+      node: boot.node,
+      connect,
+      reachable: (worker) => resolve({ worker }),
+      // Without other nodes, all are on this one.
+      nodesOf: async (workers) =>
+        boot.remote ? (await runner.request("nodes", { workers: [...workers] })).nodes : workers.map(() => boot.node),
+      address,
+      peerTimeoutMs: boot.peerTimeoutMs,
+    });
     const messages = this.#messages;
     this.#telemetry = new Telemetry({ runner, tracer, messages, endpoint, counters: boot.counters === true });
     const { component, rank, incarnation, segmentPrefix } = boot;
@@ -155,7 +170,10 @@ class WorkerHost {
       ...(boot.remote ? { distant: this.#distantPayloads() } : {}),
     };
     this.#ready = new Promise((resolve) => {
-      this.#isReady = resolve;
+      this.#isReady = () => {
+        this.#isStarting = false;
+        resolve();
+      };
     });
     this.stopped = new Promise((resolve, reject) => {
       this.#stop = resolve;
@@ -264,6 +282,7 @@ class WorkerHost {
       return admitted.then(() => this.#enqueue(request, cancellation));
     });
     asker.handle("message", (envelope) => this.#messages.deliver(envelope));
+    asker.handle("waits", () => ({ waitsFor: this.#messages.waitsFor, isStarting: this.#isStarting }));
   }
 
   /** What only the runner may ask. */
@@ -284,13 +303,14 @@ class WorkerHost {
       this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
       return { residualBytes: this.#worker.residualBytes() };
     });
-    this.#runner.handle("peer-died", ({ worker }) => {
+    this.#runner.handle("peer-died", ({ worker, since }) => {
       this.#links.died(worker);
       this.#messages.peerDied(
         worker,
         new TreadleError("worker.died", `worker '${worker}' died while '${this.#name}' waited for a message from it`, {
           origin: { worker },
         }),
+        since,
       );
     });
     this.#runner.handle("resize", ({ worldSize }) => this.#messages.resized(worldSize));

@@ -102,7 +102,7 @@ test("WL1: a worker that many others ask is dialled until it lets this one in, w
   });
   const [peer, same] = await Promise.all([links.callable("maker/1"), links.connect("maker/1")]);
   expect(same).toBe(peer);
-  await peer.request("message", { from: "maker/0", tag: "", value: 1 });
+  await peer.request("message", { from: "maker/0", incarnation: 0, tag: "", value: 1 });
   expect(door.numDials()).toBe(5);
   expect(asked.length).toBe(5 + 1);
 });

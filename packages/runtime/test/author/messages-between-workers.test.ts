@@ -1,40 +1,10 @@
-import { type Peer, TreadleError } from "@treadle/contracts";
+import { type MessageEnvelope, type Peer, TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { runInCall } from "../../src/author/call/call-context.ts";
-import { Messenger } from "../../src/author/messenger.ts";
+import { Messenger } from "../../src/author/messages/messenger.ts";
+import { died, inCall, ranksOf, turn } from "./messenger-group.ts";
 
-/** Messengers of one group, joined directly: a request is the other side's `deliver`, a few turns later. */
-function group(size: number, delay: () => number = () => 0): Messenger[] {
-  const all: Messenger[] = [];
-  const peers = new Map<string, Peer>();
-  for (let rank = 0; rank < size; rank++) {
-    all.push(
-      new Messenger("actor", rank, size, async (worker) => {
-        const known = peers.get(`${rank}>${worker}`);
-        if (known) return known;
-        const other = all[Number(worker.split("/")[1])] as Messenger;
-        let tail: Promise<unknown> = Promise.resolve();
-        const request = async (_verb: string, body: MessageOfTest) => {
-          // A link keeps the order of messages, whatever each takes on its way.
-          const arrived = tail.then(async () => {
-            for (let turns = delay(); turns > 0; turns--) await turn();
-            return { answer: other.deliver(structuredClone(body)) };
-          });
-          tail = arrived;
-          return (await arrived).answer;
-        };
-        const peer = { request } as unknown as Peer;
-        peers.set(`${rank}>${worker}`, peer);
-        return peer;
-      }),
-    );
-  }
-  return all;
-}
-type MessageOfTest = Parameters<Messenger["deliver"]>[0];
-const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
-const died = new TreadleError("worker.died", "gone", { origin: { worker: "actor/0" } });
+const group = (size: number, delay: () => number = () => 0) => ranksOf("actor", size, { delay });
 
 describe("send and recv", () => {
   test("messages of a pair and tag arrive in order, whatever is asked for first", async () => {
@@ -75,7 +45,7 @@ describe("send and recv", () => {
     );
   });
 
-  test("a mailbox is bounded: its senders wait, and go on as messages are taken", async () => {
+  test("MS1: a mailbox is bounded: its senders wait, and go on as messages are taken", async () => {
     const [a, b] = group(2) as [Messenger, Messenger];
     let accepted = 0;
     const sends = Array.from({ length: 40 }, (_, i) => a.send("actor/1", i).then(() => accepted++));
@@ -262,46 +232,31 @@ describe("collectives", () => {
   });
 
   test("a rank whose call is made again meets one that has started again", async () => {
-    const joined = (to: () => Messenger) => async (): Promise<Peer> =>
-      ({ request: async (_verb: string, body: MessageOfTest) => to().deliver(body) }) as unknown as Peer;
-    const start = () =>
-      new Messenger(
-        "actor",
-        0,
-        2,
-        joined(() => one),
-      );
-    const one = new Messenger(
-      "actor",
-      1,
-      2,
-      joined(() => zero),
-    );
-    let zero: Messenger = start();
+    const start = (rank: number, other: () => Messenger) =>
+      new Messenger({
+        component: "actor",
+        rank,
+        worldSize: 2,
+        incarnation: 0,
+        node: "a",
+        connect: async () =>
+          ({ request: async (_verb: string, body: MessageEnvelope) => other().deliver(body) }) as unknown as Peer,
+        reachable: async () => {},
+        nodesOf: async (workers) => workers.map(() => "a"),
+        peerTimeoutMs: 60_000,
+      });
+    const one: Messenger = start(1, () => zero);
+    let zero = start(0, () => one);
     const work = async (each: Messenger) => [await each.gather(each.self), await each.broadcast(each.self)];
     const dies = inCall([zero], 1, (each) => each.gather(each.self));
     const waits = inCall([one], 1, work);
     await dies;
     one.peerDied("actor/0", died);
     await expect(waits).rejects.toBe(died);
-    zero = start();
+    zero = start(0, () => one);
     expect(await inCall([zero, one], 1, work)).toEqual([
       [["actor/0", "actor/1"], "actor/0"],
       [undefined, "actor/0"],
     ]);
   });
 });
-
-/** As calls of a group run: each of these has one attempt of the call. */
-function inCall<T>(
-  all: readonly Messenger[],
-  sequence: number,
-  act: (each: Messenger) => Promise<T>,
-): Promise<Awaited<T>[]> {
-  const signal = new AbortController().signal;
-  return Promise.all(
-    all.map((each, rank) =>
-      runInCall({ call: `${sequence}/${rank}`, method: "test", step: 1, signal, timers: {} }, () => act(each)),
-    ),
-  );
-}

@@ -100,6 +100,7 @@ async function spawnCommand(
       exportName: "MakerWorker",
       runnerAddresses: ["tcp:127.0.0.1:1"],
       startTimeoutMs: 120_000,
+      peerTimeoutMs: 60_000,
       token: "a token of enough characters",
       seed: 0,
       trace: false,

@@ -28,7 +28,9 @@ export const frameKind = {
   goodbye: 9,
 } as const;
 
-export const frameFlag = { reset: 1, urgent: 2 } as const;
+/** `together`: other links have the same segment, so whoever views it in place sees a copy of what it writes. */
+export const frameFlag = { reset: 1, urgent: 2, together: 4 } as const;
+const allFlags = frameFlag.reset | frameFlag.urgent | frameFlag.together;
 
 /** Bytes of an area that travel between two looks at urgent messages. */
 export const chunkBytes = 256 * 1024;
@@ -163,7 +165,7 @@ export class FrameReader {
       bytes[position + 3]! * 2 ** 24;
     const kind = bytes[position + 4]!;
     if (kind < frameKind.hello || kind > frameKind.goodbye) throw protocolError(`frame kind ${kind} is unknown`);
-    if (bytes[position + 5]! > 3 || bytes[position + 6] !== 0 || bytes[position + 7] !== 0) {
+    if (bytes[position + 5]! > allFlags || bytes[position + 6] !== 0 || bytes[position + 7] !== 0) {
       throw protocolError("a frame has unknown flags");
     }
     if (kind === frameKind.chunk) {

@@ -20,7 +20,7 @@ import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { protocolError } from "../protocol-error.ts";
 
-export const protocolVersion = 2;
+export const protocolVersion = 3;
 export const maxHelloBytes = 4096;
 
 const Nonce = z.string().regex(/^[0-9a-f]{64}$/);

@@ -132,11 +132,12 @@ export class SocketLink implements Link, FrameHandler {
       writeHead(header, bodyBytes, frameKind.plain, flags);
       this.#outbox.add(header, urgent);
     } else {
-      this.#sendBuffers(encoder, encoded, flags, urgent);
+      this.#sendBuffers(encoder, encoded, flags, options);
     }
   }
 
-  #sendBuffers(encoder: Encoder, encoded: Encoded, flags: number, urgent: boolean): void {
+  #sendBuffers(encoder: Encoder, encoded: Encoded, flags: number, options: SendOptions = {}): void {
+    const { urgent = false, together } = options;
     const { buffers, header } = encoded;
     const valueBytes = header.length - headBytes;
     const areaBytes = areaBytesOf(buffers);
@@ -146,10 +147,11 @@ export class SocketLink implements Link, FrameHandler {
     if (bodyBytes > this.#limits.maxFrameBytes) throw this.#tooLarge(encoder, encoded, bodyBytes, "maxFrameBytes");
     if (areaBytes > this.#limits.maxAreaBytes) throw this.#tooLarge(encoder, encoded, areaBytes, "maxAreaBytes");
     if (urgent && !attached) throw this.#tooLarge(encoder, encoded, areaBytes, "urgent");
-    const segment = attached ? undefined : this.#segments?.lend(buffers, areaBytes);
+    const segment = attached ? undefined : this.#segments?.lend(buffers, areaBytes, together);
     const kind = attached ? frameKind.attached : segment === undefined ? frameKind.streamed : frameKind.segment;
     const frame = Buffer.allocUnsafe(headBytes + bodyBytes);
-    writeHead(frame, bodyBytes, kind, flags);
+    const isTogether = segment !== undefined && together !== undefined;
+    writeHead(frame, bodyBytes, kind, flags | (isTogether ? frameFlag.together : 0));
     writeMessageHead(frame, headBytes, buffers, valueBytes, segment ?? 0);
     frame.set(header.subarray(headBytes), headBytes + startBytes);
     if (attached) copyArea(buffers, frame, headBytes + startBytes + valueBytes);
@@ -263,7 +265,8 @@ export class SocketLink implements Link, FrameHandler {
       throw protocolError("no memory is shared here");
     const head = readMessageHead(bytes, start, end, this.#limits.maxAreaBytes);
     if (head.valueEnd !== end) throw protocolError("a message in shared memory has a wrong size");
-    const buffers = buffersOf(this.#segments.borrow(head.segment, head.areaBytes), 0, head.sizes);
+    const isTogether = (flags & frameFlag.together) !== 0;
+    const buffers = buffersOf(this.#segments.borrow(head.segment, head.areaBytes, isTogether), 0, head.sizes);
     this.#deliver(this.#ordered.decoder.decode(bytes, head.valueStart, head.valueEnd, buffers, reset));
   }
 

@@ -8,6 +8,8 @@
  * SX2 a received area is given back only when no code of this process can reach it: it was copied out at once, or its
  *    ArrayBuffer, which every view of it holds, has been detached or collected.
  * SX3 a mapping is undone only while nothing of it is reachable.
+ * SX4 what a receiver writes into an area that others were lent as well, they do not see: its mapping is private. One that was
+ *    written no longer shows the segment, and is undone before that goes back; to map one costs as much as to copy it.
  */
 
 import { copyArea } from "../codec/message-head.ts";
@@ -26,12 +28,15 @@ export type SegmentReports = {
 
 /** Carries areas through memory that both processes share. */
 export interface SegmentExchange {
-  /** Copies the area into a segment and lends it; undefined when none can be had, and the area must stream. */
-  lend(buffers: readonly Uint8Array[], areaBytes: number): number | undefined;
+  /**
+   * Copies the area into a segment and lends it, or lends the one that holds it for messages that are sent `together`;
+   * undefined when none can be had, and the area must stream.
+   */
+  lend(buffers: readonly Uint8Array[], areaBytes: number, together?: object): number | undefined;
   /** The other side needs these segments no more. Throws `link.protocol` when they were not lent. */
   takeBack(segment: number): void;
-  /** The memory of an area that the other side lent. Throws `link.protocol`. */
-  borrow(segment: number, areaBytes: number): ArrayBuffer;
+  /** The memory of an area that the other side lent, to others as well where `isTogether`. Throws `link.protocol`. */
+  borrow(segment: number, areaBytes: number, isTogether: boolean): ArrayBuffer;
   /** The other side has removed this segment of its own. */
   forget(segment: number): void;
   /** The link has ended. */
@@ -48,7 +53,13 @@ export const copyOutBytes = 24 * 1024 * 1024;
 const maxMapped = 4096;
 
 type Borrowed = { readonly exchange: PoolExchange; readonly segment: number };
-type Remote = { readonly mapping: Mapping; readonly bytes: Uint8Array; borrowed: boolean; retired: boolean };
+type Remote = {
+  readonly kind: "shared" | "private";
+  readonly mapping: Mapping;
+  readonly bytes: Uint8Array;
+  borrowed: boolean;
+  retired: boolean;
+};
 
 const collected = new FinalizationRegistry<Borrowed>(({ exchange, segment }) => exchange.free(segment));
 
@@ -69,14 +80,25 @@ export class PoolExchange implements SegmentExchange {
     this.#reports = reports;
   }
 
-  lend(buffers: readonly Uint8Array[], areaBytes: number): number | undefined {
-    const segment = this.#pool.take(areaBytes);
+  lend(buffers: readonly Uint8Array[], areaBytes: number, together?: object): number | undefined {
+    const segment = this.#again(areaBytes, together) ?? this.#write(buffers, areaBytes, together);
     if (segment === undefined) return undefined;
-    copyArea(buffers, segment.bytes, 0);
     this.#lent.set(segment.number, segment);
     this.#known.add(segment);
     segment.knownBy.add(this);
     return segment.number;
+  }
+
+  #again(areaBytes: number, together: object | undefined): Segment | undefined {
+    return together && this.#pool.takeAgain(together, areaBytes, ({ number }) => this.#lent.has(number));
+  }
+
+  #write(buffers: readonly Uint8Array[], areaBytes: number, together: object | undefined): Segment | undefined {
+    const segment = this.#pool.take(areaBytes, together !== undefined);
+    if (segment === undefined) return undefined;
+    copyArea(buffers, segment.bytes, 0);
+    if (together !== undefined) this.#pool.noteTogether(segment, together, areaBytes);
+    return segment;
   }
 
   takeBack(number: number): void {
@@ -86,9 +108,8 @@ export class PoolExchange implements SegmentExchange {
     this.#pool.give(segment);
   }
 
-  borrow(number: number, areaBytes: number): ArrayBuffer {
-    const remote = this.#remote.get(number) ?? this.#map(number);
-    if (remote.borrowed) throw protocolError(`segment ${number} was lent twice`);
+  borrow(number: number, areaBytes: number, isTogether: boolean): ArrayBuffer {
+    const remote = this.#mapped(number, isTogether && areaBytes > copyOutBytes ? "private" : "shared"); // SX4
     if (areaBytes > remote.mapping.sizeBytes) {
       throw protocolError(`segment ${number} has ${remote.mapping.sizeBytes} bytes, and ${areaBytes} are announced`);
     }
@@ -126,29 +147,39 @@ export class PoolExchange implements SegmentExchange {
     const remote = this.#remote.get(number);
     if (remote === undefined) return;
     remote.borrowed = false;
-    if (this.#closed || remote.retired) this.#unmapIfUnused(number, remote);
-    else this.#reports.released(number);
+    const isGone = this.#closed || remote.retired;
+    const isWritten = remote.kind === "private" && !this.#memory.isUnwritten(remote.mapping);
+    if (isGone || isWritten) this.#unmapIfUnused(number, remote); // SX4
+    if (!isGone) this.#reports.released(number);
   }
 
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    for (const segment of [...this.#lent.values()]) this.#pool.retire(segment); // SX1: the receiver may still read it
+    for (const segment of [...this.#lent.values()]) this.#pool.abandon(segment); // SX1: the receiver may still read it
     for (const segment of this.#known) segment.knownBy.delete(this);
     this.#known.clear();
     for (const [number, remote] of this.#remote) this.#unmapIfUnused(number, remote);
   }
 
-  #map(number: number): Remote {
+  #mapped(number: number, kind: Remote["kind"]): Remote {
+    const known = this.#remote.get(number);
+    if (known?.borrowed) throw protocolError(`segment ${number} was lent twice`);
+    if (known?.kind === kind) return known;
+    if (known !== undefined) this.#unmapIfUnused(number, known);
+    return this.#map(number, kind);
+  }
+
+  #map(number: number, kind: Remote["kind"]): Remote {
     if (this.#remote.size >= maxMapped) throw protocolError(`more than ${maxMapped} segments were lent`);
     let mapping: Mapping;
     try {
-      mapping = this.#memory.open(this.#remotePrefix + number);
+      mapping = this.#memory.open(this.#remotePrefix + number, kind);
     } catch (error) {
       throw protocolError(`segment ${number} of the other side cannot be opened`, error);
     }
     const bytes = new Uint8Array(this.#memory.view(mapping, mapping.sizeBytes));
-    const remote = { mapping, bytes, borrowed: false, retired: false };
+    const remote = { kind, mapping, bytes, borrowed: false, retired: false };
     this.#remote.set(number, remote);
     return remote;
   }

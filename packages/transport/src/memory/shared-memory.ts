@@ -5,7 +5,7 @@
  * not load, or /dev/shm does not exist, `sharedMemory()` is undefined and large arrays stream through sockets.
  */
 
-import { closeSync, fstatSync, openSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readdirSync, readFileSync, readSync, rmSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -29,6 +29,8 @@ export interface SharedMemory {
   /** The memory as an ArrayBuffer. It must never be touched after `unmap`; garbage collection does not free it. */
   view(mapping: Mapping, sizeBytes: number): ArrayBuffer;
   unmap(mapping: Mapping): void;
+  /** Whether a `private` mapping still shows the segment everywhere; false where the system does not tell. */
+  isUnwritten(mapping: Mapping): boolean;
 }
 
 const protRead = 1;
@@ -105,9 +107,38 @@ function load(): SharedMemory | undefined {
       unmap(mapping) {
         munmap(mapping.pointer, mapping.sizeBytes);
       },
+      isUnwritten: showsFileOnly,
     };
   } catch {
     return undefined;
+  }
+}
+
+const pageBytes = 4096n;
+const pageEntryBytes = 8;
+/** In the last byte of a page's entry, of a page that is the file's: bit 61 of the entry. */
+const isOfFile = 0x20;
+
+/** A page that was written is this process's own. Linux tells of each page in 8 bytes; one that it tells nothing of counts as written. */
+function showsFileOnly({ pointer, sizeBytes }: Mapping): boolean {
+  let fd: number | undefined;
+  try {
+    fd = openSync("/proc/self/pagemap", "r");
+    const entries = Buffer.allocUnsafe(64 * 1024);
+    const start = Number((BigInt.asUintN(64, pointer) / pageBytes) * BigInt(pageEntryBytes));
+    const end = start + Math.ceil(sizeBytes / Number(pageBytes)) * pageEntryBytes;
+    for (let at = start; at < end; ) {
+      const numBytes = readSync(fd, entries, 0, Math.min(entries.length, end - at), at);
+      if (numBytes === 0) return false;
+      for (let last = pageEntryBytes - 1; last < numBytes; last += pageEntryBytes)
+        if (((entries[last] as number) & isOfFile) === 0) return false;
+      at += numBytes;
+    }
+    return true;
+  } catch {
+    return false;
+  } finally {
+    if (fd !== undefined) closeSync(fd);
   }
 }
 

@@ -6,6 +6,7 @@ import type { ControlActorWorker } from "../actor/control-actor-worker.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { requireObservation } from "../simulator/exchange.ts";
 import type { Action, Observation, Trajectory } from "../simulator/items.ts";
+import { pullWeights } from "../weights.ts";
 import { Horizon } from "./horizon.ts";
 
 /** Acts in simulators and collects what happened. */
@@ -18,14 +19,7 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
   }
 
   async pullWeights(actor: WorkerGroup<ControlActorWorker>): Promise<void> {
-    const weights = await actor
-      .onRanks(this.rank % actor.size)
-      .weights(this.engine.weightsId)
-      .first();
-    if (!weights) return;
-    // An actor that was starting again may have needed the devices to load.
-    await using _ = await this.devices.lock();
-    await this.engine.loadWeights(weights);
+    await pullWeights(this.engine, actor, this);
   }
 
   /**

@@ -86,6 +86,7 @@ export class Group {
         return rank === 0 ? parts : undefined;
       },
       broadcast: async <T>(value: T) => (await meet(value))[0] as T,
+      answer: <T>(_worker: string, _what: string, asked: PromiseLike<T>) => asked,
     };
   }
 

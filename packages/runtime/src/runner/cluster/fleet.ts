@@ -69,7 +69,10 @@ export class Fleet {
     loop.on("resize", (effect) => void this.#resize(effect));
     loop.on("onload", (effect) => void this.#onload(effect));
     loop.on("offload", (effect) => void this.#offload(effect));
-    loop.on("peer-died", ({ worker, dead }) => tell(this.#ends.get(worker)?.peer, "peer-died", { worker: dead }));
+    loop.on("peer-died", ({ worker, dead }) => {
+      const since = loop.state.rank(dead)?.incarnation;
+      tell(this.#ends.get(worker)?.peer, "peer-died", { worker: dead, since });
+    });
     loop.on("up", (effect) => this.#up(effect));
     loop.on("died", (effect) => this.#died(effect));
     loop.on("moved", ({ worker, from, to }) =>
@@ -241,6 +244,7 @@ export class Fleet {
         seed: config.seed,
         trace: config.trace || telemetry !== undefined,
         startTimeoutMs: config.supervision.startTimeoutMs,
+        peerTimeoutMs: config.supervision.peerTimeoutMs,
         stallMs: config.supervision.stallMs,
         ...telemetry,
       },

@@ -486,6 +486,7 @@ export class RunCluster implements Cluster {
         onSpans,
         onSaved: (from, message) => this.#calls.saved(from, message),
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
+        nodeOf: (worker) => this.#fleet.nodeOf(worker),
         depots: (channel) => this.#fleet.depots(channel, node),
       });
     };

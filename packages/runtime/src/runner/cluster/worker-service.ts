@@ -26,6 +26,7 @@ export type WorkerServicePorts = {
   readonly newestState: () => string | undefined;
   readonly onSaved: (from: Incarnation, message: z.infer<typeof SavedStateMessage>) => void;
   readonly resolve: (worker: string, ready: boolean) => Promise<{ addresses: string[]; incarnation: number }>;
+  readonly nodeOf: (worker: string) => string | undefined;
   readonly depots: (channel: string) => DepotsReply;
   readonly onSpans: (batch: SpanBatch) => void;
 };
@@ -60,6 +61,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("predictor.read", () => ports.predictors.read(end.worker));
   peer.handle("predictor.write", ({ text }) => ports.predictors.write(end.worker, text));
   peer.handle("resolve", ({ worker, ready = false }) => ports.resolve(worker, ready));
+  peer.handle("nodes", ({ workers }) => ({ nodes: workers.map((worker) => ports.nodeOf(worker) ?? "") }));
   peer.handle("awaits", ({ messages }) => loop.feed({ type: "awaits", ...from, messages }));
   peer.handle("telemetry", (batch) => ports.onSpans(batch));
   peer.handle("channel.put", (request) => desk.put(request, from));

@@ -118,6 +118,7 @@ const request: LaunchRequest = {
     exportName: "MakerWorker",
     runnerAddresses: [],
     startTimeoutMs: 120_000,
+    peerTimeoutMs: 60_000,
     token: "a token of enough characters",
     seed: 0,
     trace: false,
