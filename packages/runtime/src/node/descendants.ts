@@ -10,7 +10,7 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
-import { foundInTurns, foundNow, has, holdsSomething, isAbsent, isGone, ownName } from "./processes.ts";
+import { foundInTurns, foundNow, has, holdsSomething, isAbsent, isGone, ownName, variableOf } from "./processes.ts";
 
 /** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
 const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
@@ -81,10 +81,8 @@ export async function endAbandoned(graceMs = 2000): Promise<void> {
   removeEmptyGroups();
 }
 
-const agentNamed = new RegExp(`\\0${workerVariables.agent}=([^\\0]*)\\0`);
-
-function isAbandoned(environment: string): boolean {
-  const agent = agentNamed.exec(environment)?.[1];
+function isAbandoned(environment: Buffer): boolean {
+  const agent = variableOf(workerVariables.agent, environment);
   return agent !== undefined && isGone(agent) === true;
 }
 

@@ -250,7 +250,8 @@ export class NodeService {
     using _ = this.#spans.span("open run", "call", { run, attributes: { session } });
     if (place.kind === "machine") await this.#checkCode(command); // NS4
     const isHome = place.kind === "runner";
-    const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}-`;
+    // No node's is the beginning of another's: what begins so is removed.
+    const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}.-`;
     const { runId, token } = command.boot;
     const depot = isHome
       ? undefined

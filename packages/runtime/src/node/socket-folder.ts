@@ -3,8 +3,8 @@
  * also names the run's shared memory, which goes the same way.
  *
  * S4: the runner removes it at its end, its workers when they find the runner dead, and every agent and runner on the machine,
- * from time to time, when neither could. A folder is dead when the process that made it is; where that cannot be known, when
- * nobody listens on its runner's socket.
+ * from time to time, when neither could. A folder is dead when nobody listens on its runner's socket, and the process that made
+ * it has ended, or, where that cannot be known, some time has passed.
  */
 import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
@@ -32,7 +32,6 @@ export class RunnerSockets {
   }
 
   async open(segmentPrefix: string): Promise<void> {
-    await removeDeadSocketFolders();
     this.#path = await makeSocketFolder(segmentPrefix);
   }
 
@@ -76,7 +75,8 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
     const [segmentPrefix = "", madeMs, maker = ""] = segments.split("\n");
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
-    const isDead = hasEnded(maker) ?? (!isYoung && !(await listens(join(folder, runnerSocket))));
+    const mayBeDead = isGone(maker) ?? !isYoung;
+    const isDead = mayBeDead && !(await listens(join(folder, runnerSocket)));
     if (isDead) dead.push({ folder, segmentPrefix });
     else live.add(segmentPrefix);
   }
@@ -84,14 +84,6 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     // A resumed run has the names of the one that died.
     if (segmentPrefix.startsWith("treadle-") && !live.has(segmentPrefix)) removeSegments(segmentPrefix);
     await rm(folder, { recursive: true, force: true }).catch(() => {});
-  }
-}
-
-function hasEnded(maker: string): boolean | undefined {
-  try {
-    return isGone(maker);
-  } catch {
-    return undefined;
   }
 }
 

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pooledRunVariable, type RunProcess, TreadleError } from "@treadle/contracts";
 import { endMarked } from "../node/descendants.ts";
-import { isAbsent, isForbidden } from "../node/processes.ts";
+import { isAbsent, isForbidden, statOf } from "../node/processes.ts";
 
 const lookMs = 50;
 
@@ -127,17 +127,5 @@ function linkOf(path: string): string {
     return readlinkSync(path);
   } catch {
     return ""; // it has just been closed
-  }
-}
-
-/** Undefined when there is no such process; throws when the system does not say. */
-function statOf(pid: number): { readonly hasEnded: boolean; readonly startedTicks: number } | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    return { hasEnded: /^[ZX]/.test(fields[0] ?? ""), startedTicks: Number(fields[19]) };
-  } catch (error) {
-    if (isAbsent(error)) return undefined;
-    throw error;
   }
 }

@@ -20,7 +20,7 @@ const stampIntervalMs = 500;
 
 const source = `
 const { parentPort, workerData } = require("node:worker_threads");
-const { readdirSync, readFileSync, rmSync, writeFileSync, writeSync } = require("node:fs");
+const { closeSync, openSync, readdirSync, readSync, rmSync, writeFileSync, writeSync } = require("node:fs");
 const { Socket } = require("node:net");
 const { Session } = require("node:inspector");
 const { SourceMap } = require("node:module");
@@ -57,11 +57,22 @@ const sample = () => {
   });
   session.post("Debugger.enable", () => session.post("Debugger.pause"));
 };
+// Bounded, as a process may say that its environment is without end.
+const environment = Buffer.alloc(2 * 2 ** 20);
+const hasMark = (pid) => {
+  const file = openSync("/proc/" + pid + "/environ", "r");
+  try {
+    let length = 0;
+    for (let num = -1; num !== 0 && length < environment.length; length += num)
+      num = readSync(file, environment, length, environment.length - length, null);
+    return environment.subarray(0, length).includes(mark + "\\0");
+  } finally { closeSync(file); }
+};
 const end = () => {
   if (mark) {
     for (const name of readdirSync("/proc")) {
       if (!/^\\d+$/.test(name) || Number(name) === process.pid) continue;
-      try { if (readFileSync("/proc/" + name + "/environ", "latin1").includes(mark + "\\0")) process.kill(Number(name), "SIGKILL"); } catch {}
+      try { if (hasMark(name)) process.kill(Number(name), "SIGKILL"); } catch {}
     }
   }
   if (worker) {

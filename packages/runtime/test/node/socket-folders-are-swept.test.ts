@@ -31,26 +31,33 @@ test("S4: folders of dead runners go; those of living ones, young ones and other
   }
 });
 
-test("S4: a folder of a process that has ended goes at once; one of a process of this machine stays, whoever listens", async ({
+test("S4: a folder of a process that has ended goes at once, unless somebody listens there; that of one that lives, or is elsewhere, stays", async ({
   skip,
 }) => {
   if (ownName === undefined) return skip("processes are found in /proc");
   const root = await mkdtemp(join(tmpdir(), "sweep-"));
-  const [namespace, pid, begun] = ownName.split("/") as [string, string, string];
+  const [boot, ...rest] = ownName.split("/");
+  const begun = Number(rest.pop());
+  const earlier = [boot, ...rest, begun - 1].join("/"); // its number was used again
   const machineMs = Number(process.hrtime.bigint() / 1_000_000n);
+  const server = createServer();
   try {
     for (const [name, maker, madeMs] of [
-      ["ended", `${namespace}/${pid}/${Number(begun) - 1}`, machineMs], // its number was used again
+      ["ended", earlier, machineMs],
       ["living", ownName, machineMs - 3_600_000],
-      ["elsewhere", `pid:[1]/${pid}/${Number(begun) - 1}`, machineMs],
+      ["elsewhere", ["another", ...rest, begun - 1].join("/"), machineMs],
+      ["served", earlier, machineMs],
     ] as const) {
       const folder = join(root, `treadle-sockets-${name}`);
       await mkdir(folder);
       await writeFile(join(folder, "segments"), `none\n${madeMs}\n${maker}`);
     }
+    await new Promise<void>((resolve) => server.listen(join(root, "treadle-sockets-served", runnerSocket), resolve));
     await removeDeadSocketFolders(root);
-    expect((await readdir(root)).toSorted()).toEqual(["treadle-sockets-elsewhere", "treadle-sockets-living"]);
+    const left = ["elsewhere", "living", "served"].map((name) => `treadle-sockets-${name}`);
+    expect((await readdir(root)).toSorted()).toEqual(left);
   } finally {
+    await new Promise((resolve) => server.close(resolve));
     await rm(root, { recursive: true });
   }
 });
