@@ -111,7 +111,7 @@ export async function clusterValues(folder: string, sender: CommandSender): Prom
 
 /** Whose key this machine has: a runner's, where it has one, else a node's. */
 export async function keyHolder(folder: string): Promise<CommandSender> {
-  const files = await readdir(resolve(folder)).catch(() => []);
+  const files = await readdir(resolve(folder)).catch((): string[] => []);
   if (files.includes(keyFile({ role: "runner" }))) return { role: "runner" };
   if (files.includes(keyFile({ role: "node" }))) return { role: "node" };
   const own = files.flatMap((file) => /^node-(.+)\.nk$/.exec(file)?.[1] ?? []);
