@@ -17,6 +17,8 @@ export type ChaosOptions = {
   readonly seed: number;
   readonly workflow: Subject;
   readonly log: (text: string) => void;
+  /** struck once each, in this order, before any strike is drawn, also where that takes longer than `minutes` */
+  readonly first?: readonly Disaster[];
   /** from one strike to the next, at most */
   readonly pauseMs?: number;
   /** ends it early, and everything that it started */
@@ -34,7 +36,7 @@ export type ChaosReport = {
   readonly gaveUp: readonly string[];
   /** the longest time without a finished step */
   readonly longestPauseSeconds: number;
-  /** the same, less the time for which strikes kept the runner, every node, or most servers away, when nobody can go on */
+  /** the same, less the time for which strikes kept the runner, every node, or every server away, when nobody can go on */
   readonly longestOwnPauseSeconds: number;
   /** of workers: seconds from the last sign of life until the successor went on, and where they went */
   readonly recovery: Readonly<Record<"median" | "p90" | "longest", number>> & {
@@ -60,6 +62,7 @@ export async function chaos({
   seed,
   workflow,
   log,
+  first = [],
   pauseMs = 4000,
   signal,
 }: ChaosOptions): Promise<ChaosReport> {
@@ -102,16 +105,19 @@ export async function chaos({
   };
   const watching = setInterval(watch, 250);
   const untilMs = performance.now() + minutes * 60_000;
+  const due = [...first];
   try {
-    while (performance.now() < untilMs) {
+    while (performance.now() < untilMs || due.length > 0) {
       signal?.throwIfAborted();
+      if (performance.now() > untilMs + restMs) throw new Error(`it could not be struck by '${due.join("', '")}'`);
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
       if (endings.size >= maxAtOnce || performance.now() - movedMs > patienceMs) continue;
-      const kind = drawDisaster(random, possible);
+      const kind = due[0] ?? drawDisaster(random, possible);
       const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
       const end = await (disasters[kind].strike as Strike)(cluster);
       if (end === undefined) continue;
+      due.shift();
       strikes[kind] = (strikes[kind] ?? 0) + 1;
       const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
       log(`${lastSteps} steps: ${what}`);

@@ -259,6 +259,23 @@ test("NS5: misuse is told in one sentence: no agents, no server, other code, an 
   expect(other.lines()).toContainEqual(expect.stringContaining("its code is not the runner's"));
 }, 480_000);
 
+test("NS5: an agent of the same name is refused while a run is under way, and costs it no worker", async () => {
+  const [a, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const run = world.startRun(["steps=60", "pauseMs=200", "cluster.minNodes=2", noRestarts]);
+  await run.event("step-finished", ({ step }) => step === 2);
+  for (const name of ["a", "b"]) {
+    const before = run.events.filter(({ type }) => type === "step-finished").length;
+    await expect(world.startNode(name)).rejects.toThrow(/is in the cluster already.*--name/s);
+    expect(world.lastExitCode).toBe(3);
+    await run.event("step-finished", ({ step }) => step > before + 1);
+  }
+  expect([a, b].map(({ child }) => child.exitCode)).toEqual([null, null]);
+  expect(run.events.some(({ type }) => type === "run-finished")).toBe(false); // both came while it ran
+  await expectDone(run, 60);
+  expect(run.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+  expect(run.lines().filter((line) => line.includes("is lost") || line.includes("moves from node"))).toEqual([]);
+}, 480_000);
+
 test("over encrypted links, with certificates of one authority, and on nobody without one", async () => {
   const tls = await makeCertificates(world.root, "ours");
   const flags = ["--link-ca", tls.ca, "--link-cert", tls.cert, "--link-key", tls.key];

@@ -32,7 +32,7 @@ test("every path that the documents name exists", () => {
 
 test("every link between documents leads to a file, and to a heading where it names one", () => {
   const links = documents.flatMap((document) =>
-    [...document.prose.matchAll(/\]\(([^)\s]+)\)/g)]
+    [...document.prose.matchAll(/\]\(([^)\s]+)(?: "[^"]*")?\)/g)]
       .map(([, target]) => target as string)
       .filter((target) => !/^(https?|mailto):/.test(target))
       .map((target) => ({ target, from: document })),

@@ -1,4 +1,7 @@
-/** Other versions of Node, from the package registry, each in a cache folder of its own; nothing of them is installed. */
+/**
+ * Other versions of Node, from the package registry, each in a cache folder of its own; nothing of them is installed. What needs
+ * one is skipped where it cannot be had, and says why; where `CI` is set, it fails.
+ */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -9,7 +12,7 @@ import { promisify } from "node:util";
 const run = promisify(execFile);
 const ownMajor = Number(process.versions.node.split(".")[0]);
 
-/** The path of its program; undefined where it cannot be had. */
+/** The path of its program; undefined, with the reason on standard error, where it cannot be had. Throws instead where `CI` is set. */
 export async function secondNode(major = ownMajor === 22 ? 20 : 22): Promise<string | undefined> {
   const name = `node-${process.platform}-${process.arch}`;
   const folder = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle", `node-${major}`);
@@ -21,7 +24,11 @@ export async function secondNode(major = ownMajor === 22 ? 20 : 22): Promise<str
     await run("npm", [...args, `${name}@${major}`], { timeout: 120_000 });
     await run(program, ["--version"], { timeout: 30_000 });
     return program;
-  } catch {
+  } catch (error) {
+    const said = (error as { stderr?: string }).stderr?.trim() || (error as Error).message;
+    const reason = `no Node ${major} from the package registry: ${said.split("\n")[0]}`;
+    if (process.env["CI"]) throw new Error(reason, { cause: error });
+    console.warn(`${reason}; what needs it is skipped`);
     return undefined;
   }
 }

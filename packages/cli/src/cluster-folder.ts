@@ -109,6 +109,15 @@ export async function clusterValues(folder: string, sender: CommandSender): Prom
   };
 }
 
+/** Whose key this machine has: a runner's, where it has one, else a node's. */
+export async function keyHolder(folder: string): Promise<CommandSender> {
+  const files = await readdir(resolve(folder)).catch((): string[] => []);
+  if (files.includes(keyFile({ role: "runner" }))) return { role: "runner" };
+  if (files.includes(keyFile({ role: "node" }))) return { role: "node" };
+  const own = files.flatMap((file) => /^node-(.+)\.nk$/.exec(file)?.[1] ?? []);
+  return own[0] === undefined ? { role: "runner" } : { role: "node", name: own[0] };
+}
+
 async function readJson<Schema extends z.ZodType>(
   path: string,
   file: string,

@@ -51,7 +51,7 @@ export type Probe = {
   readonly natsInfo: (url: string) => Promise<NatsInfo | undefined>;
   /** why this process could not use the server, in words; undefined when it could */
   readonly natsProblem: (url: string) => Promise<string | undefined>;
-  /** the servers of the folder that TREADLE_CLUSTER names */
+  /** the servers of the cluster's folder that was named, by --cluster or TREADLE_CLUSTER */
   readonly clusterUrl: () => Promise<string | undefined>;
 };
 
@@ -60,7 +60,7 @@ type Remedies = { readonly debian: string; readonly macos: string };
 const gib = 1024 ** 3;
 const mib = 1024 ** 2;
 
-export async function examineMachine(probe: Probe = systemProbe): Promise<Finding[]> {
+export async function examineMachine(probe: Probe = systemProbe()): Promise<Finding[]> {
   const advise = ({ debian, macos }: Remedies) => (probe.platform === "darwin" ? macos : debian);
   const groups = await Promise.all([
     [node(probe), processors(probe), memory(probe), ...numa(probe)],
@@ -159,7 +159,15 @@ async function sharing(probe: Probe): Promise<Finding[]> {
 async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
   const purpose = "the control plane of runs on many machines";
   const install = advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" });
-  const named = probe.env["TREADLE_NATS_URL"] || (await probe.clusterUrl());
+  const environment = probe.env["TREADLE_NATS_URL"] || undefined;
+  let named = environment;
+  let unreadable: Finding[] = [];
+  try {
+    named ??= await probe.clusterUrl();
+  } catch (error) {
+    const finding = { name: "NATS of the cluster", need: "recommended", purpose: meetingPlace } as const;
+    unreadable = [{ ...finding, status: "missing", found: "no folder of a cluster", remedy: (error as Error).message }];
+  }
   const version = firstLine(await probe.output("nats-server", "--version"))?.replace(/^nats-server:\s*/, "");
   const program: Finding = {
     name: "nats-server",
@@ -170,23 +178,27 @@ async function natsServer(probe: Probe, advise: (remedies: Remedies) => string):
     remedy: version === undefined ? `${install}; or set TREADLE_NATS_URL to one elsewhere` : undefined,
   };
   // One that nobody named is found where servers listen unless told otherwise, and may admit strangers.
+  if (unreadable.length > 0) return [program, ...unreadable];
   if (named === undefined && (await probe.natsInfo(usualServer)) === undefined) return [program];
-  const server = await natsAt(probe, named);
+  const where =
+    named === undefined ? `at ${usualServer}` : environment === undefined ? "of the cluster" : "at TREADLE_NATS_URL";
+  const server = await natsAt(probe, where, named);
   // One that runs elsewhere makes a program here needless.
   return server.status === "ok" && version === undefined ? [server] : [program, server];
 }
 
 const usualServer = "127.0.0.1:4222";
+const meetingPlace = "runs and nodes meet there";
 
 /**
  * Servers: whether one answers, what it is, whom each admits, and whether they take these credentials. `named`: their addresses;
  * one that nobody named is only looked at, since it is told no secrets, and nothing is kept there.
  */
-async function natsAt(probe: Probe, named: string | undefined): Promise<Finding> {
+async function natsAt(probe: Probe, where: string, named: string | undefined): Promise<Finding> {
   const finding = {
-    name: `NATS at ${named === undefined ? usualServer : "TREADLE_NATS_URL"}`,
+    name: `NATS ${where}`,
     need: "recommended",
-    purpose: "runs and nodes meet there",
+    purpose: meetingPlace,
   } as const;
   const urls = (named ?? usualServer).split(",");
   const infos = (await Promise.all(urls.map((url) => probe.natsInfo(url)))).filter((each) => each !== undefined);
@@ -437,7 +449,8 @@ function verdict(
 
 const run = promisify(execFile);
 
-export const systemProbe: Probe = {
+/** `cluster`: the folder whose servers are asked, with the key that this machine has there. */
+export const systemProbe = (cluster?: string): Probe => ({
   nodeVersion: process.version,
   platform: platform(),
   cores: availableParallelism(),
@@ -488,12 +501,11 @@ export const systemProbe: Probe = {
   numa: numaNodes(),
   env: process.env,
   natsInfo,
-  natsProblem: (url) => natsProblem(url, process.env["TREADLE_CLUSTER"]),
+  natsProblem: (url) => natsProblem(url, cluster),
   clusterUrl: async () => {
-    const folder = process.env["TREADLE_CLUSTER"];
-    if (folder === undefined) return undefined;
-    const values = await clusterValues(folder, { role: "runner" }).catch(() => undefined);
-    return values && [values.url].flat().join(",");
+    if (cluster === undefined) return undefined;
+    const { url } = await clusterValues(cluster, { role: "runner" });
+    return [url].flat().join(",");
   },
   mappedMemory() {
     try {
@@ -507,4 +519,4 @@ export const systemProbe: Probe = {
       return false;
     }
   },
-};
+});

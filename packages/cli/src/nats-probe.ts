@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { z } from "zod";
-import { clusterValues } from "./cluster-folder.ts";
+import { clusterValues, keyHolder } from "./cluster-folder.ts";
 
 /** It is printed, and comes from whoever listens there. */
 const Printable = z.string().regex(/^[\x20-\x7e]{0,200}$/);
@@ -44,12 +44,14 @@ export async function natsInfo(url: string): Promise<NatsInfo | undefined> {
 export const readOnTheWay =
   "what passes on the network can be read and changed by whoever is on the way there, and who logs in be acted for; encrypt it with --tls-cert, --tls-key and --tls-ca of 'treadle cluster init'";
 
-/** Connects as a runner would: with the key of TREADLE_CLUSTER, or TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */
+/** Connects as this machine's runner or agent would: with its key of the cluster, or TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */
 export async function natsProblem(urls: string, cluster?: string): Promise<string | undefined> {
   try {
-    const values = cluster === undefined ? {} : await clusterValues(cluster, { role: "runner" });
+    const holder = cluster === undefined ? undefined : await keyHolder(cluster);
+    const values = cluster === undefined || holder === undefined ? {} : await clusterValues(cluster, holder);
     const nats = NatsConfig.parse({ ...values, url: urls.split(",") });
-    const plane = await openNatsControlPlane({ nats, name: "treadle doctor" });
+    // A node's key may keep nothing.
+    const plane = await openNatsControlPlane({ nats, name: "treadle doctor", keepsRecords: holder?.role !== "node" });
     await plane.close();
     return undefined;
   } catch (error) {

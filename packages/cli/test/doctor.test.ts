@@ -1,7 +1,11 @@
 import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { makeKey } from "@treadle/transport";
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
+import { initCluster } from "../src/cluster-folder.ts";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
 import { type NatsInfo, natsInfo, natsProblem } from "../src/nats-probe.ts";
 
@@ -169,6 +173,40 @@ it("asks a real NATS server what it is", async () => {
   expect(await natsProblem(closed.url)).toMatch(/refuses/);
 });
 
+it("asks the servers of a cluster's folder, and says whether they take the key that the folder has", async () => {
+  const root = await mkdtemp(join(tmpdir(), "treadle-doctor-"));
+  try {
+    const folder = join(root, "keys");
+    await initCluster(folder, { servers: ["127.0.0.1:4222"] }, ["a"]);
+    await using server = await startNatsServer({ args: ["-c", join(folder, "nats.conf")] });
+    const settings = JSON.parse(await readFile(join(folder, "cluster.json"), "utf8"));
+    const [at, ofNobody] = [join(folder, "cluster.json"), join(folder, "runner.nk")];
+    await writeFile(at, JSON.stringify({ ...settings, servers: [`127.0.0.1:${server.port}`] }));
+    const examined = async () => {
+      const probe = { ...systemProbe(folder), env: {}, output: async () => undefined };
+      return named(await examineMachine(probe), "NATS of the cluster");
+    };
+    expect(await examined()).toMatchObject({ status: "ok", found: expect.stringContaining("with JetStream") });
+    await writeFile(ofNobody, `${makeKey().seed}\n`);
+    expect(await examined()).toMatchObject({ status: "limited", remedy: expect.stringMatching(/refuses/) });
+    // A node's machine has no runner's key.
+    await rm(ofNobody);
+    expect(await examined()).toMatchObject({ status: "ok" });
+    await writeFile(join(folder, "node-a.nk"), `${makeKey().seed}\n`);
+    expect(await examined()).toMatchObject({ status: "limited", remedy: expect.stringMatching(/refuses/) });
+    await server.stop();
+    expect(await examined()).toMatchObject({ status: "missing", found: "no server answers" });
+    await rm(at);
+    expect(await examined()).toMatchObject({
+      status: "missing",
+      found: "no folder of a cluster",
+      remedy: expect.stringMatching(/has no 'cluster\.json'.*treadle cluster init/),
+    });
+  } finally {
+    await rm(root, { recursive: true });
+  }
+});
+
 it("finds the server of this machine that nobody has named, and says whom it admits", async () => {
   const open = async (url: string) =>
     url === "127.0.0.1:4222" ? { ...server, isOpen: true, host: "0.0.0.0" } : undefined;
@@ -188,6 +226,6 @@ it("advises with the package manager of the machine, and asks macOS for nothing 
 });
 
 it("examines this machine without failing", async () => {
-  const findings = await examineMachine({ ...systemProbe, output: async () => undefined });
+  const findings = await examineMachine({ ...systemProbe(), output: async () => undefined });
   expect(named(findings, "Node.js")).toMatchObject({ status: "ok", found: process.version });
 });

@@ -29,6 +29,14 @@ it("says the start, deaths, restarts and evaluations, and every phase once", () 
   expect(text.match(/compiling/g)).toHaveLength(1);
 });
 
+it("prints with each recovery how long it took, and where the time went", () => {
+  const recovery = { detection: 0.9, placement: 0.01, start: 0.8, state: 0.25, redone: 0.44 };
+  const [line = ""] = linesOf([{ type: "worker-restarted", atMs: 1e6, worker: "rollout/1", pid: 7, recovery }]);
+  expect(line.slice(10)).toBe(
+    "rollout/1 restarted in 2.4 s (detection 0.9, placement 0.0, start 0.8, state 0.3, redone 0.4)",
+  );
+});
+
 it("does not flood a log with thousands of fast steps, and keeps the last one", () => {
   const lines = linesOf(syntheticRun({ steps: 5000, stepMs: 20 })).filter((line) => line.includes("  step "));
   expect(lines.length).toBeLessThan(100);

@@ -70,6 +70,22 @@ describe("folding a run's events", () => {
     expect(state.notices.map(({ atMs }) => atMs)).toEqual([1, 5000]);
   });
 
+  it("says of each recovery how long it took, and where the time went", () => {
+    const restarted: RunEvent = { type: "worker-restarted", atMs: 0, worker: "rollout/1", pid: 7 };
+    const recovery = { detection: 0.9, placement: 0.01, start: 0.8, state: 0.25, redone: 0.44 };
+    const noticesOf = (event: RunEvent) => foldAll([event]).notices.map(({ level, text }) => [level, text]);
+    expect(noticesOf({ ...restarted, reason: "it was killed", recovery })).toEqual([
+      [
+        "good",
+        "rollout/1 restarted: it was killed in 2.4 s (detection 0.9, placement 0.0, start 0.8, state 0.3, redone 0.4)",
+      ],
+    ]);
+    expect(noticesOf({ ...restarted, recovery: { ...recovery, detection: 12.34 } })[0]?.[1]).toBe(
+      "rollout/1 restarted in 13.8 s (detection 12.3, placement 0.0, start 0.8, state 0.3, redone 0.4)",
+    );
+    expect(noticesOf(restarted)[0]?.[1]).toBe("rollout/1 restarted");
+  });
+
   it("estimates from the last steps", () => {
     expect(secondsLeft(initialState)).toBeUndefined();
     expect(recentTokensPerSecond(initialState)).toBeUndefined();

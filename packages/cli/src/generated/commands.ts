@@ -1377,6 +1377,11 @@ export const commandManifests: readonly CommandManifest[] = [
     "arguments": [],
     "options": [
       {
+        "flags": "--cluster <folder>",
+        "description": "servers and keys of a cluster, as 'treadle cluster init' made them",
+        "env": "TREADLE_CLUSTER"
+      },
+      {
         "flags": "--json",
         "description": "prints one object"
       }
