@@ -67,5 +67,7 @@ test("an older process learns which versions meet, and not whose run it has met"
   expect(said).not.toMatch(/secrets|maker/);
   // and reads what it would be sent: its hello had these fields, of which it reads no others
   expect(Object.keys(older)).toEqual(["step", "version", "name", "runId", "memory", "segmentPrefix", "nonce"]);
-  expect(refusalOf(dialler().receive(bytes({ ...older, step: "answer", version: 3 }))).error).toContain("'3'");
+  const newer = protocolVersion + 1;
+  const answer = bytes({ ...older, step: "answer", version: newer });
+  expect(refusalOf(dialler().receive(answer)).error).toContain(`'${newer}'`);
 });
