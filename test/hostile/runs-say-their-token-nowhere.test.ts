@@ -67,7 +67,7 @@ test.each([
     const [token = "", ...others] = new Set(readFileSync(tokens, "utf8").trim().split("\n"));
     expect(token).toMatch(/^[0-9a-f-]{36}$/);
     expect(others).toEqual([]);
-    // What it has heard is the whole run: who is there, what is asked and answered, beats, lines, and what is kept.
+    // It has heard the whole run: who is there, questions and answers, beats, log lines, and records.
     const subjects = heard.map(({ subject }) => subject);
     for (const part of [".entry.node.a", ".command.node.a.", ".command.node.b.", "_INBOX.", ".heartbeats.", "$KV."])
       expect(subjects.filter((subject) => subject.includes(part)).length, part).toBeGreaterThan(0);

@@ -177,8 +177,8 @@ async function natsServer(probe: Probe, advise: (remedies: Remedies) => string):
     purpose,
     remedy: version === undefined ? `${install}; or set TREADLE_NATS_URL to one elsewhere` : undefined,
   };
-  // One that nobody named is found where servers listen unless told otherwise, and may admit strangers.
   if (unreadable.length > 0) return [program, ...unreadable];
+  // One that nobody named is found where servers listen unless told otherwise, and may admit strangers.
   if (named === undefined && (await probe.natsInfo(usualServer)) === undefined) return [program];
   const where =
     named === undefined ? `at ${usualServer}` : environment === undefined ? "of the cluster" : "at TREADLE_NATS_URL";

@@ -10,7 +10,7 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
-import { foundInTurns, foundNow, has, holdsSomething, isAbsent, isGone, ownName, variableOf } from "./processes.ts";
+import { foundInTurns, foundNow, has, holdsSomething, isGone, isNobody, ownName, variableOf } from "./processes.ts";
 
 /** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
 const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
@@ -68,10 +68,7 @@ export class Descendants {
   }
 }
 
-/**
- * Ends what was started for agents of this user that are gone: their workers end by themselves, but for one that is so stuck that
- * no thread of its own ends it.
- */
+/** Ends what agents of this user started before they went. A worker ends by itself then, unless even its watchdog is stuck. */
 export async function endAbandoned(graceMs = 2000): Promise<void> {
   const first = await foundInTurns(isAbandoned);
   if (first !== undefined && first.length > 0) {
@@ -92,15 +89,7 @@ function removeEmptyGroups(): void {
   if (own === undefined) return;
   for (const name of names(own)) {
     const maker = madeBy(name);
-    if (maker !== undefined && maker !== process.pid && !isThere(maker)) removeGroup(join(own, name));
-  }
-}
-
-function isThere(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return !isAbsent(error);
+    if (maker !== undefined && maker !== process.pid && isNobody(maker)) removeGroup(join(own, name));
   }
 }
 

@@ -3,7 +3,7 @@ import { closeSync, openSync, readdirSync, readFileSync, readlinkSync, readSync 
 import { setImmediate as turn } from "node:timers/promises";
 
 const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? "";
-/** What was asked of a process that there is not. */
+/** There is no such process. */
 export const isAbsent = (error: unknown): boolean => ["ENOENT", "ESRCH"].includes(codeOf(error));
 export const isForbidden = (error: unknown): boolean => ["EACCES", "EPERM"].includes(codeOf(error));
 /** What says nothing of the process that was looked at: this process, or the machine, has none left. */
@@ -85,7 +85,7 @@ export function isGone(name: string): boolean | undefined {
 }
 
 /** What can be hidden in `/proc` can still be signalled. */
-function isNobody(pid: number): boolean {
+export function isNobody(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return false;
@@ -127,7 +127,7 @@ function isOwnProc(): boolean {
  * may have a quarter of a stack of 8 MiB together.
  */
 const maxEnvironmentBytes = 2 * 2 ** 20;
-const environment = Buffer.alloc(maxEnvironmentBytes + 2);
+const lastRead = Buffer.alloc(maxEnvironmentBytes + 2);
 const none = Buffer.alloc(0);
 
 /** Valid until the next is read. Empty of one that has ended or may not be looked at; throws when the system does not say. */
@@ -137,9 +137,9 @@ function environmentOf(pid: number): Buffer {
     file = openSync(`/proc/${pid}/environ`, "r");
     let length = 1;
     for (let num = -1; num !== 0 && length <= maxEnvironmentBytes; length += num)
-      num = readSync(file, environment, length, maxEnvironmentBytes + 1 - length, null);
-    environment[length] = 0;
-    return environment.subarray(0, length + 1);
+      num = readSync(file, lastRead, length, maxEnvironmentBytes + 1 - length, null);
+    lastRead[length] = 0;
+    return lastRead.subarray(0, length + 1);
   } catch (error) {
     if (isExhausted(error)) throw error;
     return none;

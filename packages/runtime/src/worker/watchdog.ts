@@ -2,9 +2,9 @@
  * A thread beside the worker's main thread, with duties that must not wait for the main thread:
  * it ends the process and whatever it has started when the parent process is gone, so no orphan stays whatever the main
  * thread computes or waits for, and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
- * and, from when the process is told which worker it is, it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop,
- * and, once that is longer than `stallMs`, with the stack of what it computes: a pause of the debugger interrupts even a
- * regular expression that backtracks.
+ * and, once the process has been told which worker it is, it writes a heartbeat a second to the parent, with how long, at
+ * least, the main thread has not turned its event loop, and, once that is longer than `stallMs`, with the stack of what it
+ * computes: a pause of the debugger interrupts even a regular expression that backtracks.
  * The parent's end of the heartbeat pipe closes with the parent, which is seen here at once and without asking: on many
  * ranks that do nothing, asking would cost more than their work. The thread's source is a string so that it starts without a loader.
  */
@@ -57,9 +57,8 @@ const sample = () => {
   });
   session.post("Debugger.enable", () => session.post("Debugger.pause"));
 };
-// Bounded, as a process may say that its environment is without end.
-const environment = Buffer.alloc(2 * 2 ** 20);
-const hasMark = (pid) => {
+// Bounded, as in processes.ts, which this thread cannot load.
+const hasMark = (pid, environment) => {
   const file = openSync("/proc/" + pid + "/environ", "r");
   try {
     let length = 0;
@@ -70,9 +69,10 @@ const hasMark = (pid) => {
 };
 const end = () => {
   if (mark) {
+    const environment = Buffer.alloc(2 * 2 ** 20);
     for (const name of readdirSync("/proc")) {
       if (!/^\\d+$/.test(name) || Number(name) === process.pid) continue;
-      try { if (hasMark(name)) process.kill(Number(name), "SIGKILL"); } catch {}
+      try { if (hasMark(name, environment)) process.kill(Number(name), "SIGKILL"); } catch {}
     }
   }
   if (worker) {

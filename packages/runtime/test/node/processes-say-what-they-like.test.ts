@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { expect, onTestFinished, test } from "vitest";
 import { foundInTurns, foundNow, has, isGone, ownName, variableOf } from "../../src/node/processes.ts";
 
-/** Its environment, it says, are so many bytes: any process may, without a right. */
+/** Says that its environment has so many bytes, as any process may, without privileges. */
 const liar = `
 import ctypes, mmap, os, re, sys, time
 size = int(sys.argv[1])

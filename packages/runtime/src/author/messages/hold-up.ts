@@ -1,8 +1,8 @@
 /**
  * Who holds up a wait that has lasted too long. Pure: whoever asks the workers drives it.
  *
- * - HU1 the culprit is found by following who waits for whom, from the worker that was awaited, and waits for nobody itself, says
- *   nothing, or waits only for workers that were asked before.
+ * - HU1 the search follows who waits for whom, beginning with the worker that was awaited. The culprit is the first that waits for
+ *   nobody, says nothing, or waits only for workers that were asked before.
  * - HU2 nobody is asked twice.
  */
 
