@@ -1,10 +1,11 @@
 import { pathToFileURL } from "node:url";
+import type { SpawnCommand } from "@treadle/contracts";
 
 export type SpawnChanges = { readonly over?: object; readonly boot?: object };
 
 /** A runner's command to start rank 0 of a component, as an agent of this project takes it, but for what is changed. */
 export function spawnCommand(project: string, codeHash: string, { over = {}, boot = {} }: SpawnChanges = {}): object {
-  return {
+  const command: SpawnCommand = {
     run: "run-1",
     session: 1,
     segmentPrefix: "treadle-run-1-",
@@ -22,12 +23,12 @@ export function spawnCommand(project: string, codeHash: string, { over = {}, boo
       module: "",
       exportName: "MakerWorker",
       runnerAddresses: ["tcp:127.0.0.1:1"],
-      startTimeoutMs: 120_000,
       token: "a token of enough characters",
       seed: 0,
       trace: false,
-      ...boot,
+      startTimeoutMs: 120_000,
+      peerTimeoutMs: 120_000,
     },
-    ...over,
   };
+  return { ...command, ...over, boot: { ...command.boot, ...boot } };
 }

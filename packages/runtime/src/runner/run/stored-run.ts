@@ -43,7 +43,7 @@ export const keptSettings = {
     ...under("placement.auto", "driftThreshold driftWindow"),
     ...under("flow", "granularity maxStaleness capacity inlineLimitKiB"),
     ...under("supervision", "maxRestarts restartWindowMs heartbeatTimeoutMs startTimeoutMs callTimeoutMs"),
-    ...under("supervision", "stallMs lockTimeoutMs stopGraceMs"),
+    ...under("supervision", "peerTimeoutMs stallMs lockTimeoutMs stopGraceMs"),
     ...under("checkpoints", "stateEverySteps everySteps keepLast keepBest bestBy"),
     ...under("pool", "priority weight maxSlowdown memoryPerDeviceMiB"),
     ...under("observe", "record recordMaxMiB"),
