@@ -45,6 +45,9 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     const devices = this.devices.ids.length;
     this.#engine = EmulatedEngine.create({ ...this.config.engine, devices }, { seed: this.seed });
   }
+  override idle(): Promise<void> | undefined {
+    return this.#engine.idle();
+  }
   override memoryBytes(): number {
     return this.#engine.memory().residentBytes;
   }
