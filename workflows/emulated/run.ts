@@ -64,7 +64,7 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     const [main, ...others] = sources as [Source<Item>, ...Source<Item>[]];
     const [sink] = sinks;
     if (this.config.work === "generate" && others.length === 0 && sink !== undefined && sinks.length === 1)
-      return this.#stream(main, sink);
+      return await this.#stream(main, sink);
     for await (const batch of main.batches()) {
       for (const other of others) await other.take({ items: batch.length });
       const done = await this.#work(batch);

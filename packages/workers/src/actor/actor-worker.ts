@@ -106,7 +106,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     }
     if (streams) {
       const gradNorm = await this.#step(learningRate, seen);
-      return this.#finishTraining(seen, gradNorm);
+      return await this.#finishTraining(seen, gradNorm);
     }
     const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
     const samples = this.#correct(scaled, seen);
@@ -121,7 +121,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       totals.add(part);
       part = new TrainingTotals();
     }
-    return this.#finishTraining(totals, gradNorm);
+    return await this.#finishTraining(totals, gradNorm);
   }
 
   /** Supervised steps on demonstrations, for a policy whose right answers would otherwise be too rare for rewards to teach much soon. */
