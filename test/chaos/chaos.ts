@@ -38,6 +38,8 @@ export type ChaosReport = {
   readonly longestPauseSeconds: number;
   /** the same, less the time for which strikes kept the runner, every node, or every server away, when nobody can go on */
   readonly longestOwnPauseSeconds: number;
+  /** the same again, from the last strike before the step: what hits while it recovers begins another recovery */
+  readonly longestRecoverySeconds: number;
   /** of workers: seconds from the last sign of life until the successor went on, and where they went */
   readonly recovery: Readonly<Record<"median" | "p90" | "longest", number>> & {
     readonly num: number;
@@ -81,6 +83,8 @@ export async function chaos({
   let lastSteps = cluster.steps;
   let awayMs = 0;
   let longestOwnMs = 0;
+  let longestRecoveryMs = 0;
+  let struck = { atMs: movedMs, awayMs }; // last, and for how long nobody could go on before it
   let lookedMs = movedMs;
   let wrong: string[] = [];
   const watch = () => {
@@ -91,8 +95,11 @@ export async function chaos({
     lookedMs = nowMs;
     longestPauseMs = Math.max(longestPauseMs, pauseMs);
     longestOwnMs = Math.max(longestOwnMs, pauseMs - awayMs);
+    const sinceMs = Math.max(movedMs, struck.atMs);
+    const notAwayMs = nowMs - sinceMs - (awayMs - (struck.atMs > movedMs ? struck.awayMs : 0));
+    longestRecoveryMs = Math.max(longestRecoveryMs, notAwayMs);
     if (steps > lastSteps) {
-      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s in which nobody could make one` : ""}`;
+      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one, ${(notAwayMs / 1000).toFixed(1)} s of them since the last strike${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s in which nobody could make one` : ""}`;
       if (pauseMs - awayMs > longPauseMs) {
         log(`${lastSteps} steps: ${seconds}: ${wrong.join(", ")}`);
         if (pauseMs - awayMs > veryLongPauseMs) for (const line of cluster.saidSince(pauseMs)) log(`    ${line}`);
@@ -118,6 +125,7 @@ export async function chaos({
       const end = await (disasters[kind].strike as Strike)(cluster);
       if (end === undefined) continue;
       due.shift();
+      struck = { atMs: performance.now(), awayMs };
       strikes[kind] = (strikes[kind] ?? 0) + 1;
       const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
       log(`${lastSteps} steps: ${what}`);
@@ -157,6 +165,7 @@ export async function chaos({
     gaveUp: cluster.gaveUp,
     longestPauseSeconds: Math.round(longestPauseMs / 1000),
     longestOwnPauseSeconds: Math.round(longestOwnMs / 1000),
+    longestRecoverySeconds: Math.round(longestRecoveryMs / 1000),
     recovery,
   };
 }

@@ -5,8 +5,11 @@ import { answerPatienceMs, type Heard, type InquiryVerdict, NodeInquiry } from "
 const lookMs = 1000;
 /** A look that ends later than this after its time was one of a process that is starved or was stopped, as the agent may be. */
 const lateMs = 250;
-/** An agent that has just lost its server serves nobody for a moment, and finds another one within about half a second. */
-const betweenLooksMs = 350;
+/**
+ * From one question to the next. One that was on its way when its agent ended is lost; the next one is told at once that nobody is
+ * there. An agent that has just lost its server serves nobody for a moment, and finds another one within about half a second.
+ */
+const askAgainMs = 350;
 
 /**
  * `isWanted`: false once nobody needs to know. What any question hears counts, however late: with keys, that nobody is there takes
@@ -16,27 +19,28 @@ export async function inquire(plane: ControlPlane, member: Member, isWanted: () 
   const inquiry = new NodeInquiry(Math.ceil(answerPatienceMs / lookMs));
   let hear: (heard: Heard) => void = () => {}; // of the look that goes on
   let hasAnswered = false;
-  for (;;) {
-    const beganMs = performance.now();
-    const heard = await new Promise<Heard>((resolve) => {
-      hear = resolve;
-      const timer = setTimeout(() => resolve(hasAnswered ? "answer" : "nothing"), lookMs);
-      const heardOf = (what: Heard) => {
-        clearTimeout(timer);
-        hasAnswered ||= what === "answer";
-        if (what === "nothing") resolve(what);
-        else hear(hasAnswered ? "answer" : what);
-      };
-      ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs }).then(
-        () => heardOf("answer"),
-        (error: unknown) => heardOf(heardBy(error)),
-      );
-    });
-    const tookMs = performance.now() - beganMs;
-    if (!plane.isConnected || !isWanted()) return "unknown"; // cut off itself, this process hears of nobody
-    const verdict = inquiry.looked(heard, tookMs < lookMs + lateMs);
-    if (verdict !== "look again") return verdict;
-    if (heard === "nobody") await pause(betweenLooksMs - tookMs); // with keys a look takes time itself
+  const question = async (): Promise<void> => {
+    const asked = ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs });
+    const heard = await asked.then((): Heard => "answer", heardBy);
+    hasAnswered ||= heard === "answer";
+    if (heard !== "nothing") hear(heard);
+  };
+  const asking = setInterval(question, askAgainMs);
+  void question();
+  try {
+    for (;;) {
+      const beganMs = performance.now();
+      const heard = await new Promise<Heard>((resolve) => {
+        hear = resolve;
+        setTimeout(() => resolve("nothing"), lookMs).unref();
+      });
+      const tookMs = performance.now() - beganMs;
+      if (!plane.isConnected || !isWanted()) return "unknown"; // cut off itself, this process hears of nobody
+      const verdict = inquiry.looked(hasAnswered ? "answer" : heard, tookMs < lookMs + lateMs);
+      if (verdict !== "look again") return verdict;
+    }
+  } finally {
+    clearInterval(asking);
   }
 }
 
@@ -45,5 +49,3 @@ function heardBy(error: unknown): Heard {
   const code = error instanceof TreadleError ? error.code : undefined;
   return code === "node.lost" ? "nobody" : code === "call.timeout" ? "nothing" : "answer";
 }
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));

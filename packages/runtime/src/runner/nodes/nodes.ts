@@ -102,6 +102,8 @@ export class Nodes {
   readonly #depots = new Map<string, readonly string[]>();
   readonly #neighbours = new Neighbours();
   readonly #doubted = new Set<string>();
+  /** those of which it was said that they do not answer, until they do */
+  readonly #silent = new Set<Member>();
   readonly #known: KnownNodes;
   readonly #code: OwnCode;
   /** when the run began */
@@ -194,9 +196,10 @@ export class Nodes {
     return [...this.#membership.used.values()].map(readNode).filter(({ info }) => !info.isDraining);
   }
 
-  /** Those on which a rank can find a new place: also of nodes that the plan makes no use of. */
+  /** Those on which a rank can find a new place: also of nodes that the plan makes no use of; none of one that may have gone. */
   places(): readonly DeviceSpec[] {
-    return this.#options.ownNode?.devices ?? this.#devices.withSpares(this.#staying);
+    const all = this.#options.ownNode?.devices ?? this.#devices.withSpares(this.#staying);
+    return all.filter(({ node }) => !this.#doubted.has(node));
   }
 
   /** The nodes of these devices, in their order. */
@@ -339,11 +342,13 @@ export class Nodes {
     const member = this.#membership.used.get(node);
     if (member === undefined || this.isLocal || this.#doubted.has(node) || this.#closed !== undefined) return;
     this.#doubted.add(node);
+    this.#changed();
     const isWanted = () => this.#membership.uses(member) && this.#closed === undefined;
     const verdict = await inquire(this.#options.plane, member, isWanted);
-    this.#doubted.delete(node);
     if (verdict === "gone") this.#giveUp(member, "its agent has ended");
     else if (verdict === "hangs") this.#giveUp(member);
+    this.#doubted.delete(node);
+    this.#changed();
   }
 
   /** One that is slow to be answered casts doubt on its node. */
@@ -354,7 +359,12 @@ export class Nodes {
     timeoutMs: number,
   ): Promise<ReplyOf<Commands["node"], V>> {
     const timer = setTimeout(() => void this.doubt(member.name), doubtMs);
-    return ask(this.#options.plane, "node", member, verb, body, { timeoutMs }).finally(() => clearTimeout(timer));
+    const asked = ask(this.#options.plane, "node", member, verb, body, { timeoutMs });
+    asked.then(
+      () => this.#silent.delete(member),
+      () => {}, // whoever asks hears of it
+    );
+    return asked.finally(() => clearTimeout(timer));
   }
 
   /** Ends every process, leaves, and disconnects. */
@@ -443,8 +453,10 @@ export class Nodes {
   #afterSilence(member: Member, attempt: number, mostAttempts: number): ReturnType<typeof afterSilence> {
     const isTelling = this.#options.plane.isConnected && !this.isLocal; // this process itself is only slow
     const next = afterSilence({ attempt, mostAttempts, isTelling, isUsed: this.#membership.uses(member) });
-    if (next.type === "again" && attempt === 0 && next.attempt > 0)
+    if (next.type === "again" && attempt === 0 && next.attempt > 0 && !this.#silent.has(member)) {
+      this.#silent.add(member);
       this.#notice(`node '${member.name}' beats, and has not answered: it is asked again`);
+    }
     return next;
   }
 

@@ -380,7 +380,7 @@ test("ND1: a start that a node never answers is over with the node, not with the
   });
   await nodes.find();
   await openRun();
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }); // no patience ends
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] }); // no patience ends
   try {
     const launching = nodes.launch("a", request);
     while (!isAsked) await new Promise<void>((resolve) => realSetTimeout(resolve, 2));
@@ -431,7 +431,7 @@ async function announceHanging(name: string, answers: (method: string) => boolea
 }
 
 test("an agent that never answers delays a launch by the time to answer, and is named", async () => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
   try {
     await announceHanging("hung", () => false);
     await announceNode("a");
@@ -459,7 +459,7 @@ test("MB4: a start on a node that hangs is over within seconds, and the node pas
   await announceNode("b");
   await nodes.find();
   await openRun();
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
   try {
     answers = (method) => method === "ping"; // it hashes, and says that it is there
     let isOver = false;
@@ -481,7 +481,7 @@ test("MB4: a start on a node that hangs is over within seconds, and the node pas
 
 test("MB4: the answer to any question counts, however late it comes", async () => {
   const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
   try {
     let answer = () => {};
     const answered = new Promise<null>((resolve) => {
@@ -505,7 +505,7 @@ test("MB4: the answer to any question counts, however late it comes", async () =
 test("MB4: an agent is gone when nobody serves it, though each look is over before that is known", async () => {
   const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
   for (const provenAfterMs of [0, 400, 990, 1025, 1900, 3100]) {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
     try {
       const command = () =>
         new Promise((_, reject) => setTimeout(() => reject(new TreadleError("node.lost", "no")), provenAfterMs));
@@ -522,13 +522,81 @@ test("MB4: an agent is gone when nobody serves it, though each look is over befo
   }
 });
 
+test("while a node may have gone, no rank is moved to it; once it has answered, any may be", async () => {
+  let answers = true;
+  await announceHanging("a", (method) => method !== "ping" || answers);
+  await announceNode("b");
+  await nodes.find();
+  const places = () => [...new Set(nodes.places().map(({ node }) => node))].sort();
+  const seen: string[][] = [];
+  nodes.onChanged(() => seen.push(places()));
+  expect(places()).toEqual(["a", "b"]);
+  answers = false;
+  const doubting = nodes.doubt("a");
+  expect(places()).toEqual(["b"]);
+  answers = true; // the next question
+  await doubting;
+  expect(places()).toEqual(["a", "b"]);
+  expect(seen).toEqual([["b"], ["a", "b"]]);
+});
+
+/** What is said of an agent that serves commands as `isServed` says at each instant, once it is known; `isLost`: of a question, by its number. */
+async function inquiredFor(ms: number, isServed: (nowMs: number) => boolean, isLost: (question: number) => boolean) {
+  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  try {
+    const beganMs = performance.now();
+    let asked = 0;
+    const command = async () => {
+      if (isLost(asked++)) return new Promise(() => {});
+      if (!isServed(performance.now() - beganMs)) throw new TreadleError("node.lost", "no");
+      return null;
+    };
+    const plane = { isConnected: true, command } as Partial<ControlPlane> as ControlPlane;
+    let verdict: string | undefined;
+    void inquire(plane, member, () => true).then((said) => {
+      verdict = said;
+    });
+    await pass(ms);
+    return verdict;
+  } finally {
+    vi.useRealTimers();
+  }
+}
+
+test("MB4: an agent that was killed has gone within a second or so, though the first question of all went to it", async () => {
+  const isFirst = (question: number) => question === 0;
+  expect(await inquiredFor(1300, () => false, isFirst)).toBe("gone");
+});
+
+test("MB4: an agent that serves nobody for half a second is there", async () => {
+  for (const fromMs of [0, 200, 700]) {
+    const isAway = (nowMs: number) => nowMs >= fromMs && nowMs < fromMs + 500;
+    expect(
+      await inquiredFor(
+        1500,
+        (nowMs) => !isAway(nowMs),
+        () => false,
+      ),
+      `from ${fromMs} ms on`,
+    ).toBe("there");
+    expect(
+      await inquiredFor(
+        2500,
+        (nowMs) => !isAway(nowMs),
+        (question) => question === 0,
+      ),
+    ).toBe("there");
+  }
+});
+
 test("ND1, ND2: what runs on a node that hangs is lost in the end, and the node is used again when it answers", async () => {
   let hangs = false;
   await announceHanging("a", () => !hangs);
   await nodes.find();
   await openRun();
   const worker = await nodes.launch("a", request);
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
   try {
     hangs = true;
     worker.end({ code: "worker.unresponsive", message: "no heartbeat" });
