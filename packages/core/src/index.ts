@@ -7,7 +7,7 @@ export { LendState } from "./device-lock/lend-state.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
 export { answerPatienceMs } from "./membership/awaited-nodes.ts";
-export { type Heard, type InquiryVerdict, NodeInquiry } from "./membership/node-inquiry.ts";
+export { type InquiryVerdict, type Look, NodeInquiry } from "./membership/node-inquiry.ts";
 export {
   afterSilence,
   type MembershipInput,
