@@ -315,6 +315,18 @@ describe("in an account that everybody shares", () => {
     });
   });
 
+  test("CP5: what is not signed is kept as far as it takes to say why, and nothing that is large", async () => {
+    const say = (name: string, filler: number) => {
+      const body = { filler: "x".repeat(filler) };
+      stranger.publish(`treadle.entry.node.${name}`, JSON.stringify({ incarnation: 5, version: 1, body }));
+      stranger.publish(`treadle.beat.node.${name}`, JSON.stringify({ incarnation: 5, version: 1 }));
+    };
+    say("large", 900_000);
+    say("small", 900);
+    await memberOf(runner, "small"); // and the one before was heard, too
+    expect(runner.members("node").some(({ name }) => name === "large")).toBe(false);
+  });
+
   test("CP5: what is not signed changes nothing of who is there, and hides nobody who comes, however new it calls itself", async () => {
     const a = await memberOf(runner, "a");
     const changes: { member: Member; type: string }[] = [];

@@ -88,9 +88,11 @@ export async function removeNode(folder: string, name: string): Promise<string[]
       `no node '${name}' has a key of its own; nodes with one: ${names.length === 0 ? "none" : names.join(", ")}`,
     );
   }
-  await replacePrivate(join(path, trustFile), trustText(left));
+  // What tells that it is not done yet goes last: one that was killed on the way is finished by doing it again.
+  const servers = await writeServers(path, setup, left);
   await rm(join(path, keyFile({ role: "node", name })), { force: true });
-  return writeServers(path, setup, left);
+  await replacePrivate(join(path, trustFile), trustText(left));
+  return servers;
 }
 
 /** What connects this process as a runner, or as the node of that name. */

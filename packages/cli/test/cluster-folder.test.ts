@@ -133,3 +133,17 @@ test("a node that is removed is admitted by no server and trusted by nobody", as
   await addNode(folder, "a");
   expect(await contents()).not.toContain(key);
 });
+
+test("a removal that failed on the way is finished by another", async () => {
+  await initCluster(folder, setup, ["a", "b"]);
+  const trust = await readFile(join(folder, "trust"), "utf8");
+  const key = parseTrust(trust, "").find(({ name }) => name === "a")?.key as string;
+  const accounts = join(folder, "accounts.conf");
+  await rm(accounts);
+  await mkdir(accounts); // no file can take its place
+  await expect(removeNode(folder, "a")).rejects.toThrow();
+  await rm(accounts, { recursive: true });
+  await removeNode(folder, "a");
+  expect(await namesOf()).toEqual([undefined, "b"]);
+  expect(await contents()).not.toContain(key);
+});
