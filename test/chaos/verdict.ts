@@ -52,5 +52,5 @@ export function verdictOn({
 
 function figure(what: string, seconds: number, limit: number): { readonly text: string; readonly isKept: boolean } {
   const ratio = (seconds / limit).toFixed(2);
-  return { text: `${what} ${seconds.toFixed(1)} s, ${ratio} times the ${limit} s wanted`, isKept: seconds <= limit };
+  return { text: `${what} ${seconds.toFixed(1)} s, ${ratio} times the ${limit} s wanted`, isKept: seconds < limit };
 }
