@@ -147,6 +147,7 @@ test("a removal that failed on the way is finished by another", async () => {
   await removeNode(folder, "a");
   expect(await namesOf()).toEqual([undefined, "b"]);
   expect(await contents()).not.toContain(key);
+});
 
 /** What 'treadle node' says before it asks a server, for which it would need a key that can be read. */
 const refusalOf = (...flags: string[]): Promise<string> =>
