@@ -12,7 +12,7 @@ export const deviceVariables: readonly string[] = Object.values(visibleBy);
  */
 export function machineDevices(
   custom: Readonly<Record<string, number>>,
-  accelerators: NodeInfo["devices"] = findAccelerators(),
+  accelerators: Readonly<NodeInfo["devices"]> = findAccelerators(),
 ): NodeInfo["devices"] {
   const own = new Set(["cpu", ...accelerators.map(({ kind }) => kind)]);
   for (const kind of Object.keys(custom).filter((each) => own.has(each)))
