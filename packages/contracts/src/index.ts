@@ -101,6 +101,7 @@ export {
   type ValueLoss,
   type Weights,
 } from "./learning.ts";
+export type { HostFiles } from "./host-files.ts";
 export { isLoopback } from "./loopback.ts";
 export { median } from "./median.ts";
 export {
@@ -146,7 +147,7 @@ export {
   WritePredictorRequest,
   workerVariables,
 } from "./messages.ts";
-export { AgentName, AgentNameOfHost, ComponentName, RunName } from "./names.ts";
+export { AgentName, AgentNameOfHost, ComponentName, RunName, runPrefix } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { normalBelow } from "./normal.ts";
 export {
@@ -228,3 +229,4 @@ export {
   TraceRecord,
 } from "./span-record.ts";
 export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";
+export { WeightTicket } from "./weight-ticket.ts";
