@@ -204,9 +204,9 @@ export interface Trainable extends Engine {
   exportWeights(): Awaitable<Weights>;
   /**
    * Writes the weights as they are to files that other engines read, and removes those that it published before. Absent, with
-   * `readTicket`, where an engine hands out bytes alone.
+   * `readTicket`, where an engine hands out bytes alone; undefined where it is configured to.
    */
-  publish?(): Promise<Publication>;
+  publish?(): Promise<Publication | undefined>;
   /** What the ticket, its own and not replaced yet, has published, as bytes: for engines that cannot read its files. */
   readTicket?(ticket: WeightTicket): Promise<Weights>;
   /**

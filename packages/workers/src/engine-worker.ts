@@ -6,7 +6,7 @@ import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 export type WeightForm = "ticket" | "bytes";
 
 type Published =
-  | { readonly ticket: WeightTicket; bytes?: Promise<Weights> }
+  | { readonly ticket: WeightTicket; bytes?: Promise<Weights> | undefined }
   | { readonly ticket?: undefined; readonly weights: Weights };
 
 /** Of an engine worker's state. */
@@ -135,6 +135,7 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
         published.bytes ??= this.engine.readTicket!(published.ticket);
         return await published.bytes;
       } catch (error) {
+        published.bytes = undefined;
         // Newer ones have taken the place of its files.
         if (this.#published === published) throw error;
       }

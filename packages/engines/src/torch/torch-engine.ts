@@ -268,8 +268,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
   }
 
-  opens(ticket: WeightTicket): Promise<boolean> {
-    return canOpen(ticket, this.#process.weightFiles);
+  async opens(ticket: WeightTicket): Promise<boolean> {
+    return canOpen(ticket, this.#process.weightFiles?.roots ?? []);
   }
 
   /** The process checks the file, tensor by tensor, and replaces all parameters at once. */
@@ -286,7 +286,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
    * In the numbers that passes compute with: where they are bfloat16, the rounded weights and not the float32 ones behind them.
    * They take half the bytes, and are what the trainer's log-probabilities are of.
    */
-  publish(): Promise<Publication> {
+  async publish(): Promise<Publication | undefined> {
+    if (!this.#process.weightFiles) return undefined;
     return this.inTurn(async () => publicationOf(await this.#client.unary("Publish", {})));
   }
 

@@ -35,7 +35,8 @@ const FirstLine = z.union([
 export class TorchProcess {
   readonly address: string;
   readonly token: string;
-  readonly weightFiles: WeightFiles;
+  /** undefined where weights travel as bytes alone */
+  readonly weightFiles: WeightFiles | undefined;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #lines: string[] = [];
   /** resolves when it has ended, with the error that whoever still needs it gets */
@@ -43,7 +44,7 @@ export class TorchProcess {
   #failure: TreadleError | undefined;
   #isReady = false;
 
-  private constructor(python: string, folder: string, weightFiles: WeightFiles) {
+  private constructor(python: string, folder: string, weightFiles: WeightFiles | undefined) {
     this.weightFiles = weightFiles;
     this.address = `unix:${join(folder, "engine.sock")}`;
     this.token = randomBytes(32).toString("hex");
@@ -59,8 +60,9 @@ export class TorchProcess {
         this.#failure ??= this.#describe(python, how);
         resolve(this.#failure);
         void rm(folder, { recursive: true, force: true });
-        const { store } = weightFiles;
-        if (store) void rm(join(store.root, store.name), { recursive: true, force: true });
+        const store = weightFiles?.store;
+        // The process itself has removed it, unless it was killed.
+        if (store) void rm(join(store.root, store.name), { recursive: true, force: true }).catch(() => {});
       };
       this.#child.on("error", (error) => end(error.message));
       this.#child.on("close", (code, signal) => end(signal ? `ended by signal ${signal}` : `ended with code ${code}`));
@@ -99,7 +101,7 @@ export class TorchProcess {
       compile: config.compile,
       cuda_graphs: config.cudaGraphs,
       loaded,
-      weight_files: { store: weightFiles.store ?? null, roots: weightFiles.roots },
+      weight_files: { store: weightFiles?.store ?? null, roots: weightFiles?.roots ?? [] },
       model: {
         path: config.path ?? null,
         vocab_size: vocabSize,

@@ -21,11 +21,12 @@ export type WeightFiles = {
   readonly roots: readonly { readonly folder: string; readonly prefix: string }[];
 };
 
+/** Undefined where weights travel as bytes alone. */
 export function weightFilesOf(
   { weightsBy, weightsFolder }: Pick<TorchConfig, "weightsBy" | "weightsFolder">,
   hostFiles: HostFiles | undefined,
-): WeightFiles {
-  if (weightsBy === "bytes") return { store: undefined, roots: [] };
+): WeightFiles | undefined {
+  if (weightsBy === "bytes") return undefined;
   const { ownPrefix, runPrefix } = hostFiles ?? alone;
   const memory = hostFiles?.folder ?? (existsSync(memoryFolder) ? memoryFolder : undefined);
   const own = weightsFolder === undefined ? undefined : resolve(weightsFolder);
@@ -37,7 +38,7 @@ export function weightFilesOf(
 }
 
 /** On another host, the same path is absent, or another process's. */
-export async function canOpen({ store, nonce }: WeightTicket, { roots }: WeightFiles): Promise<boolean> {
+export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles["roots"]): Promise<boolean> {
   const isOfRun = roots.some(({ folder, prefix }) => dirname(store) === folder && basename(store).startsWith(prefix));
   if (!isOfRun) return false;
   try {
