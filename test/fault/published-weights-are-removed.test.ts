@@ -23,7 +23,7 @@ const storesOf = async (runId: string) => (await segmentsOf(runId)).filter((name
 test.skipIf(reason)(
   reason ?? "S4, W3: they come by a ticket; those of a trainer that is killed go with it, and the others with the run",
   async () => {
-    world = await startCluster();
+    world = await startCluster({ cluster: { devices: 1 } });
     const { cluster, runId, events } = world;
     const actor = cluster.launch(PublishingActor, training);
     const scorer = cluster.launch(PullingInference, { model, engine } as unknown as InferenceConfig);

@@ -31,11 +31,19 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
     try {
       const named = `weights by a ticket, in ${name === "memory" ? "memory" : `the ${name}`}`;
       if (!hasTorch) {
-        yield row({ name: named, value: null, unit: "GiB/s", notMeasured: `PyTorch, which '${python}' does not import` });
+        yield row({
+          name: named,
+          value: null,
+          unit: "GiB/s",
+          notMeasured: `PyTorch, which '${python}' does not import`,
+        });
         continue;
       }
       const engine = { kind: "torch", weightsFolder: folder } as const;
-      const [trainer, receiver] = await Promise.all([TorchEngine.create(model, engine), TorchEngine.create(model, engine)]);
+      const [trainer, receiver] = await Promise.all([
+        TorchEngine.create(model, engine),
+        TorchEngine.create(model, engine),
+      ]);
       const sizeBytes = trainer.numParameters * 4;
       const speeds = { ticket: [] as number[], bare: [] as number[], bytes: [] as number[] };
       const byTicket = async () => {
@@ -55,8 +63,23 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
       const unit = "GiB/s";
       const value = median(speeds.ticket);
       const bare = "the bytes alone, written by Node, flushed and read";
-      yield row({ name: named, value, unit, baseline: median(speeds.bare), against: bare, ratioAtLeast: 0.7, notMeasured });
-      yield row({ name: named, value, unit, baseline: median(speeds.bytes), against: "bytes through Node", notMeasured });
+      yield row({
+        name: named,
+        value,
+        unit,
+        baseline: median(speeds.bare),
+        against: bare,
+        ratioAtLeast: 0.7,
+        notMeasured,
+      });
+      yield row({
+        name: named,
+        value,
+        unit,
+        baseline: median(speeds.bytes),
+        against: "bytes through Node",
+        notMeasured,
+      });
     } finally {
       await rm(folder, { recursive: true, force: true });
     }

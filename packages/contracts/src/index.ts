@@ -84,6 +84,7 @@ export {
   UtilisationShares,
 } from "./events.ts";
 export { FlowGraph } from "./flow-graph.ts";
+export type { HostFiles } from "./host-files.ts";
 export {
   type Completion,
   Episode,
@@ -101,7 +102,6 @@ export {
   type ValueLoss,
   type Weights,
 } from "./learning.ts";
-export type { HostFiles } from "./host-files.ts";
 export { isLoopback } from "./loopback.ts";
 export { median } from "./median.ts";
 export {

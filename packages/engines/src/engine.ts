@@ -48,7 +48,7 @@ export interface Engine {
   /** Whether it could read the files that the ticket names: they are of its own run, on a file system that it sees. */
   opens?(ticket: WeightTicket): Promise<boolean>;
   /**
-   * W3 as `loadWeights`, of weights that another engine has published, whose bytes never pass through Node. Absent, with `opens`,
+   * As `loadWeights` (W3), of weights that another engine has published, whose bytes never pass through Node. Absent, with `opens`,
    * where an engine takes bytes alone. Throws `engine.weights-mismatch`, which names the tensor, for a file that is missing, cut
    * short, altered or another's.
    */

@@ -27,14 +27,21 @@ export function checkTicket(layout: readonly ParameterShape[], ticket: WeightTic
     if (given.name !== name)
       throw refusedTicket(ticket, `tensor '${index}' is '${given.name}' where the model has '${name}'`);
     if (given.shape.join() !== shape.join())
-      throw refusedTicket(ticket, `'${name}' has shape '${given.shape.join("x")}' where the model has '${shape.join("x")}'`);
+      throw refusedTicket(
+        ticket,
+        `'${name}' has shape '${given.shape.join("x")}' where the model has '${shape.join("x")}'`,
+      );
   });
   const checksum = checksumOf(ticket);
   if (checksum !== ticket.checksum)
     throw refusedTicket(ticket, `the ticket's checksum is '${checksum}' where '${ticket.checksum}' was announced`);
 }
 
-export function refusedTicket({ policyVersion }: Pick<WeightTicket, "policyVersion">, what: string, cause?: unknown): TreadleError {
+export function refusedTicket(
+  { policyVersion }: Pick<WeightTicket, "policyVersion">,
+  what: string,
+  cause?: unknown,
+): TreadleError {
   return new TreadleError(
     "engine.weights-mismatch",
     `weights of version '${policyVersion}' refused: ${what}; check that both engines have one model configuration`,

@@ -57,8 +57,12 @@ test("W3 tensors of another model are refused, and the first of them is named", 
   const check = (layout: readonly { readonly name: string; readonly shape: readonly number[] }[]) => () =>
     checkTicket(layout, given);
   expect(check([tensors[0]!])).toThrow("'2' tensors where the model has '1'");
-  expect(check([tensors[0]!, { name: "other", shape: [4] }])).toThrow("tensor '1' is 'last' where the model has 'other'");
-  expect(check([{ name: "first", shape: [3, 2] }, tensors[1]!])).toThrow("'first' has shape '2x3' where the model has '3x2'");
+  expect(check([tensors[0]!, { name: "other", shape: [4] }])).toThrow(
+    "tensor '1' is 'last' where the model has 'other'",
+  );
+  expect(check([{ name: "first", shape: [3, 2] }, tensors[1]!])).toThrow(
+    "'first' has shape '2x3' where the model has '3x2'",
+  );
 });
 
 test("a ticket from another process has bounded names, and paths that lead nowhere else", () => {

@@ -114,7 +114,9 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     }
     if (publication && !this.#isWarned) {
       this.#isWarned = true;
-      this.log.warn(`weights go through Node, which is slow for large models: ${publication.obstacle}; set engine.weightsFolder`);
+      this.log.warn(
+        `weights go through Node, which is slow for large models: ${publication.obstacle}; set engine.weightsFolder`,
+      );
     }
     this.#published = { weights: await this.engine.exportWeights() };
   }

@@ -178,7 +178,17 @@ describe("W3 a ticket that is refused", () => {
       if (steps++ < 2) void worker.step();
     });
     await pull(engine, group);
-    expect(order).toEqual(["pause", "ticket 1", "resume", "pause", "ticket 2", "resume", "pause", "ticket 3", "resume"]);
+    expect(order).toEqual([
+      "pause",
+      "ticket 1",
+      "resume",
+      "pause",
+      "ticket 2",
+      "resume",
+      "pause",
+      "ticket 3",
+      "resume",
+    ]);
   });
 
   test("again and again ends the pull", async () => {

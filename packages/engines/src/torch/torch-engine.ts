@@ -8,8 +8,8 @@ import {
   type Sampling,
   type TrainBatch,
   TreadleError,
-  type WeightTicket,
   type Weights,
+  type WeightTicket,
 } from "@treadle/contracts";
 import { z } from "zod";
 import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
@@ -543,4 +543,3 @@ async function* followed(
     await rest.return(undefined);
   }
 }
-

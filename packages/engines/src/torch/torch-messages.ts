@@ -105,7 +105,13 @@ export function describedBy(reply: Message): Described {
 /** What the process says of its files, as a ticket; names, types and sizes are read where it is taken. */
 export function publicationOf(reply: Message): Publication {
   if (reply["obstacle"]) return { obstacle: reply["obstacle"] as string };
-  const { policy_version: policyVersion, store, nonce, folder, tensors } = reply as {
+  const {
+    policy_version: policyVersion,
+    store,
+    nonce,
+    folder,
+    tensors,
+  } = reply as {
     readonly policy_version: number;
   } & Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors">;
   return { ticket: sealTicket({ policyVersion, store, nonce, folder, tensors }) };
