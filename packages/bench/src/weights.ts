@@ -25,73 +25,66 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
     () => true,
     () => false,
   );
-  const places = [["memory", "/dev/shm"] as const, ["temporary folder", tmpdir()] as const];
-  for (const [name, root] of places.filter(([, path]) => existsSync(path))) {
-    const folder = await mkdtemp(join(root, "treadle-bench-"));
-    try {
-      const named = `weights by a ticket, in ${name === "memory" ? "memory" : `the ${name}`}`;
-      if (!hasTorch) {
-        yield row({
-          name: named,
-          value: null,
-          unit: "GiB/s",
-          notMeasured: `PyTorch, which '${python}' does not import`,
-        });
-        continue;
-      }
-      const engine = { kind: "torch", weightsFolder: folder } as const;
-      const [trainer, receiver] = await Promise.all([
-        TorchEngine.create(model, engine),
-        TorchEngine.create(model, engine),
-      ]);
-      const sizeBytes = trainer.numParameters * 4;
-      const speeds = { ticket: [] as number[], bare: [] as number[], bytes: [] as number[] };
-      const byTicket = async () => {
-        const publication = await trainer.publish();
-        if (!publication || !("ticket" in publication)) throw new Error(publication?.obstacle);
-        await receiver.loadTicket(publication.ticket);
-      };
-      const asBytes = async () => receiver.loadWeights(await trainer.exportWeights());
-      const ways = { ticket: byTicket, bare: () => writeAndRead(join(folder, "bare"), sizeBytes), bytes: asBytes };
-      for (let round = 0; round <= rounds; round++) {
-        for (const way of ["ticket", "bare", "bytes"] as const) {
-          const seconds = (await timed(ways[way])) / 1000;
-          if (round > 0) speeds[way].push(sizeBytes / gib / seconds); // the first makes what the others use again
-        }
-      }
-      await Promise.all([trainer.close(), receiver.close()]);
-      const unit = "GiB/s";
-      const value = median(speeds.ticket);
-      const bare = "the bytes alone, written by Node, flushed and read";
-      yield row({
-        name: named,
-        value,
-        unit,
-        baseline: median(speeds.bare),
-        against: bare,
-        ratioAtLeast: 0.7,
-        notMeasured,
-      });
-      yield row({
-        name: named,
-        value,
-        unit,
-        baseline: median(speeds.bytes),
-        against: "bytes through Node",
-        notMeasured,
-      });
-    } finally {
-      await rm(folder, { recursive: true, force: true });
+  const places = [
+    { name: "weights by a ticket, in memory", root: "/dev/shm" },
+    { name: "weights by a ticket, in the temporary folder", root: tmpdir() },
+  ];
+  for (const { name, root } of places.filter((place) => existsSync(place.root))) {
+    const unit = "GiB/s";
+    if (!hasTorch) {
+      yield row({ name, value: null, unit, notMeasured: `PyTorch, which '${python}' does not import` });
+      continue;
     }
+    const { ticket: value, bare, bytes } = await speedsIn(root);
+    const against = "the bytes alone, written by Node, flushed and read";
+    yield row({ name, value, unit, baseline: bare, against, ratioAtLeast: 0.7, notMeasured });
+    yield row({ name, value, unit, baseline: bytes, against: "bytes through Node", notMeasured });
   }
 }
 
-async function writeAndRead(path: string, sizeBytes: number): Promise<void> {
-  const piece = Buffer.alloc(pieceBytes, 1);
-  const whole = Buffer.allocUnsafeSlow(sizeBytes);
+type Way = "ticket" | "bare" | "bytes";
+
+/** GiB a second, the median of some rounds. */
+async function speedsIn(root: string): Promise<Record<Way, number>> {
+  const folder = await mkdtemp(join(root, "treadle-bench-"));
+  const engines: TorchEngine[] = [];
+  try {
+    const start = async () => {
+      const engine = await TorchEngine.create(model, { kind: "torch", weightsFolder: folder });
+      engines.push(engine);
+      return engine;
+    };
+    const [trainer, receiver] = [await start(), await start()];
+    const whole = Buffer.alloc(trainer.numParameters * 4, 1);
+    const ways: Record<Way, () => Promise<void>> = {
+      ticket: async () => {
+        const publication = await trainer.publish();
+        if (!publication || !("ticket" in publication)) throw new Error(publication?.obstacle);
+        await receiver.loadTicket(publication.ticket);
+      },
+      bare: () => writeAndRead(join(folder, "bare"), whole),
+      bytes: async () => receiver.loadWeights(await trainer.exportWeights()),
+    };
+    const speeds: Record<Way, number[]> = { ticket: [], bare: [], bytes: [] };
+    for (let round = 0; round <= rounds; round++) {
+      for (const way of ["ticket", "bare", "bytes"] as const) {
+        const seconds = (await timed(ways[way])) / 1000;
+        if (round > 0) speeds[way].push(whole.length / gib / seconds); // the first makes what the others use again
+      }
+    }
+    return { ticket: median(speeds.ticket), bare: median(speeds.bare), bytes: median(speeds.bytes) };
+  } finally {
+    await Promise.all(engines.map((engine) => engine.close()));
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function writeAndRead(path: string, whole: Buffer): Promise<void> {
+  const sizeBytes = whole.length;
   {
     await using file = await open(path, "w", 0o600);
-    for (let at = 0; at < sizeBytes; at += pieceBytes) await file.write(piece, 0, Math.min(pieceBytes, sizeBytes - at));
+    for (let at = 0; at < sizeBytes; at += pieceBytes)
+      await file.write(whole, at, Math.min(pieceBytes, sizeBytes - at));
     await file.sync();
   }
   {

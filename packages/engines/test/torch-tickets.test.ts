@@ -51,7 +51,11 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
       expect(receiver.weightsId).not.toBe(before);
       expect(await receiver.logprobs(rows)).toEqual(await trainer.logprobs(rows));
       expect(await receiver.values(rows)).toEqual(await trainer.values(rows));
-      expect(await receiver.exportWeights()).toEqual(await trainer.exportWeights());
+      const { ticketChecksum, ...exported } = await receiver.exportWeights();
+      expect(exported).toEqual(await trainer.exportWeights());
+      expect(ticketChecksum).toBe(ticket.checksum);
+      await receiver.loadWeights({ ...exported, ticketChecksum });
+      expect(receiver.weightsId).toBe(weightsIdOf(ticket));
     }
   });
 

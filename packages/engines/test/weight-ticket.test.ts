@@ -49,11 +49,11 @@ test("W3 whatever is changed in a ticket, it is refused: it is not what was seal
 });
 
 test("W3 tensors of another model are refused, and the first of them is named", () => {
-  const tensors = [
-    { name: "first", shape: [2, 3], dtype: "F32", crc32: 1 } as const,
-    { name: "last", shape: [4], dtype: "F32", crc32: 2 } as const,
+  const tensors: WeightTicket["tensors"] = [
+    { name: "first", shape: [2, 3], dtype: "F32", crc32: 1 },
+    { name: "last", shape: [4], dtype: "F32", crc32: 2 },
   ];
-  const given = sealTicket({ ...place, policyVersion: 2, tensors: [...tensors] });
+  const given = sealTicket({ ...place, policyVersion: 2, tensors });
   const check = (layout: readonly { readonly name: string; readonly shape: readonly number[] }[]) => () =>
     checkTicket(layout, given);
   expect(check([tensors[0]!])).toThrow("'2' tensors where the model has '1'");

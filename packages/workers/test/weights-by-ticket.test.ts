@@ -53,7 +53,7 @@ class Trainer extends TrainerWorker<object, never> {
     this.trained = trained;
     this.engine = trained as never;
   }
-  async step(): Promise<void> {
+  async trainOnce(): Promise<void> {
     this.trained.policyVersion++;
     await this.publish();
   }
@@ -106,7 +106,7 @@ const pull = (engine: Parameters<typeof pullWeights>[0], group: WorkerGroup<Trai
 
 async function trainer(): Promise<Trainer> {
   const worker = new Trainer(new Publishing());
-  await worker.step();
+  await worker.trainOnce();
   return worker;
 }
 
@@ -148,14 +148,14 @@ test("an engine that knows no tickets is asked about none", async () => {
 test("a trainer without a place for files brings bytes, and says so once", async () => {
   const worker = new Trainer(new Publishing());
   worker.trained.obstacle = "'/dev/shm' has '1' MiB free where '9' are needed";
-  await worker.step();
-  await worker.step();
+  await worker.trainOnce();
+  await worker.trainOnce();
   expect(worker.warnings).toEqual([expect.stringMatching(/through Node.*'9' are needed; set engine.weightsFolder/)]);
   const { engine, order } = receiver();
   await pull(engine, groupOf(worker).group);
   expect(order).toEqual(["pause", "bytes 2", "resume"]);
   worker.trained.obstacle = undefined;
-  await worker.step();
+  await worker.trainOnce();
   await pull(engine, groupOf(worker).group);
   expect(order.slice(3)).toEqual(["pause", "ticket 3", "resume"]);
 });
@@ -175,7 +175,7 @@ describe("W3 a ticket that is refused", () => {
     const { engine, order } = receiver({ refuses: ({ policyVersion }) => (policyVersion < 3 ? error : undefined) });
     let steps = 0;
     const { group } = groupOf(worker, () => {
-      if (steps++ < 2) void worker.step();
+      if (steps++ < 2) void worker.trainOnce();
     });
     await pull(engine, group);
     expect(order).toEqual([
@@ -194,7 +194,7 @@ describe("W3 a ticket that is refused", () => {
   test("again and again ends the pull", async () => {
     const worker = await trainer();
     const { engine, order } = receiver({ refuses: () => error });
-    const { group } = groupOf(worker, () => void worker.step());
+    const { group } = groupOf(worker, () => void worker.trainOnce());
     await expect(pull(engine, group)).rejects.toBe(error);
     expect(order.filter((each) => each.startsWith("ticket"))).toHaveLength(4);
   });
@@ -216,7 +216,7 @@ test("bytes that are asked for while newer weights take the file's place are tho
     go = resolve;
   });
   const reading = worker.weights("initial");
-  await worker.step();
+  await worker.trainOnce();
   go();
   expect((await reading)?.policyVersion).toBe(2);
 });

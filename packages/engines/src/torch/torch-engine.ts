@@ -74,6 +74,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #sequence = 0;
   #policyVersion = 0;
   #weightsId: string | undefined = initialWeightsId;
+  /** of the ticket that published what was loaded, and is not trained since */
+  #ticketChecksum: string | undefined;
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
 
   private constructor(config: TransformerConfig, process: TorchProcess, client: TorchClient, described: Described) {
@@ -226,6 +228,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      this.#ticketChecksum = undefined;
       await this.#look(); // the first step makes what is kept of gradients
       return { gradNorm: reply["grad_norm"] as number };
     });
@@ -255,7 +258,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         offset += size;
         return { name, shape, data };
       });
-      return sealWeights({ policyVersion: this.#policyVersion, parameters });
+      const weights = sealWeights({ policyVersion: this.#policyVersion, parameters });
+      const ticketChecksum = this.#ticketChecksum;
+      return ticketChecksum === undefined ? weights : { ...weights, ticketChecksum };
     });
   }
 
@@ -265,6 +270,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const tensors = weights.parameters.map(({ data }) => data);
       await this.#write("weights", tensors, weights.policyVersion);
       this.#weightsId = weightsIdOf(weights);
+      this.#ticketChecksum = weights.ticketChecksum;
     });
   }
 
@@ -279,6 +285,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inNextTurn((turn) => this.#client.unary("Load", { ...ticketMessage(ticket), turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = weightsIdOf(ticket);
+      this.#ticketChecksum = ticket.checksum;
     });
   }
 
@@ -310,6 +317,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inOneTurn((turn) => this.#client.upload("Write", { ...header, turn }, checkpoint));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      this.#ticketChecksum = undefined;
     });
   }
 
