@@ -14,8 +14,9 @@ async function struck(options: Omit<ChaosOptions, "log" | "seed">): Promise<Chao
 }
 
 test("S2, S4, J1: a cluster that is struck at random for a moment trains every prompt once and leaves nothing", async () => {
-  const { strikes } = await struck({ minutes: 0.1, workflow: "embedded", pauseMs: 1500 });
+  const { strikes, gaveUp, said } = await struck({ minutes: 0.1, workflow: "embedded", pauseMs: 1500 });
   expect(Object.values(strikes).some((times) => times > 0)).toBe(true);
+  expect(gaveUp, said).toEqual([]);
 }, 960_000);
 
 test("S2, S4, J1: a flooded door, a namesake, a hung agent, a child that is left behind and the loss of two nodes, one after another, cost no prompt and leave nothing", async () => {

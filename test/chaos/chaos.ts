@@ -37,8 +37,8 @@ export type ChaosReport = {
   /** the longest time without a finished step */
   readonly longestPauseSeconds: number;
   /** the same, less the time for which strikes kept the runner, every node, or every server away, when nobody can go on */
-  readonly longestOwnPauseSeconds: number;
-  /** the same again, from the last strike before the step: what hits while it recovers begins another recovery */
+  readonly longestPause: { readonly seconds: number; readonly strikes: number };
+  /** the same, from the last strike before the step */
   readonly longestRecoverySeconds: number;
   /** of workers: seconds from the last sign of life until the successor went on, and where they went */
   readonly recovery: Readonly<Record<"median" | "p90" | "longest", number>> & {
@@ -82,7 +82,7 @@ export async function chaos({
   let movedMs = performance.now();
   let lastSteps = cluster.steps;
   let awayMs = 0;
-  let longestOwnMs = 0;
+  let longestOwn = { ms: 0, strikes: 0 };
   let longestRecoveryMs = 0;
   let struck = { atMs: movedMs, awayMs }; // last, and for how long nobody could go on before it
   let lookedMs = movedMs;
@@ -94,7 +94,7 @@ export async function chaos({
     if (cluster.absences.isStandstill) awayMs += nowMs - lookedMs;
     lookedMs = nowMs;
     longestPauseMs = Math.max(longestPauseMs, pauseMs);
-    longestOwnMs = Math.max(longestOwnMs, pauseMs - awayMs);
+    if (pauseMs - awayMs > longestOwn.ms) longestOwn = { ms: pauseMs - awayMs, strikes: wrong.length };
     const sinceMs = Math.max(movedMs, struck.atMs);
     const notAwayMs = nowMs - sinceMs - (awayMs - (struck.atMs > movedMs ? struck.awayMs : 0));
     longestRecoveryMs = Math.max(longestRecoveryMs, notAwayMs);
@@ -164,8 +164,8 @@ export async function chaos({
     runnersStarted: cluster.runners.length,
     gaveUp: cluster.gaveUp,
     longestPauseSeconds: Math.round(longestPauseMs / 1000),
-    longestOwnPauseSeconds: Math.round(longestOwnMs / 1000),
-    longestRecoverySeconds: Math.round(longestRecoveryMs / 1000),
+    longestPause: { seconds: longestOwn.ms / 1000, strikes: longestOwn.strikes },
+    longestRecoverySeconds: longestRecoveryMs / 1000,
     recovery,
   };
 }

@@ -1,5 +1,5 @@
 /** One fault at a time in a run over three NATS servers and three node agents; the run goes on through all of them. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { judge } from "../chaos/chaos.ts";
 import { ChaosCluster } from "../chaos/chaos-cluster.ts";
 import { randomOf } from "../soak/virtual-network.ts";
@@ -14,6 +14,7 @@ beforeAll(async () => {
   cluster.resume(["cluster.minNodes=3"]);
   await until(() => cluster.steps >= 2, "two steps to begin with", 180_000);
 }, 600_000);
+afterEach(() => expect(cluster.gaveUp).toEqual([])); // it would be resumed
 afterAll(() => cluster[Symbol.asyncDispose](), 60_000);
 
 const limitMs = 240_000;

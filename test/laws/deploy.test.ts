@@ -119,11 +119,13 @@ test.each(scripts)("bash can read '%s'", async (path) => {
   await execute("bash", ["-n", join(projectRoot, path)]);
 });
 
-test("the node's unit lets the agent do what it does: ask for network cards, and make groups below its own", () => {
-  const unit = read("deploy/systemd/treadle-node.service");
-  expect(unit).toMatch(/^RestrictAddressFamilies=.*\bAF_NETLINK\b/m); // os.networkInterfaces, by which a node is named
-  expect(unit).toMatch(/^Delegate=yes$/m);
-  expect(unit).not.toMatch(/^ProtectControlGroups=yes$/m);
+test("the node's unit lets the agent ask for network cards, by which it is named", () => {
+  expect(read("deploy/systemd/treadle-node.service")).toMatch(/^RestrictAddressFamilies=.*\bAF_NETLINK\b/m);
+});
+
+test.each(units)("'%s' lets what it starts make groups below its own", (path) => {
+  expect(read(path)).toMatch(/^Delegate=yes$/m);
+  expect(read(path)).not.toMatch(/^ProtectControlGroups=yes$/m);
 });
 
 test("on Kubernetes NATS servers know one another by a password, and only they and Treadle's pods reach them", () => {

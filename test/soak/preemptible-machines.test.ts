@@ -3,7 +3,7 @@ import { SimulatedCluster } from "./simulated-cluster.ts";
 import { randomOf } from "./virtual-network.ts";
 
 const hourMs = 3_600_000;
-/** The shipped ones: three crashes within ten minutes end a run. */
+/** The shipped ones: the fourth crash within ten minutes ends a run. */
 const limits = { maxRestarts: 3, restartWindowMs: 600_000 };
 const scenario = {
   numNodes: 3,

@@ -1,9 +1,12 @@
 /** A connection of the official client that never gives up, for the thread that calls it. */
 import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
+import { checkServerIdentity, type PeerCertificate } from "node:tls";
 import { type Authenticator, connect, credsAuthenticator, type NatsConnection } from "@nats-io/transport-node";
 import type { NatsThreadOptions } from "./nats-messages.ts";
 import { answersOf, inboxOf, seedIn } from "./nkey-seed.ts";
 import { SigningKey } from "./nkey-signature.ts";
+import { hostOf } from "./server-host.ts";
 
 const connectTimeoutMs = 5000;
 /** One that hears and cannot answer, as behind a network that is cut one way, keeps nobody from the others for longer. */
@@ -34,9 +37,24 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
             ...(tls.ca === undefined ? {} : { caFile: tls.ca }),
             ...(tls.cert === undefined ? {} : { certFile: tls.cert }),
             ...(tls.key === undefined ? {} : { keyFile: tls.key }),
+            ...{ checkServerIdentity: identityAmong(servers.map(hostOf)) }, // handed on to `node:tls`
           },
         }),
   });
+}
+
+/**
+ * The client gives a server that has an address for a name no name at all, and Node then asks for a certificate of 'localhost'. A
+ * certificate for any of the addresses that are configured is asked for instead: to which of them this connection goes is not told.
+ */
+function identityAmong(hosts: readonly string[]) {
+  const addresses = hosts.filter((host) => isIP(host) !== 0);
+  return (name: string, certificate: PeerCertificate): Error | undefined => {
+    const isNamed = name !== "localhost" || hosts.includes(name) || addresses.length === 0;
+    const names = [...(isNamed ? [name] : []), ...(name === "localhost" ? addresses : [])];
+    const errors = names.map((each) => checkServerIdentity(each, certificate));
+    return errors.includes(undefined) ? undefined : errors[0];
+  };
 }
 
 /** `read`: undefined for what somebody else has answered. Resolves with undefined when nobody answers. */

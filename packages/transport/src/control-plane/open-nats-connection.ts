@@ -2,6 +2,7 @@
 import { isLoopback, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { NatsConnection } from "./nats-connection.ts";
 import type { NatsThreadOptions } from "./nats-messages.ts";
+import { hostOf } from "./server-host.ts";
 
 export type NatsControlPlaneOptions = {
   readonly nats: NatsConfig;
@@ -61,8 +62,7 @@ export function requireTrust(nats: NatsConfig, listensOn: readonly string[] = []
 }
 
 /** `server`: as `nats://host:4222`, or without the scheme. */
-export const isServerOnLoopback = (server: string): boolean =>
-  isLoopback(new URL(server.includes("://") ? server : `nats://${server}`).hostname);
+export const isServerOnLoopback = (server: string): boolean => isLoopback(hostOf(server));
 
 const serversOf = ({ url }: NatsConfig): string[] => (typeof url === "string" ? url.split(",") : url).map(checkServer);
 

@@ -1,7 +1,14 @@
 import { writeFile } from "node:fs/promises";
 import { type AddressInfo, createConnection, createServer } from "node:net";
 import { connect } from "@nats-io/transport-node";
-import { type ControlPlane, type LinkTls, type Member, type MembershipChange, NatsConfig } from "@treadle/contracts";
+import {
+  type ControlPlane,
+  type LinkTls,
+  type Member,
+  type MembershipChange,
+  NatsConfig,
+  type TreadleError,
+} from "@treadle/contracts";
 import { type NatsControlPlaneOptions, openNatsControlPlane } from "@treadle/transport";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import fc from "fast-check";
@@ -118,6 +125,30 @@ describe("what is asked of the server, and by whom", () => {
       expect(await refusalOf(dial(tls))).toMatchObject({ code: expect.stringMatching(/^control-plane\./) });
     }
   });
+
+  test("a server shows a certificate for the very address or name by which it is configured", async () => {
+    const where = await folder();
+    toClose.push(() => where.dispose());
+    for (const [names, hosts, isTaken] of [
+      ["IP:127.0.0.1", ["127.0.0.1"], true],
+      ["DNS:localhost", ["127.0.0.1"], false],
+      ["IP:127.0.0.2", ["127.0.0.1"], false],
+      ["IP:127.0.0.1", ["127.0.0.1", "127.0.0.2"], true],
+      ["DNS:localhost", ["localhost"], true],
+      ["DNS:other", ["localhost"], false],
+      ["IP:127.0.0.1", ["localhost"], false],
+    ] as const) {
+      const tls = await makeCertificates(where.path, "server", names);
+      const server = await serve(["--tlscert", tls.cert, "--tlskey", tls.key]);
+      const url = hosts.map((host): string => server.url.replace("127.0.0.1", host));
+      const dialled = open(url, { nats: NatsConfig.parse({ url, tls: { ca: tls.ca } }) });
+      const taken = await dialled.then(
+        (plane) => plane.isConnected,
+        (error: TreadleError) => error.code,
+      );
+      expect([names, hosts, taken]).toEqual([names, hosts, isTaken || expect.stringMatching(/^control-plane\./)]);
+    }
+  }, 120_000);
 
   test("more copies than there are servers are refused with the remedy", async () => {
     const server = await serve();

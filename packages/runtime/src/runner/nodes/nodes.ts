@@ -23,14 +23,12 @@ import {
   type Commands,
   type ControlPlane,
   type DeviceSpec,
-  type EndReply,
   type HeartbeatsEvent,
   listenTo,
   type Member,
   type MembershipChange,
   NodeInfo,
   type ReadRunFile,
-  type ReplyOf,
   type RequestOf,
   type RunFilePart,
   type RunInfo,
@@ -41,12 +39,12 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { afterSilence, type MembershipInput, type NodeAnswer, NodeMembership } from "@treadle/core";
+import { type MembershipInput, type NodeAnswer, NodeMembership } from "@treadle/core";
 import { EventChecker } from "../../node/event-proof.ts";
 import { nodeDifference, OwnCode } from "./code-of-nodes.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
-import { inquire } from "./inquire.ts";
 import { KnownNodes } from "./known-nodes.ts";
+import { NodeCommands } from "./node-commands.ts";
 import type { NodeLaunch, NumberedNodes } from "./node-groups.ts";
 import { exitOf, type LaunchedWorker, RemoteWorker } from "./remote-worker.ts";
 import { KeptRecord } from "./run-record.ts";
@@ -76,18 +74,6 @@ export type NodesOptions = {
 
 type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonly token: string };
 
-/**
- * What was said while a network was cut has gone, and asking again does nothing twice: so it is asked again soon, and a node
- * that says that it is there and has not done it in all of that time hangs as well.
- */
-const commandTimeoutMs = 2000;
-/** Whether a node is there at all is asked apart, with a shorter patience: a start may take long, and a word does not. */
-const doubtMs = 1000;
-const mostTells = 15;
-/** Until an agent that nobody reaches is told again. */
-const nobodyMs = 500;
-const spawnTimeoutMs = 2000;
-const mostSpawns = 20;
 const releaseTimeoutMs = 15_000;
 const beatWhileCutOffMs = 1000;
 
@@ -101,9 +87,7 @@ export class Nodes {
   /** node to the addresses where large items are kept there for processes of other nodes */
   readonly #depots = new Map<string, readonly string[]>();
   readonly #neighbours = new Neighbours();
-  readonly #doubted = new Set<string>();
-  /** those of which it was said that they do not answer, until they do */
-  readonly #silent = new Set<Member>();
+  readonly #commands: NodeCommands;
   readonly #known: KnownNodes;
   readonly #code: OwnCode;
   /** when the run began */
@@ -125,6 +109,15 @@ export class Nodes {
     this.#devices = shareOutDevices(options.cluster);
     const { plane } = options;
     this.#membership = new NodeMembership((member) => this.#factsOf(member));
+    this.#commands = new NodeCommands({
+      plane,
+      isLocal: this.isLocal,
+      isUsed: (member) => this.#membership.uses(member) && this.#closed === undefined,
+      gaveUp: (member, reason) => this.#giveUp(member, reason),
+      missing: (worker, incarnation) => this.#workers.get(keyOf(worker, incarnation))?.missing(),
+      doubted: () => this.#changed(),
+      notice: (text) => this.#notice(text),
+    });
     this.#known = new KnownNodes(options.cluster, (name) => {
       const member = this.#membership.used.get(name);
       return member === undefined ? undefined : readNode(member).info;
@@ -199,7 +192,7 @@ export class Nodes {
   /** Those on which a rank can find a new place: also of nodes that the plan makes no use of; none of one that may have gone. */
   places(): readonly DeviceSpec[] {
     const all = this.#options.ownNode?.devices ?? this.#devices.withSpares(this.#staying);
-    return all.filter(({ node }) => !this.#doubted.has(node));
+    return all.filter(({ node }) => !this.#commands.doubts(node));
   }
 
   /** The nodes of these devices, in their order. */
@@ -337,34 +330,10 @@ export class Nodes {
     return worker;
   }
 
-  /** Something on this node has ended without a word, or is waited for: its agent may have ended, and with it all that runs there, or hang. */
+  /** Something on this node has ended without a word. */
   async doubt(node: string): Promise<void> {
     const member = this.#membership.used.get(node);
-    if (member === undefined || this.isLocal || this.#doubted.has(node) || this.#closed !== undefined) return;
-    this.#doubted.add(node);
-    this.#changed();
-    const isWanted = () => this.#membership.uses(member) && this.#closed === undefined;
-    const verdict = await inquire(this.#options.plane, member, isWanted);
-    if (verdict === "gone") this.#giveUp(member, "its agent has ended");
-    else if (verdict === "hangs") this.#giveUp(member);
-    this.#doubted.delete(node);
-    this.#changed();
-  }
-
-  /** One that is slow to be answered casts doubt on its node. */
-  #command<V extends "spawn" | "end" | "stop">(
-    member: Member,
-    verb: V,
-    body: RequestOf<Commands["node"], V>,
-    timeoutMs: number,
-  ): Promise<ReplyOf<Commands["node"], V>> {
-    const timer = setTimeout(() => void this.doubt(member.name), doubtMs);
-    const asked = ask(this.#options.plane, "node", member, verb, body, { timeoutMs });
-    asked.then(
-      () => this.#silent.delete(member),
-      () => {}, // whoever asks hears of it
-    );
-    return asked.finally(() => clearTimeout(timer));
+    if (member !== undefined && this.#closed === undefined) await this.#commands.doubt(member);
   }
 
   /** Ends every process, leaves, and disconnects. */
@@ -403,20 +372,9 @@ export class Nodes {
       projectRoot: pathToFileURL(`${projectRoot}/`).href,
       codeHash: (await this.#code.look()).hash,
     };
-    for (let attempt = 0; ; ) {
-      try {
-        const reply = await this.#command(member, "spawn", body, spawnTimeoutMs);
-        const { pid, depot } = reply;
-        if (depot && this.#membership.used.get(member.name) === member) this.#depots.set(member.name, depot);
-        return pid;
-      } catch (error) {
-        // It may have been done, or not: doing it again does it once.
-        if (!(error instanceof TreadleError) || error.code !== "call.timeout") throw error;
-        const next = this.#afterSilence(member, attempt, mostSpawns);
-        if (next.type !== "again") throw new TreadleError("node.lost", error.message, { cause: error });
-        attempt = next.attempt;
-      }
-    }
+    const { pid, depot } = await this.#commands.spawn(member, body);
+    if (depot && this.#membership.used.get(member.name) === member) this.#depots.set(member.name, depot);
+    return pid;
   }
 
   #tell<V extends "end" | "stop">(
@@ -427,37 +385,7 @@ export class Nodes {
     const member = this.#membership.used.get(node);
     if (member === undefined || this.#run === undefined) return; // it is lost, and what it runs with it
     const run = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
-    const command = { ...run, ...body } as RequestOf<Commands["node"], V>;
-    const tell = (attempt: number): void => {
-      const told = this.#command(member, verb, command, commandTimeoutMs).then((reply) => {
-        if (!(reply as EndReply).isHere) this.#workers.get(keyOf(body.worker, body.incarnation))?.missing();
-      });
-      told.catch(async (error: Error) => {
-        if (this.#closed !== undefined) return;
-        const code = error instanceof TreadleError ? error.code : undefined;
-        if (code === "node.lost") {
-          void this.doubt(node); // which finds out whether it has gone, or is only looking for another server
-          await delay(nobodyMs, undefined, { ref: false });
-          if (this.#membership.uses(member) && this.#closed === undefined) tell(attempt);
-          return;
-        }
-        if (code !== "call.timeout") return this.#giveUp(member, `it does not do what it is told: ${error.message}`);
-        const next = this.#afterSilence(member, attempt, mostTells);
-        if (next.type === "again") tell(next.attempt);
-        else if (next.type === "hangs") this.#giveUp(member);
-      });
-    };
-    tell(0);
-  }
-
-  #afterSilence(member: Member, attempt: number, mostAttempts: number): ReturnType<typeof afterSilence> {
-    const isTelling = this.#options.plane.isConnected && !this.isLocal; // this process itself is only slow
-    const next = afterSilence({ attempt, mostAttempts, isTelling, isUsed: this.#membership.uses(member) });
-    if (next.type === "again" && attempt === 0 && next.attempt > 0 && !this.#silent.has(member)) {
-      this.#silent.add(member);
-      this.#notice(`node '${member.name}' beats, and has not answered: it is asked again`);
-    }
-    return next;
+    this.#commands.tell(member, verb, { ...run, ...body } as RequestOf<Commands["node"], V>);
   }
 
   #onNode(change: MembershipChange): void {

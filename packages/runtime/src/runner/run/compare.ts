@@ -92,14 +92,21 @@ async function undisturbed<T extends { readonly lateMs: number }>(
   return best;
 }
 
-/** Lateness counts during steps alone: processes that start keep the processors busy. */
-const watched =
-  (lateness: TimerLateness, onEvent: CompareOptions["onEvent"]): CompareOptions["onEvent"] =>
-  (event) => {
-    if (event.type === "step-started") lateness.resume();
-    if (event.type === "step-finished" || event.type === "run-finished") lateness.pause();
+/** Lateness counts during steps alone, and not in those in which processes start, which keep the processors busy. */
+function watched(lateness: TimerLateness, onEvent: CompareOptions["onEvent"]): CompareOptions["onEvent"] {
+  let hasStarts = false;
+  return (event) => {
+    if (event.type === "step-started") {
+      hasStarts = false;
+      lateness.resume();
+    } else if (event.type === "worker-started") hasStarts = true;
+    else if (event.type === "step-finished" || event.type === "run-finished") {
+      lateness.pause();
+      if (hasStarts) lateness.forget();
+    }
     onEvent(event);
   };
+}
 
 const alreadyRan = Symbol("already ran");
 

@@ -7,6 +7,7 @@ const everyMs = 10;
 export class TimerLateness {
   #sumMs = 0;
   #count = 0;
+  #before = { sumMs: 0, count: 0 }; // the last stretch
   #timer: NodeJS.Timeout | undefined;
 
   /** The mean, in milliseconds; 0 where nothing was seen. */
@@ -15,12 +16,20 @@ export class TimerLateness {
   }
 
   resume(): void {
-    if (this.#timer === undefined) this.#wait();
+    if (this.#timer !== undefined) return;
+    this.#before = { sumMs: this.#sumMs, count: this.#count };
+    this.#wait();
   }
 
   pause(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
+  }
+
+  /** What was seen since `resume` does not count. */
+  forget(): void {
+    this.#sumMs = this.#before.sumMs;
+    this.#count = this.#before.count;
   }
 
   #wait(): void {
