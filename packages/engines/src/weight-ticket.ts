@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { TreadleError, type WeightTicket } from "@treadle/contracts";
-import { type ParameterShape, sizeOf } from "./parameters.ts";
+import type { ParameterShape } from "./parameters.ts";
 
 /** What published weights are told apart by: their version, and all that the ticket says of the tensors, their checksums included. */
 export function sealTicket(ticket: Omit<WeightTicket, "checksum">): WeightTicket {
@@ -13,9 +13,6 @@ function checksumOf({ policyVersion, tensors }: Pick<WeightTicket, "policyVersio
     .update(JSON.stringify([policyVersion, listed]))
     .digest("hex");
 }
-
-export const numBytesOf = ({ shape, dtype }: Pick<WeightTicket["tensors"][number], "shape" | "dtype">): number =>
-  sizeOf({ shape }) * (dtype === "BF16" ? 2 : 4);
 
 /** Throws `engine.weights-mismatch` unless the ticket lists the model's parameters in their order, and has its own checksum. */
 export function checkTicket(layout: readonly ParameterShape[], ticket: WeightTicket): void {
