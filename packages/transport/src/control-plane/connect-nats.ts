@@ -26,6 +26,8 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
     reconnectJitter: 100,
     pingInterval: pingMs,
     maxPingOut,
+    // One that refuses its clients may have been started with old keys, or is not the server at all: who gives up never comes back.
+    ignoreAuthErrorAbort: true,
     ...(user === undefined ? {} : { user, pass: password ?? "" }),
     ...(token === undefined ? {} : { token }),
     ignoreClusterUpdates: options.isFixed,
@@ -100,16 +102,25 @@ export function memberAsker(connection: NatsConnection, options: NatsThreadOptio
     });
 }
 
-/** Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. */
+/** What servers ask to have signed: a few random characters. */
+const nonceForm = /^[A-Za-z0-9_-]{1,64}$/;
+
+/**
+ * Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. The key signs what a
+ * server asks for only where that can be nothing else (TR8).
+ */
 function byKey(text: string): { authenticator: Authenticator; inboxPrefix?: string } {
+  const bytes = new TextEncoder();
   const seed = seedIn(text);
   const key = seed === undefined ? undefined : new SigningKey(seed);
   const inbox = key === undefined ? {} : { inboxPrefix: inboxOf(key.publicKey) };
-  if (key === undefined || text.includes("BEGIN NATS USER JWT")) {
-    return { authenticator: credsAuthenticator(new TextEncoder().encode(text)), ...inbox };
-  }
-  const sign = (nonce: string) => key.sign(new TextEncoder().encode(nonce)).toString("base64url");
-  return { authenticator: (nonce) => ({ nkey: key.publicKey, sig: nonce ? sign(nonce) : "" }), ...inbox };
+  const signed = (authenticator: Authenticator): Authenticator => {
+    return (nonce = "") => (nonceForm.test(nonce) ? authenticator(nonce) : undefined);
+  };
+  if (key === undefined || text.includes("BEGIN NATS USER JWT"))
+    return { authenticator: signed(credsAuthenticator(bytes.encode(text))), ...inbox };
+  const sign = (nonce: string) => key.sign(bytes.encode(nonce)).toString("base64url");
+  return { authenticator: signed((nonce = "") => ({ nkey: key.publicKey, sig: sign(nonce) })), ...inbox };
 }
 
 /**

@@ -54,9 +54,14 @@ async function start(): Promise<NatsConnection> {
 }
 
 async function follow(connection: NatsConnection): Promise<void> {
+  let isAway = false; // a server that refuses is lost again at each attempt, and all of them come back together
   for await (const status of connection.status()) {
-    if (status.type === "disconnect") send({ type: "connection", isConnected: false });
-    if (status.type === "reconnect") {
+    if (status.type === "disconnect" && !isAway) {
+      isAway = true;
+      send({ type: "connection", isConnected: false });
+    }
+    if (status.type === "reconnect" && isAway) {
+      isAway = false;
       for (const member of members.values()) member.say();
       sayConnected(connection);
       void refresh(connection);

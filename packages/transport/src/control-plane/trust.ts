@@ -13,6 +13,8 @@
  *    goes. An older whole of it, and an older record, count as well, where nobody has a newer one.
  * TR6 that a member is there now is proven only by its signature of words that nobody had heard before.
  * TR7 whatever is signed names the subject prefix under which it was said, and counts under no other: one key may serve several.
+ * TR8 a key that is also the login to servers signs for none of them what could be one of these texts: a nonce is letters and digits,
+ *    and each of these is JSON.
  */
 import type { KeyObject } from "node:crypto";
 import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";

@@ -158,6 +158,22 @@ describe("what is asked of the server, and by whom", () => {
 });
 
 describe("a server that is killed", () => {
+  test("and for a while refuses whom it knew, as with old keys, gets them back, and they say once that they were away", async () => {
+    const login = (pass: string) => ["--user", "u", "--pass", pass];
+    const first = await serve(login("right"));
+    const env = { TREADLE_NATS_USER: "u", TREADLE_NATS_PASSWORD: "right" };
+    const plane = await open(first.url, { env });
+    const changes: boolean[] = [];
+    plane.onConnection?.((isConnected) => changes.push(isConnected));
+    await first.stop("SIGKILL");
+    const other = await serve(login("wrong"), first.port);
+    await new Promise((resolve) => setTimeout(resolve, 2500)); // some refusals
+    await other.stop("SIGKILL");
+    await serve(login("right"), first.port);
+    await until(() => plane.isConnected);
+    expect(changes).toEqual([false, true]);
+  }, 60_000);
+
   test("comes back with everybody still there, under the same incarnation, and nobody has left", async () => {
     const server = await serve();
     const [a, b] = [await open(server.url), await open(server.url)];
