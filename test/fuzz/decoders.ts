@@ -330,7 +330,7 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "opening of a relay",
-    sound: fc.tuple(fc.uuid(), fc.stringMatching(/^[a-z-]{1,8}$/)).map(([tunnel, target]) => {
+    sound: fc.tuple(fc.uuid(), fc.stringMatching(/^[a-z][a-z.-]{0,7}$/)).map(([tunnel, target]) => {
       const proof = proveOpening(relayToken, { subject: "treadle.relay.r", from: "b", to: "a", tunnel, target });
       return JSON.stringify({ tunnel, target, from: "b", proof });
     }),
@@ -349,7 +349,7 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "line to a relay",
-    sound: fc.constantFrom("a depot", "runner runner", "b rollout-0-1"),
+    sound: fc.constantFrom("a depot", "runner runner", "b rollout.v2-0-1"),
     decode: readRelayLine,
     refuses: [],
   },

@@ -209,6 +209,7 @@ describe("in an account that everybody shares", () => {
     const elsewhere = join(folder, "elsewhere");
     await initCluster(elsewhere, { servers: ["127.0.0.1:4222"] }, ["a"]);
     await addNode(folder, "late");
+    await addNode(folder, "away");
     stranger = await connectStranger(server.url);
     stranger.subscribe(">", {
       callback: (_, message) => void heard.push({ subject: message.subject, text: message.string() }),
@@ -315,6 +316,18 @@ describe("in an account that everybody shares", () => {
     });
   });
 
+  test("CP5: what is not signed is kept as far as it takes to say why, and nothing that is large", async () => {
+    const say = (name: string, filler: number) => {
+      const body = { filler: "x".repeat(filler) };
+      stranger.publish(`treadle.entry.node.${name}`, JSON.stringify({ incarnation: 5, version: 1, body }));
+      stranger.publish(`treadle.beat.node.${name}`, JSON.stringify({ incarnation: 5, version: 1 }));
+    };
+    say("large", 900_000);
+    say("small", 900);
+    await memberOf(runner, "small"); // and the one before was heard, too
+    expect(runner.members("node").some(({ name }) => name === "large")).toBe(false);
+  });
+
   test("CP5: what is not signed changes nothing of who is there, and hides nobody who comes, however new it calls itself", async () => {
     const a = await memberOf(runner, "a");
     const changes: { member: Member; type: string }[] = [];
@@ -346,6 +359,22 @@ describe("in an account that everybody shares", () => {
       "late joined",
     ]);
     stop();
+  });
+
+  test.each([
+    ["a node's key, as another node", "node", "b", "node", "away"],
+    ["a node's key, as a run", "node", "b", "run", "run-9"],
+    ["a runner's key, as a node", "runner", undefined, "node", "away"],
+  ] as const)("TR1: %s, announces nobody: it is shown as untrusted, and gets no command to read", async (...row) => {
+    const [, role, own, kind, name] = row;
+    const asked: unknown[] = [];
+    const impostor = await planeOf(role, own);
+    const announced = await impostor.announce(kind, name, { cpus: 64 }, (...all) => void asked.push(all));
+    const isIts = (each: Member) => each.name === name && each.incarnation === announced.incarnation;
+    const member = await until(() => runner.members(kind).find(isIts), `${kind} '${name}'`);
+    expect(member.isUntrusted).toBe(true);
+    expect(await codeOf(runner.command(member, "spawn", spawnOf(8), { timeoutMs }))).toBe("control-plane.untrusted");
+    expect(asked).toEqual([]);
   });
 
   test("TR4: a node that a stranger has announced gets nothing to read, however it names its key", async () => {

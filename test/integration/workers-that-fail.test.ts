@@ -228,6 +228,13 @@ describe("a worker that ends in the middle", () => {
       await until(() => readFileSync(`/proc/${child}/comm`, "utf8").trim() === "sleep", "the child to have escaped");
       const pid = pidOf(events, "probe/0");
       process.kill(pid, "SIGKILL");
+      // Nobody closes its pipes: the agent waits for its last lines a second, and no longer.
+      const death = await until(
+        () => events.find(({ type }) => type === "worker-died"),
+        "its death to be told",
+        15_000,
+      );
+      expect(death).toMatchObject({ worker: "probe/0", signal: "SIGKILL" });
       const [again] = await probe.whoAmI();
       expect(again?.pid).not.toBe(pid);
       await cluster.close();

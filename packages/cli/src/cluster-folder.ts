@@ -88,9 +88,11 @@ export async function removeNode(folder: string, name: string): Promise<string[]
       `no node '${name}' has a key of its own; nodes with one: ${names.length === 0 ? "none" : names.join(", ")}`,
     );
   }
-  await replacePrivate(join(path, trustFile), trustText(left));
+  // What tells that it is not done yet goes last: one that was killed on the way is finished by doing it again.
+  const servers = await writeServers(path, setup, left);
   await rm(join(path, keyFile({ role: "node", name })), { force: true });
-  return writeServers(path, setup, left);
+  await replacePrivate(join(path, trustFile), trustText(left));
+  return servers;
 }
 
 /** What connects this process as a runner, or as the node of that name. */
@@ -114,9 +116,28 @@ export async function keyHolder(folder: string): Promise<CommandSender> {
   const files = await readdir(resolve(folder)).catch((): string[] => []);
   if (files.includes(keyFile({ role: "runner" }))) return { role: "runner" };
   if (files.includes(keyFile({ role: "node" }))) return { role: "node" };
-  const own = files.flatMap((file) => /^node-(.+)\.nk$/.exec(file)?.[1] ?? []);
-  return own[0] === undefined ? { role: "runner" } : { role: "node", name: own[0] };
+  const [own] = namesOf(files);
+  return own === undefined ? { role: "runner" } : { role: "node", name: own };
 }
+
+/** Throws `config.invalid` where the folder has no key by which a node of that name, or of none, could speak. */
+export async function checkNodeKey(folder: string, name: string | undefined): Promise<void> {
+  const path = resolve(folder);
+  const files = await readdir(path);
+  const names = namesOf(files);
+  if (files.includes(keyFile({ role: "node" })) || (name !== undefined && names.includes(name))) return;
+  const made = `make one with 'treadle cluster add-node ${name ?? "<name>"}' where the cluster's keys were made`;
+  if (names.length === 0)
+    throw new TreadleError("config.invalid", `'${path}' has no key of a node; bring one, or ${made}`);
+  throw new TreadleError(
+    "config.invalid",
+    `'${path}' has no key ${name === undefined ? "for all nodes" : `of node '${name}'`}, but those of ${names.map((each) => `'${each}'`).join(", ")}; give --name with one of them, or ${made}`,
+  );
+}
+
+/** Of nodes with keys of their own. */
+const namesOf = (files: readonly string[]): string[] =>
+  files.flatMap((file) => /^node-(.+)\.nk$/.exec(file)?.[1] ?? []).sort();
 
 async function readJson<Schema extends z.ZodType>(
   path: string,

@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { addNode, initCluster, removeNode } from "../src/cluster-folder.ts";
 import { clusterCommand } from "../src/commands/cluster.ts";
+import { nodeCommand } from "../src/commands/node.ts";
 
 const setup = { servers: ["127.0.0.1:4222"] };
 const invalid = { code: "config.invalid" };
@@ -132,4 +133,52 @@ test("a node that is removed is admitted by no server and trusted by nobody", as
   await expect(removeNode(folder, "a")).rejects.toMatchObject({ ...invalid, message: expect.stringContaining("b") });
   await addNode(folder, "a");
   expect(await contents()).not.toContain(key);
+});
+
+test("a removal that failed on the way is finished by another", async () => {
+  await initCluster(folder, setup, ["a", "b"]);
+  const trust = await readFile(join(folder, "trust"), "utf8");
+  const key = parseTrust(trust, "").find(({ name }) => name === "a")?.key as string;
+  const accounts = join(folder, "accounts.conf");
+  await rm(accounts);
+  await mkdir(accounts); // no file can take its place
+  await expect(removeNode(folder, "a")).rejects.toThrow();
+  await rm(accounts, { recursive: true });
+  await removeNode(folder, "a");
+  expect(await namesOf()).toEqual([undefined, "b"]);
+  expect(await contents()).not.toContain(key);
+
+/** What 'treadle node' says before it asks a server, for which it would need a key that can be read. */
+const refusalOf = (...flags: string[]): Promise<string> =>
+  nodeCommand()
+    .parseAsync(["--cluster", folder, ...flags], { from: "user" })
+    .then(
+      () => "started",
+      ({ code, message }) => `${code}: ${message}`,
+    );
+
+test("a node that has no key is told which keys are there, and how it comes by one", async () => {
+  await initCluster(folder, setup, ["b", "a"]);
+  const there = `config.invalid: '${folder}' has no key`;
+  const remedy = "those of 'a', 'b'; give --name with one of them, or make one with 'treadle cluster add-node";
+  expect(await refusalOf()).toContain(`${there} for all nodes, but ${remedy} <name>'`);
+  expect(await refusalOf("--name", "c")).toContain(`${there} of node 'c', but ${remedy} c'`);
+  for (const name of ["a", "b"]) await rm(join(folder, `node-${name}.nk`));
+  expect(await refusalOf("--name", "a")).toContain(`${there} of a node; bring one, or make one with`);
+});
+
+test("a node's own key is found by its name, as runs call it, or where there is one for all, by any", async () => {
+  await initCluster(folder, setup, ["gpu-7-example-org"]);
+  const name = ["--name", "gpu-7.example.org"];
+  // A key that is there and cannot be read ends the command, and says which it was.
+  await writeFile(join(folder, "node-gpu-7-example-org.nk"), "no key");
+  expect(await refusalOf(...name)).toContain("node-gpu-7-example-org.nk' holds no key");
+  await rm(join(folder, "node-gpu-7-example-org.nk"));
+  await writeFile(join(folder, "node.nk"), "no key", { mode: 0o600 });
+  expect(await refusalOf(...name)).toContain("node.nk' holds no key");
+  expect(await refusalOf()).toContain("node.nk' holds no key");
+  await rm(join(folder, "node.nk"));
+  const elsewhere = join(above, "elsewhere.nk");
+  await writeFile(elsewhere, "no key", { mode: 0o600 });
+  expect(await refusalOf("--credentials", elsewhere)).toContain("elsewhere.nk' holds no key");
 });

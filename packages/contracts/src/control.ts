@@ -18,7 +18,7 @@ const DeviceOffer = z.object({
 
 /** What a node agent says of itself. */
 export const NodeInfo = z.object({
-  cpus: z.int().positive(),
+  cpus: z.int().positive().max(65_536),
   memoryBytes: z.number().positive(),
   /** where the machine says of them */
   numa: z
@@ -32,7 +32,11 @@ export const NodeInfo = z.object({
     .max(1024)
     .optional(),
   /** accelerators and custom devices; CPU devices are slots that a run makes */
-  devices: z.array(DeviceOffer).max(65_536),
+  devices: z
+    .array(DeviceOffer)
+    .max(65_536)
+    .refine((all) => new Set(all.map(({ kind, index }) => `${kind}:${index}`)).size === all.length, "two have one name")
+    .refine((all) => all.every(({ kind }) => kind !== "cpu"), "'cpu' are the slots that a run makes"),
   labels: z.record(z.string(), z.string()),
   platform: z.string(),
   /** it was asked to leave, and does once its runs have taken their workers away between two steps */

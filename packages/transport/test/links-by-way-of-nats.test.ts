@@ -46,14 +46,14 @@ async function machines(url = server.url) {
   };
 }
 
-async function joinedByRelay(url?: string): Promise<LinkPair & { relayed: string[] }> {
+async function joinedByRelay(url?: string, target = "s"): Promise<LinkPair & { relayed: string[] }> {
   const world = await machines(url);
   const relayed: string[] = [];
   const right = await openEndpoint({
     name: "right",
     runId,
     token,
-    unixPath: join(world.folder, "s"),
+    unixPath: join(world.folder, target),
     segments: false,
     limits,
   });
@@ -68,7 +68,7 @@ async function joinedByRelay(url?: string): Promise<LinkPair & { relayed: string
   });
   const accepted = new Promise<Link>((resolve) => right.onLink(resolve));
   const nobody = `tcp:127.0.0.1:${await freePort()}`;
-  const dialled = await left.connect([nobody, "relay:right/s"], { expect: "right" });
+  const dialled = await left.connect([nobody, `relay:right/${target}`], { expect: "right" });
   return {
     left: dialled,
     right: await accepted,
@@ -86,6 +86,14 @@ test("a relay is what is left when no address answers, and says why", async () =
   const pair = await joinedByRelay();
   toClose.push(() => pair.dispose());
   expect(pair.relayed).toEqual([expect.stringMatching(/^relay:right\/s: no process answers at 'tcp:/)]);
+});
+
+test("a worker of a component whose name has a dot is reached, too", async () => {
+  const pair = await joinedByRelay(server.url, "rollout.v2-0-0");
+  toClose.push(() => pair.dispose());
+  const received = inbox(pair.right);
+  pair.left.send("hello");
+  await received.atLeast(1);
 });
 
 test("TU7: what a stranger answers to an opening, or says in the server's place, is passed over", async () => {

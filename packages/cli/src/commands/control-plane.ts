@@ -1,10 +1,10 @@
 /** How commands find the control plane, and what runs there. */
-import { type ControlPlane, type Member, NatsConfig, TreadleError } from "@treadle/contracts";
+import { AgentNameOfHost, type ControlPlane, type Member, NatsConfig, TreadleError } from "@treadle/contracts";
 import { validateConfig } from "@treadle/runtime/runner";
 import { openNatsControlPlane } from "@treadle/transport";
 import { type Command, Option } from "commander";
 import type { z } from "zod";
-import { clusterValues } from "../cluster-folder.ts";
+import { checkNodeKey, clusterValues } from "../cluster-folder.ts";
 import { trustedRuns } from "./cluster-status.ts";
 import { clusterOption } from "./settings.ts";
 
@@ -37,7 +37,8 @@ export function withNatsFlags(command: Command, { needed = true, node = false } 
     .hook("preAction", async (_, used) => {
       const flags = used.opts<Partial<NatsFlags> & { name?: string }>();
       if (flags.cluster !== undefined) {
-        const sender = node ? ({ role: "node", name: flags.name } as const) : ({ role: "runner" } as const);
+        const name = AgentNameOfHost.safeParse(flags.name).data ?? flags.name;
+        const sender = node ? ({ role: "node", name } as const) : ({ role: "runner" } as const);
         const { url, credentialsFile, trustFile, subjectPrefix, replicas, tls } = await clusterValues(
           flags.cluster,
           sender,
@@ -50,6 +51,7 @@ export function withNatsFlags(command: Command, { needed = true, node = false } 
           replicas: String(replicas),
           natsCa: tls?.ca,
         };
+        if (node && flags.credentials === undefined) await checkNodeKey(flags.cluster, name);
         const known = used.opts<Record<string, unknown>>();
         for (const [name, value] of Object.entries(values)) {
           if (known[name] === undefined) used.setOptionValue(name, value);

@@ -62,6 +62,16 @@ type RawFlags = NatsFlags & {
   readonly project?: string;
 };
 
+type PermissionFlags = Pick<RawFlags, "allowInterpreter" | "allowFlag" | "allowProgram" | "allowEnv">;
+
+/** What the agent allows runners: what its flags name, and nothing besides. */
+export const permissionsOf = (raw: PermissionFlags): WorkerPermissions => ({
+  interpreters: [...raw.allowInterpreter],
+  flags: [...raw.allowFlag],
+  programs: [...raw.allowProgram],
+  env: [...raw.allowEnv],
+});
+
 /** `a=1,b=2`, and again. */
 const collectPairs = (value: string, previous: Readonly<Record<string, string>>): Record<string, string> => {
   const pairs = value.split(",").map((pair) => {
@@ -129,12 +139,7 @@ export function nodeCommand(): Command {
             tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
           }),
         },
-        permissions: {
-          interpreters: raw.allowInterpreter,
-          flags: raw.allowFlag,
-          programs: raw.allowProgram,
-          env: raw.allowEnv,
-        },
+        permissions: permissionsOf(raw),
         labels: raw.labels,
         devices: raw.devices,
         ...given({

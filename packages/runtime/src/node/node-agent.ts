@@ -17,11 +17,9 @@ import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
 import { type Heartbeat, maxFailureLineLength, parseFailure, parseHeartbeat } from "../author/worker-lines.ts";
 import { eachLine } from "./bounded-lines.ts";
-import { endAbandoned } from "./descendants.ts";
 import { HostProcess } from "./host-process.ts";
 import { openLogFile } from "./log-file.ts";
 import { deviceVariables } from "./machine-devices.ts";
-import { removeDeadSocketFolders } from "./socket-folder.ts";
 import type { SpareHosts } from "./spare-hosts.ts";
 
 export type SpawnRequest = {
@@ -43,8 +41,6 @@ export type AgentListener = {
 const maxLineLength = 4096;
 /** From a worker's end until its pipes are closed from this side, if whoever holds them has not. */
 const lastLinesMs = 1000;
-/** From one look for what dead agents left to the next. */
-const sweepMs = 60_000;
 
 export class WorkerProcess {
   readonly worker: string;
@@ -149,7 +145,6 @@ export class NodeAgent {
   readonly #rights: ProgramRights | undefined;
   readonly #spares: SpareHosts | undefined;
   readonly #processes = new Set<WorkerProcess>();
-  #sweeping: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   /** Without `logs` the listener alone gets what workers print; without `rights` workers start what their configuration says. */
@@ -167,7 +162,6 @@ export class NodeAgent {
     this.#projectRoot = options.projectRoot;
     this.#logs = options.logs;
     this.#listener = options.listener;
-    void this.#sweep();
     process.once("exit", this.#endAllNow);
   }
 
@@ -191,18 +185,9 @@ export class NodeAgent {
   /** Ends every process that is left. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    clearTimeout(this.#sweeping);
     for (const started of this.#processes) started.end();
     await Promise.all([...this.#processes].map((started) => started.exited));
     process.off("exit", this.#endAllNow);
-  }
-
-  /** Now and from time to time, as agents beside this one may die, too. */
-  async #sweep(): Promise<void> {
-    await Promise.all([endAbandoned(), removeDeadSocketFolders()]);
-    if (this.#isClosed) return;
-    this.#sweeping = setTimeout(() => void this.#sweep(), sweepMs);
-    this.#sweeping.unref();
   }
 
   readonly #endAllNow = (): void => {

@@ -16,9 +16,21 @@ export function machineName(host: string, identity: readonly string[]): string {
 }
 
 /** Clones of a machine share its id and its host name, but no network card's address. */
-export function defaultNodeName(): string {
-  return machineName(hostname(), [...(builtInCards() ?? cardAddresses()), machineId()]);
+export function defaultNodeName({
+  host = hostname(),
+  cards = builtInCards() ?? cardAddresses(),
+  id = machineId(),
+}: MachineIdentity = {}): string {
+  return machineName(host, [...cards, id]);
 }
+
+type MachineIdentity = {
+  readonly host?: string;
+  /** addresses of its network cards */
+  readonly cards?: readonly string[];
+  /** as the system keeps it */
+  readonly id?: string;
+};
 
 /** Addresses of the machine's own cards, up or not; undefined where none is seen, as in a container or on another system. */
 export function builtInCards(folder = "/sys/class/net"): string[] | undefined {

@@ -43,6 +43,7 @@ import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
 import { SpareHosts } from "./spare-hosts.ts";
+import { keepSwept } from "./sweeping.ts";
 import { codeVersions } from "./treadle-code.ts";
 import { checkWorkerStart, rightsOf } from "./worker-permissions.ts";
 
@@ -133,7 +134,10 @@ export class NodeService {
     using joining = this.#spans.span("join", "call");
     const older = plane.members("node").find(({ name, isUntrusted }) => name === this.name && !isUntrusted);
     if (older !== undefined && (await plane.provesPresence(older))) throw nameTaken(this.name); // NS5
-    this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
+    this.#ends.push(
+      keepSwept(),
+      plane.onMember("run", (change) => this.#onRun(change)),
+    );
     const announcement = await plane.announce("node", this.name, this.#info([]), answering("node", this.#answers));
     this.#announcement = announcement;
     joining.set({ incarnation: announcement.incarnation });

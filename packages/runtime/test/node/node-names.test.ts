@@ -1,5 +1,6 @@
+import { existsSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { type networkInterfaces, tmpdir } from "node:os";
+import { hostname, type networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { expect, test } from "vitest";
@@ -22,6 +23,25 @@ test("a default name is legal whatever the host is called, and follows what the 
 test("this machine has one, and keeps it", () => {
   expect(defaultNodeName()).toMatch(legal);
   expect(defaultNodeName()).toBe(defaultNodeName());
+});
+
+test("a clone, which has other cards, and a machine with another id are called otherwise; the same one is called the same", () => {
+  const machine = { host: "gpu-7", cards: ["02:00:00:00:00:01", "02:00:00:00:00:02"], id: "4f3c" };
+  const name = defaultNodeName(machine);
+  expect(defaultNodeName({ ...machine, cards: machine.cards.toReversed() })).toBe(name);
+  expect(defaultNodeName({ ...machine, cards: ["02:00:00:00:00:01", "02:00:00:00:00:03"] })).not.toBe(name);
+  expect(defaultNodeName({ ...machine, id: "4f3d" })).not.toBe(name);
+  // A machine that may not look at its cards, and one without an id.
+  expect(defaultNodeName({ ...machine, cards: [] })).not.toBe(defaultNodeName({ ...machine, cards: [], id: "4f3d" }));
+  expect(defaultNodeName({ ...machine, id: "" })).not.toBe(defaultNodeName({ ...machine, cards: ["02"], id: "" }));
+});
+
+test("this machine's own cards and id are what its name follows, where none are given", () => {
+  const [cards, id] = [["02:00:00:00:00:99"], "of another"];
+  const read = builtInCards() ?? cardAddresses();
+  expect(defaultNodeName({ id })).toBe(machineName(hostname(), [...read, id]));
+  const ownId = existsSync("/etc/machine-id") ? readFileSync("/etc/machine-id", "utf8").trim() : "";
+  expect(defaultNodeName({ cards })).toBe(machineName(hostname(), [...cards, ownId]));
 });
 
 test("it follows neither what comes and goes with containers and tunnels, nor needs what a sandbox forbids to ask", () => {

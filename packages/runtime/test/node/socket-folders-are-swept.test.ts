@@ -1,8 +1,12 @@
+import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { localControlPlanes } from "@treadle/transport";
 import { expect, test } from "vitest";
+import { until } from "../../../../test/support/cluster.ts";
+import { startNodeService } from "../../../../test/support/node-service.ts";
 import { ownName } from "../../src/node/processes.ts";
 import { removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
 
@@ -124,5 +128,21 @@ test("S4: another user's link to a folder that this user owns and others write t
   } finally {
     await rm(join("/dev/shm", segment), { force: true });
     for (const folder of [root, open]) await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test("S4: an agent without a run sweeps, too", async () => {
+  const planes = localControlPlanes();
+  const left = join(tmpdir(), `treadle-sockets-left-${process.pid}`);
+  await mkdir(left);
+  const old = new Date(Date.now() - 3_600_000);
+  await utimes(left, old, old);
+  const project = await mkdtemp(join(tmpdir(), "sweep-"));
+  const service = await startNodeService(planes.connect(), project, 60_000);
+  try {
+    await until(() => !existsSync(left), "the folder to go");
+  } finally {
+    await service.close("the test is over");
+    await Promise.all([left, project].map((folder) => rm(folder, { recursive: true, force: true })));
   }
 });

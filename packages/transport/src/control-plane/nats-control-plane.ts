@@ -68,6 +68,7 @@ const askAgainMs = 200;
 const maxEntries = 10_000;
 /** Enough to tell what is wrong with them. */
 const maxUntrusted = 100;
+const maxUntrustedLength = 65_536;
 const announceAttempts = 10;
 
 const Command = z.object({ method: z.string(), body: z.unknown() });
@@ -492,7 +493,7 @@ class NatsControlPlane implements ControlPlane {
     const { incarnation, version, body } = entry;
     const known = this.#entries.get(key);
     const heard = known?.data === data ? known : this.#hear(key, entry, data);
-    if (!isTrusted(heard) && !this.#mayBeHeard(known)) return; // CP5
+    if (!isTrusted(heard) && (data.length > maxUntrustedLength || !this.#mayBeHeard(known))) return; // CP5
     if (known !== undefined && isTrusted(heard) && !isTrusted(known)) {
       this.#tell(this.#state.disown(kind, name, "another one is there, whose key is trusted")); // CP5
     } else if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1

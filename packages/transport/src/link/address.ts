@@ -21,7 +21,7 @@ export function parseAddress(address: Address): ParsedAddress {
     checkUnixPath(path);
     return { kind: "unix", path };
   }
-  const relayed = /^relay:([A-Za-z0-9_-]+)\/([A-Za-z0-9_-]+)$/.exec(address);
+  const relayed = /^relay:([A-Za-z0-9_-]+)\/([A-Za-z0-9_][A-Za-z0-9_.-]*)$/.exec(address);
   if (relayed !== null) return { kind: "relay", member: relayed[1]!, target: relayed[2]! };
   const match = /^(tcp|tls):(.+):(\d{1,5})$/.exec(address);
   const port = Number(match?.[3]);

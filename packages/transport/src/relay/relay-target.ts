@@ -2,12 +2,15 @@
 import { basename, dirname, join } from "node:path";
 import { z } from "zod";
 
-const TargetName = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/);
+/** Also a part of a subject, where a dot would begin the next one. */
+const MemberName = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/);
+/** As `ComponentName`, since a worker's socket is called by its component and its rank; a relay's thread loads no contracts. */
+const TargetName = z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$/);
 
 const Opening = z.object({
   tunnel: z.uuid(),
   target: TargetName,
-  from: TargetName,
+  from: MemberName,
   /** that it has the run's token (TU6) */
   proof: z.string().regex(/^[0-9a-f]{64}$/),
 });
@@ -27,7 +30,9 @@ export function readOpening(text: string): Opening | undefined {
 
 /** The line by which a process asks its relay for another: the member there, and its name. */
 export function readRelayLine(line: string): { readonly to: string; readonly target: string } | undefined {
-  const [to, target, ...rest] = line.split(" ").map((word) => TargetName.safeParse(word).data);
+  const [member, name, ...rest] = line.split(" ");
+  const to = MemberName.safeParse(member).data;
+  const target = TargetName.safeParse(name).data;
   return to === undefined || target === undefined || rest.length > 0 ? undefined : { to, target };
 }
 
