@@ -56,6 +56,11 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
       "the sockets of a killed runner to be removed",
       15_000,
     );
+    await until(
+      async () => (await segmentsOf(runId)).length === 0,
+      "its memory and folders there to be removed",
+      15_000,
+    );
     const path = join(root, runId, "journal.jsonl");
     const { records } = readRecords(await readFile(path, "utf8"), path);
     const steps = records.filter((record) => record.type === "step").map(({ step }) => step);

@@ -41,6 +41,12 @@ const attacks: readonly Attack[] = [
     (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "torch", python: evil } }),
   ],
   [
+    "the folder of an engine's weights",
+    "rollout/rollout-worker.ts",
+    "RolloutWorker",
+    (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "torch", weightsFolder: evil } }),
+  ],
+  [
     "the program of a reward model",
     "tool/reward-model-worker.ts",
     "RewardModelWorker",

@@ -27,6 +27,7 @@ import { benchStepShare } from "./runtime/step-share.ts";
 import { benchCore, benchSimulation } from "./simulation.ts";
 import { benchTrajectories } from "./trajectories.ts";
 import { benchTransport } from "./transport/transport.ts";
+import { benchWeights } from "./weights.ts";
 
 export type { BenchRow } from "./row.ts";
 
@@ -48,6 +49,7 @@ export const measurements: Readonly<
   "step-share": benchStepShare,
   dashboard: benchDashboard,
   embedded: benchEmbedded,
+  weights: benchWeights,
   "rollout-order": () => benchRolloutOrder(),
   "rollout-router": benchRolloutRouter,
   "rollout-stream": benchRolloutStream,

@@ -84,6 +84,7 @@ export {
   UtilisationShares,
 } from "./events.ts";
 export { FlowGraph } from "./flow-graph.ts";
+export type { HostFiles } from "./host-files.ts";
 export {
   type Completion,
   Episode,
@@ -146,7 +147,7 @@ export {
   WritePredictorRequest,
   workerVariables,
 } from "./messages.ts";
-export { AgentName, AgentNameOfHost, ComponentName, RunName } from "./names.ts";
+export { AgentName, AgentNameOfHost, ComponentName, RunName, runPrefix } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { normalBelow } from "./normal.ts";
 export {
@@ -228,3 +229,4 @@ export {
   TraceRecord,
 } from "./span-record.ts";
 export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";
+export { WeightTicket } from "./weight-ticket.ts";

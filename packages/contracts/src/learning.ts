@@ -168,6 +168,8 @@ export type LossMetrics = {
 export type Weights = {
   readonly policyVersion: number;
   readonly checksum: string;
+  /** checksum of the ticket that published them, where one did: it names them then, whichever way they came */
+  readonly ticketChecksum?: string | undefined;
   readonly parameters: readonly {
     readonly name: string;
     readonly shape: readonly number[];

@@ -6,6 +6,7 @@ import type {
   TrainBatch,
   TreadleError,
   Weights,
+  WeightTicket,
 } from "@treadle/contracts";
 import type { Pieces } from "./pieces.ts";
 
@@ -28,7 +29,7 @@ export interface Engine {
   readonly policyVersion: number;
   /**
    * Tells its weights from all others, those of the same version included: a step that was undone and is made again, in another
-   * order of what came, has other weights under the same version. Undefined where only `exportWeights` tells: after an optimiser step,
+   * order of what came, has other weights under the same version. Undefined where only `exportWeights` or `publish` tells: after an optimiser step,
    * a checkpoint, or a load that did not get whole into a server.
    */
   readonly weightsId: string | undefined;
@@ -44,6 +45,14 @@ export interface Engine {
    * their prompts, so every completion comes from exactly one version.
    */
   loadWeights(weights: Weights): Promise<void>;
+  /** Whether it could read the files that the ticket names: they are of its own run, on a file system that it sees. */
+  opens?(ticket: WeightTicket): Promise<boolean>;
+  /**
+   * As `loadWeights` (W3), of weights that another engine has published, whose bytes never pass through Node. Absent, with `opens`,
+   * where an engine takes bytes alone. Throws `engine.weights-mismatch`, which names the tensor, for a file that is missing, cut
+   * short, altered or another's.
+   */
+  loadTicket?(ticket: WeightTicket): Promise<void>;
   /**
    * Gives the model's device memory back; a host copy of the parameters stays. Calls that run end with `engine.released`,
    * or the release itself is refused with `engine.busy` by an engine that cannot take memory from what computes.
@@ -194,6 +203,13 @@ export interface Trainable extends Engine {
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }>;
   exportWeights(): Awaitable<Weights>;
   /**
+   * Writes the weights as they are to files that other engines read, and removes those that it published before. Absent, with
+   * `readTicket`, where an engine hands out bytes alone; undefined where it is configured to.
+   */
+  publish?(): Promise<Publication | undefined>;
+  /** What the ticket, its own and not replaced yet, has published, as bytes: for engines that cannot read its files. */
+  readTicket?(ticket: WeightTicket): Promise<Weights>;
+  /**
    * Parameters, optimiser state and version, with a checksum, piece by piece and of any size: those after the calls before
    * it, whatever is called while the pieces are read. They are read once.
    */
@@ -204,6 +220,9 @@ export interface Trainable extends Engine {
    */
   load(checkpoint: Pieces): Promise<void>;
 }
+
+/** Where there is no place for files, the reason: the weights travel as bytes then. */
+export type Publication = { readonly ticket: WeightTicket } | { readonly obstacle: string };
 
 export interface TrainingEngine extends Trainable {
   /**

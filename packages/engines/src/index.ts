@@ -21,6 +21,7 @@ export type {
   GenerationOrder,
   JoiningCompletion,
   OptimStep,
+  Publication,
   TokenRows,
   Trainable,
   TrainingEngine,

@@ -19,9 +19,13 @@ export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
 /** Of a model that nothing has trained, wherever it was made. */
 export const initialWeightsId = "initial";
 
-/** As `Engine.weightsId`, of weights on their way. */
-export const weightsIdOf = ({ policyVersion, checksum }: Pick<Weights, "policyVersion" | "checksum">): string =>
-  policyVersion === 0 ? initialWeightsId : `${policyVersion}/${checksum}`;
+/** As `Engine.weightsId`, of weights on their way, as bytes or by a ticket. */
+export const weightsIdOf = ({
+  policyVersion,
+  checksum,
+  ticketChecksum = checksum,
+}: Pick<Weights, "policyVersion" | "checksum" | "ticketChecksum">): string =>
+  policyVersion === 0 ? initialWeightsId : `${policyVersion}/${ticketChecksum}`;
 
 export const sizeOf = ({ shape }: Pick<ParameterShape, "shape">): number => shape.reduce((a, b) => a * b, 1);
 

@@ -30,6 +30,6 @@ export { memoryLinkPair } from "./link/memory-link.ts";
 export { createPeer, type PeerOptions } from "./link/peer.ts";
 export { defaultLinkLimits, type LinkLimits } from "./link/socket-link.ts";
 export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./memory/payloads.ts";
-export { removeSegment, removeSegments } from "./memory/shared-memory.ts";
+export { removeSegment, removeSegments, segmentFolder } from "./memory/shared-memory.ts";
 export { openRelay, type Relay, type RelayOptions } from "./relay/relay.ts";
 export { replaceFile } from "./replace-file.ts";

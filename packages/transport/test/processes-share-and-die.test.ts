@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Link, Peer } from "@treadle/contracts";
@@ -108,10 +108,11 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
 });
 
 describe("removing segments", () => {
-  it("removes what starts with the prefix and nothing else", () => {
+  it("removes what starts with the prefix, folders included, and nothing else", () => {
     const own = `treadle-removal-${process.pid}-`;
     writeFileSync(`/dev/shm/${own}1-1`, "");
-    writeFileSync(`/dev/shm/${own}2-7`, "");
+    mkdirSync(`/dev/shm/${own}2-weights`);
+    writeFileSync(`/dev/shm/${own}2-weights/some`, "");
     writeFileSync(`/dev/shm/other-${own}`, "");
     expect(removeSegments(own)).toBe(2);
     expect(removeSegments(own)).toBe(0);

@@ -1,6 +1,13 @@
-import { TreadleError, type Weights } from "@treadle/contracts";
+import { TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
 import { type Engine, type Trainable, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
+
+/** How weights travel: `ticket`, as files that the receiver reads; `bytes`, through Node. */
+export type WeightForm = "ticket" | "bytes";
+
+type Published =
+  | { readonly ticket: WeightTicket; bytes?: Promise<Weights> | undefined }
+  | { readonly ticket?: undefined; readonly weights: Weights };
 
 /** Of an engine worker's state. */
 export const engineFile = "engine";
@@ -59,8 +66,8 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
 export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker<C, E> {
   static override readonly restart = "group";
 
-  /** what others may have: the weights after the last optimiser step, also while the next gradient accumulates */
-  protected published!: Weights;
+  #published!: Published;
+  #isWarned = false;
 
   /** whether a call has begun to sum up a gradient and has not taken its step */
   protected hasGradient = false;
@@ -92,11 +99,48 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   }
   override async restore(state: StateReader): Promise<void> {
     await this.engine.load(state.stream(engineFile));
-    this.published = await this.engine.exportWeights();
+    await this.publish();
   }
 
-  /** The newest weights, or undefined when these are what the caller's engine has (`Engine.weightsId`). */
-  async weights(known?: string): Promise<Weights | undefined> {
-    return weightsIdOf(this.published) === known ? undefined : this.published;
+  /**
+   * From now on others may have the weights as they are, also while the next gradient accumulates. An engine that publishes tickets
+   * exports no bytes unless somebody asks for them.
+   */
+  protected async publish(): Promise<void> {
+    const publication = await this.engine.publish?.();
+    if (publication && "ticket" in publication) {
+      this.#published = publication;
+      return;
+    }
+    if (publication && !this.#isWarned) {
+      this.#isWarned = true;
+      this.log.warn(
+        `weights go through Node, which is slow for large models: ${publication.obstacle}; set engine.weightsFolder`,
+      );
+    }
+    this.#published = { weights: await this.engine.exportWeights() };
+  }
+
+  /**
+   * The newest weights, or undefined when these are what the caller's engine has (`Engine.weightsId`): by a ticket where the
+   * caller takes one and the engine publishes one, else as bytes.
+   */
+  weights(known?: string): Promise<Weights | undefined>;
+  weights(known?: string, by?: WeightForm): Promise<Weights | WeightTicket | undefined>;
+  async weights(known?: string, by: WeightForm = "bytes"): Promise<Weights | WeightTicket | undefined> {
+    while (true) {
+      const published = this.#published;
+      if (weightsIdOf(published.ticket ?? published.weights) === known) return undefined;
+      if (!published.ticket) return published.weights;
+      if (by === "ticket") return published.ticket;
+      try {
+        published.bytes ??= this.engine.readTicket!(published.ticket);
+        return await published.bytes;
+      } catch (error) {
+        published.bytes = undefined;
+        // Newer ones have taken the place of its files.
+        if (this.#published === published) throw error;
+      }
+    }
   }
 }

@@ -19,7 +19,6 @@ import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
 
 const mib = 2 ** 20;
-const unloaded = { loaded: false } as const;
 
 /** Memory of each device, enforced over all processes of a node that share it. */
 const DeviceMemory = z.strictObject({
@@ -72,13 +71,16 @@ export async function createGenerationEngine(worker: Worker<EngineConfig>, seed:
  * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank.
  */
 export async function createEngine(
-  { config, devices: { ids }, component, rank }: Worker<EngineConfig>,
+  { config, devices: { ids }, component, rank, hostFiles }: Worker<EngineConfig>,
   seed: number,
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) {
     const choice = config.engine;
-    if (choice?.kind === "torch") return TorchEngine.create(config.model, choice, unloaded);
-    if (isServer(choice)) return TorchEngine.create(config.model, { ...choice.trainer, path: choice.model }, unloaded);
+    const torch = isServer(choice) ? { ...choice.trainer, path: choice.model } : choice;
+    if (torch?.kind === "torch") {
+      if (torch.weightsFolder !== undefined) checkFolder(torch.weightsFolder, "engine.weightsFolder");
+      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles });
+    }
     return TransformerEngine.create(config.model);
   }
   const { vocabSize, contextLength } = config.model;
@@ -89,14 +91,18 @@ export async function createEngine(
 }
 
 function openDevices(ids: readonly string[], { folder, sizeMiB }: z.infer<typeof DeviceMemory>): EmulatedDevice[] {
-  const rights = programRights();
-  if (rights !== undefined && !isOfProject(folder, rights)) {
-    const what = `writes to '${folder}' ('emulated.deviceMemory.folder')`;
-    throw forbiddenProgram(rights, `${what}; give a folder below '${rights.project}', outside of 'runs'`); // PGR1
-  }
+  checkFolder(folder, "emulated.deviceMemory.folder");
   mkdirSync(folder, { recursive: true });
   return ids.map((name) => {
     const path = join(folder, name.replaceAll(/[^\w-]/g, "-"));
     return new EmulatedDevice({ name, capacityBytes: sizeMiB * mib, path });
   });
+}
+
+/** PGR1. */
+function checkFolder(folder: string, key: string): void {
+  const rights = programRights();
+  if (rights === undefined || isOfProject(folder, rights)) return;
+  const remedy = `give a folder below '${rights.project}', outside of 'runs'`;
+  throw forbiddenProgram(rights, `writes to '${folder}' ('${key}'); ${remedy}`);
 }

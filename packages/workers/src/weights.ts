@@ -1,18 +1,25 @@
-import { TreadleError, type Weights } from "@treadle/contracts";
+import { readMessage, TreadleError, type Weights, WeightTicket } from "@treadle/contracts";
 import { type Engine, type GenerationEngine, weightsIdOf } from "@treadle/engines";
 import type { Worker, WorkerGroup } from "@treadle/runtime";
+import type { WeightForm } from "./engine-worker.ts";
 
-/** What brings weights to others, such as an `ActorWorker`. */
-type Publisher = { weights(known?: string): Promise<Weights | undefined> };
+/** What brings weights to others, such as an `ActorWorker`. One that knows no tickets answers with bytes. */
+type Publisher = { weights(known: string | undefined, by: WeightForm): Promise<Weights | WeightTicket | undefined> };
 
 /** One that generates nothing beside its calls need not pause. */
-type Receiver = Pick<Engine, "loadWeights" | "policyVersion" | "weightsId"> &
+type Receiver = Pick<Engine, "loadWeights" | "opens" | "loadTicket" | "policyVersion" | "weightsId"> &
   Partial<Pick<GenerationEngine, "pause" | "resume">>;
+
+/** of tickets that were replaced while they were read */
+const maxReplaced = 3;
 
 /**
  * Brings a worker's engine to the actor's newest weights, and does nothing when it has them, and not others of their version (W3:
  * paused, transferred, verified, resumed). Ranks pull from different ranks of the actor, which all hold the same weights. The
  * devices are locked once the weights are here: an actor that is starting again may need them to load.
+ *
+ * They come by a ticket, whose files the engine reads, where both engines know tickets and this one can open the files; else as
+ * bytes. A ticket that newer weights replace while it is read is asked for again.
  *
  * Throws `worker.late`, with who holds it up, when no weights have come after `supervision.peerTimeoutMs`; and
  * `engine.weights-mismatch` when the engine says that it has others than it was given: it stays paused then. A load that fails
@@ -25,22 +32,40 @@ export async function pullWeights(
 ): Promise<void> {
   const from = rank % actor.size;
   const source = actor.onRanks(from);
-  const newer = `weights newer than version '${engine.policyVersion}'`;
-  const weights = await messages.answer(`${actor.groupName}/${from}`, newer, source.weights(engine.weightsId).first());
-  if (!weights) return;
-  await using _ = await devices.lock();
-  await engine.pause?.();
-  try {
-    await engine.loadWeights(weights);
-  } catch (error) {
+  const ask = (by: WeightForm) => {
+    const newer = `weights newer than version '${engine.policyVersion}'`;
+    return messages.answer(`${actor.groupName}/${from}`, newer, source.weights(engine.weightsId, by).first());
+  };
+  const find = async () => {
+    const found = await ask(engine.loadTicket ? "ticket" : "bytes");
+    if (!found || !("tensors" in found)) return found;
+    const ticket = readMessage(WeightTicket, found);
+    return (await engine.opens?.(ticket)) ? ticket : ask("bytes");
+  };
+  let refused: { readonly id: string; readonly error: unknown } | undefined;
+  for (let replaced = 0; ; replaced++) {
+    const weights = await find();
+    if (!weights) return;
+    const id = weightsIdOf(weights);
+    if (refused && (refused.id === id || replaced > maxReplaced)) throw refused.error;
+    await using _ = await devices.lock();
+    await engine.pause?.();
+    try {
+      if ("tensors" in weights) await engine.loadTicket?.(weights);
+      else await engine.loadWeights(weights);
+    } catch (error) {
+      engine.resume?.();
+      if (!("tensors" in weights)) throw error;
+      refused = { id, error };
+      continue;
+    }
+    if (engine.weightsId !== id) {
+      throw new TreadleError(
+        "engine.weights-mismatch",
+        `engine reports weights '${engine.weightsId}' of version '${engine.policyVersion}' after loading '${id}'`,
+      );
+    }
     engine.resume?.();
-    throw error;
+    return;
   }
-  if (engine.weightsId !== weightsIdOf(weights)) {
-    throw new TreadleError(
-      "engine.weights-mismatch",
-      `engine reports weights '${engine.weightsId}' of version '${engine.policyVersion}' after loading '${weightsIdOf(weights)}'`,
-    );
-  }
-  engine.resume?.();
 }

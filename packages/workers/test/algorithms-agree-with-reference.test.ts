@@ -43,7 +43,7 @@ class ScriptedActor extends ActorWorker {
 
   override async setup(): Promise<void> {
     this.engine = this.script;
-    this.published = this.script.exportWeights();
+    await this.publish();
     for (let version = 0; version < randomStepVersion; version++) await this.script.optimStep({ learningRate: 0 });
   }
 }

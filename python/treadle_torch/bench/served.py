@@ -24,7 +24,7 @@ PIECE = 2**20
 class Served:
     """Starts at once; `wait` returns when it answers."""
 
-    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False) -> None:
+    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False, weight_files: dict[str, Any] | None = None) -> None:
         folder = tempfile.mkdtemp(prefix="treadle-bench-")
         settings = {
             "address": f"unix:{folder}/engine.sock",
@@ -38,6 +38,7 @@ class Served:
             "compile": False,
             "cuda_graphs": cuda_graphs,
             "loaded": True,
+            "weight_files": weight_files or {"store": None, "roots": []},
             "model": model,
         }
         environment = {**os.environ, "PYTHONPATH": str(SOURCES)}

@@ -1,4 +1,6 @@
 /** A pipeline that keeps a ledger: whatever was trained is in the trainer's state, with the version it was made by. */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { type Sink, type Source, type StateReader, type StateWriter, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 
@@ -52,6 +54,12 @@ export class TrainerWorker extends Worker<LedgerConfig> {
   static override readonly restart = "group";
   static override readonly saves = ["train"];
   #ledger: z.infer<typeof Ledger> = { version: 0, trained: [] };
+
+  /** Leaves a folder for others of its host, as engines do with their weights. */
+  override async setup(): Promise<void> {
+    const { hostFiles } = this;
+    if (hostFiles) await mkdir(join(hostFiles.folder, `${hostFiles.ownPrefix}folder`, "inner"), { recursive: true });
+  }
 
   override memoryBytes(): number {
     return 60 * 2 ** 20;

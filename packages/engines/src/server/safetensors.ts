@@ -5,6 +5,7 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { piecesOf } from "../pieces.ts";
 
 const maxHeaderBytes = 100 * 2 ** 20; // the format's own limit
 const size = z.int().nonnegative();
@@ -64,14 +65,25 @@ export async function readTensorInfos(path: string): Promise<Map<string, TensorI
   return new Map([...tensors].map(([name, { dtype, shape }]) => [name, { dtype, shape }]));
 }
 
-/** Every tensor as float32; those of other types than F32 and BF16 are refused as `readTensorInfos` refuses files. */
-export async function readTensors(path: string): Promise<Tensor[]> {
+/**
+ * Every tensor as float32; those of other types than F32 and BF16 are refused as `readTensorInfos` refuses files. `check` sees
+ * each tensor's bytes as they are in the file.
+ */
+export async function readTensors(
+  path: string,
+  check: (name: string, bytes: Uint8Array) => void = () => {},
+): Promise<Tensor[]> {
   await using file = await open(path);
   const { tensors, dataStart } = await readHeader(file, path);
   const read: Tensor[] = [];
   for (const [name, { dtype, shape, data_offsets }] of tensors) {
     const bytes = new Uint8Array(data_offsets[1] - data_offsets[0]);
-    await file.read(bytes, 0, bytes.length, dataStart + data_offsets[0]);
+    let position = dataStart + data_offsets[0];
+    for (const piece of piecesOf(bytes)) {
+      await file.read(piece, 0, piece.length, position);
+      position += piece.length;
+    }
+    check(name, bytes);
     if (dtype === "F32") read.push({ name, shape, data: new Float32Array(bytes.buffer) });
     else if (dtype === "BF16") read.push({ name, shape, data: fromBfloat16(new Uint16Array(bytes.buffer)) });
     else

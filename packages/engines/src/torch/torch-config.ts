@@ -17,6 +17,10 @@ export const TorchConfig = z.strictObject({
   compile: z.boolean().default(false),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
+  /** how weights reach other engines on PyTorch: `ticket`, as files that they read, where they can; `bytes`, always through Node */
+  weightsBy: z.enum(["ticket", "bytes"]).default("ticket"),
+  /** where those files are written; a folder on a file system that nodes share serves engines of other nodes, too. Default: the host's memory, at /dev/shm, where there is room */
+  weightsFolder: z.string().min(1).optional(),
   /** of PyTorch's products; processes that share cores want one each */
   threads: z.int().positive().default(1),
   /** within which the process answers first; it imports PyTorch and reads the model */

@@ -2,13 +2,14 @@ import { createHash } from "node:crypto";
 import type { ServiceError } from "@grpc/grpc-js";
 import {
   type Completion,
-  type FinishReason,
+  type HostFiles,
   type LossMetrics,
   type LossSpec,
   type Sampling,
   type TrainBatch,
   TreadleError,
   type Weights,
+  type WeightTicket,
 } from "@treadle/contracts";
 import { z } from "zod";
 import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
@@ -19,45 +20,35 @@ import type {
   GenerationEngine,
   JoiningCompletion,
   OptimStep,
+  Publication,
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
 import { refuseBegun, resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
-import {
-  checkWeights,
-  initialWeightsId,
-  type ParameterShape,
-  sealWeights,
-  sizeOf,
-  weightsIdOf,
-} from "../parameters.ts";
-import { PieceReader, type Pieces, piecesOf } from "../pieces.ts";
-import { type GenerateCall, type Message, TorchClient, type Turn, write } from "./torch-client.ts";
+import { checkWeights, initialWeightsId, sealWeights, sizeOf, weightsIdOf } from "../parameters.ts";
+import { type Pieces, piecesOf } from "../pieces.ts";
+import { checkTicket } from "../weight-ticket.ts";
+import { type GenerateCall, type Message, TorchClient, type Turn } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
+import {
+  batchMessage,
+  bytesOf,
+  completionOf,
+  type Described,
+  describedBy,
+  floatsIn,
+  lossMessage,
+  publicationOf,
+  sendPrompts,
+  ticketMessage,
+} from "./torch-messages.ts";
 import { TorchProcess } from "./torch-process.ts";
+import { canOpen, readPublished, weightFilesOf } from "./weight-files.ts";
 
+/** as the process names them */
 const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKPOINT" } as const;
-const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
-const batchArrays = [
-  "temperatures",
-  "weights",
-  "advantages",
-  "oldLogprobs",
-  "refLogprobs",
-  "returns",
-  "oldValues",
-] as const;
-/** of one message of prompts */
-const promptTokens = 2 ** 16;
-
-type Described = {
-  readonly epoch: string;
-  readonly vocabSize: number;
-  readonly contextLength: number;
-  readonly layout: readonly ParameterShape[];
-};
 
 /** An abort that comes before all prompts are on their way follows them. */
 type Running = { readonly call: GenerateCall; isSent: boolean; isAborted: boolean };
@@ -83,6 +74,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #sequence = 0;
   #policyVersion = 0;
   #weightsId: string | undefined = initialWeightsId;
+  /** of the ticket that published what was loaded, and is not trained since */
+  #ticketChecksum: string | undefined;
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
 
   private constructor(config: TransformerConfig, process: TorchProcess, client: TorchClient, described: Described) {
@@ -103,7 +96,14 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     model: z.input<typeof TransformerConfig>,
     torch: z.input<typeof TorchConfig>,
     /** false: released, without memory on its device until it is restored */
-    { loaded = true }: { readonly loaded?: boolean } = {},
+    {
+      loaded = true,
+      hostFiles,
+    }: {
+      readonly loaded?: boolean;
+      /** names for the files of published weights; default: outside of any run */
+      readonly hostFiles?: HostFiles | undefined;
+    } = {},
   ): Promise<TorchEngine> {
     const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
     if (!parsed.success) {
@@ -112,7 +112,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`,
       );
     }
-    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, loaded);
+    const files = weightFilesOf(parsed.data.torch, hostFiles);
+    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, loaded, files);
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
       const engine = new TorchEngine(
@@ -227,6 +228,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      this.#ticketChecksum = undefined;
       await this.#look(); // the first step makes what is kept of gradients
       return { gradNorm: reply["grad_norm"] as number };
     });
@@ -256,7 +258,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         offset += size;
         return { name, shape, data };
       });
-      return sealWeights({ policyVersion: this.#policyVersion, parameters });
+      const weights = sealWeights({ policyVersion: this.#policyVersion, parameters });
+      const ticketChecksum = this.#ticketChecksum;
+      return ticketChecksum === undefined ? weights : { ...weights, ticketChecksum };
     });
   }
 
@@ -266,7 +270,36 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const tensors = weights.parameters.map(({ data }) => data);
       await this.#write("weights", tensors, weights.policyVersion);
       this.#weightsId = weightsIdOf(weights);
+      this.#ticketChecksum = weights.ticketChecksum;
     });
+  }
+
+  async opens(ticket: WeightTicket): Promise<boolean> {
+    return canOpen(ticket, this.#process.weightFiles?.roots ?? []);
+  }
+
+  /** The process checks the file, tensor by tensor, and replaces all parameters at once. */
+  loadTicket(ticket: WeightTicket): Promise<void> {
+    return this.exclusively("loadTicket", async () => {
+      checkTicket(this.#described.layout, ticket);
+      const reply = await this.#inNextTurn((turn) => this.#client.unary("Load", { ...ticketMessage(ticket), turn }));
+      this.#policyVersion = reply["policy_version"] as number;
+      this.#weightsId = weightsIdOf(ticket);
+      this.#ticketChecksum = ticket.checksum;
+    });
+  }
+
+  /**
+   * In the numbers that passes compute with: where they are bfloat16, the rounded weights and not the float32 ones behind them.
+   * They take half the bytes, and are what the trainer's log-probabilities are of.
+   */
+  async publish(): Promise<Publication | undefined> {
+    if (!this.#process.weightFiles) return undefined;
+    return this.inTurn(async () => publicationOf(await this.#client.unary("Publish", {})));
+  }
+
+  readTicket(ticket: WeightTicket): Promise<Weights> {
+    return readPublished(ticket);
   }
 
   /** The process copies its state before it sends the first piece: with that one, the turn is over. */
@@ -284,6 +317,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const reply = await this.#inOneTurn((turn) => this.#client.upload("Write", { ...header, turn }, checkpoint));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
+      this.#ticketChecksum = undefined;
     });
   }
 
@@ -501,79 +535,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 }
 
-async function sendPrompts(
-  call: GenerateCall,
-  prompts: readonly Int32Array[],
-  sampling: Sampling,
-  { keys, extend }: GenerateOptions,
-): Promise<void> {
-  const { maxTokens, temperature, stopTokens, seed } = sampling;
-  const start = { max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: extend !== undefined };
-  await write(call, { start: { num_prompts: prompts.length, ...start } });
-  let some: Message[] = [];
-  let tokens = 0;
-  for (const [index, prompt] of prompts.entries()) {
-    some.push({ key: keys?.[index] ?? index, tokens: bytesOf(prompt) });
-    tokens += prompt.length;
-    if (tokens < promptTokens && index < prompts.length - 1) continue;
-    await write(call, { prompts: { prompts: some } });
-    [some, tokens] = [[], 0];
-  }
-}
-
-function completionOf(reply: Message, temperature: number): Completion {
-  return {
-    tokens: intsOf(reply["tokens"] as Uint8Array),
-    logprobs: floatsOf(reply["logprobs"] as Uint8Array),
-    temperature,
-    finishReason: reasons[reply["finish_reason"] as number]!,
-    policyVersion: reply["policy_version"] as number,
-  };
-}
-
-function batchMessage(batch: Partial<Omit<TrainBatch, keyof TokenRows>> & TokenRows): {
-  readonly header: Message;
-  readonly data: Uint8Array;
-} {
-  const present = batchArrays.flatMap((name) => (batch[name] ? [[name, batch[name]] as const] : []));
-  return {
-    header: { rows: batch.rows, columns: batch.columns, arrays: ["tokens", ...present.map(([name]) => name)] },
-    data: Buffer.concat([bytesOf(batch.tokens), ...present.map(([, array]) => bytesOf(array))]),
-  };
-}
-
-function lossMessage(loss: LossSpec): Message {
-  if (loss.type === "cross-entropy") return { cross_entropy: {} };
-  return {
-    policy_gradient: {
-      ratio: loss.ratio,
-      surrogate: loss.surrogate ?? "clipped",
-      clip_low: loss.clipLow,
-      clip_high: loss.clipHigh,
-      ...(loss.dualClip !== undefined && { dual_clip: loss.dualClip }),
-      kl_coefficient: loss.klCoefficient,
-      kl_estimator: loss.klEstimator ?? "k3",
-      entropy_coefficient: loss.entropyCoefficient,
-      ...(loss.value && { value: loss.value }),
-    },
-  };
-}
-
-function describedBy(reply: Message): Described {
-  const parameters = reply["parameters"] as readonly { readonly name: string; readonly shape: readonly number[] }[];
-  return {
-    epoch: reply["epoch"] as string,
-    vocabSize: reply["vocab_size"] as number,
-    contextLength: reply["context_length"] as number,
-    layout: parameters.map(({ name, shape }) => ({ name, shape })),
-  };
-}
-
 const cancelled = (signal: AbortSignal): TreadleError =>
   new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });
-
-const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>
-  new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 
 async function* followed(
   first: Promise<IteratorResult<Uint8Array>>,
@@ -588,20 +551,3 @@ async function* followed(
     await rest.return(undefined);
   }
 }
-
-async function floatsIn(pieces: AsyncGenerator<Uint8Array>, length: number): Promise<Float32Array> {
-  const floats = new Float32Array(length);
-  await using reader = new PieceReader(pieces);
-  const numBytes = await reader.fill(floats);
-  await reader.fill(new Uint8Array(1)); // to its end, which says whether it has failed
-  if (numBytes < floats.byteLength)
-    throw new TreadleError(
-      "service.failed",
-      `the engine's process sent '${numBytes}' bytes where ${floats.byteLength} were expected; it and this package must be of one version`,
-    );
-  return floats;
-}
-
-/** Copies, because bytes of a message need not begin where numbers may. */
-const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);
-const intsOf = (bytes: Uint8Array): Int32Array => new Int32Array(Uint8Array.from(bytes).buffer);

@@ -19,6 +19,7 @@ import { pythonInterpreter } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { TorchConfig } from "./torch-config.ts";
+import { type WeightFiles, weightFilesOf } from "./weight-files.ts";
 
 /** The Python package of the process. It runs from there; to install it brings what it needs. */
 export const torchPackageFolder = (): string => pythonPackageFolder(import.meta.url, "treadle_torch");
@@ -34,6 +35,8 @@ const FirstLine = z.union([
 export class TorchProcess {
   readonly address: string;
   readonly token: string;
+  /** undefined where weights travel as bytes alone */
+  readonly weightFiles: WeightFiles | undefined;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #lines: string[] = [];
   /** resolves when it has ended, with the error that whoever still needs it gets */
@@ -41,7 +44,8 @@ export class TorchProcess {
   #failure: TreadleError | undefined;
   #isReady = false;
 
-  private constructor(python: string, folder: string) {
+  private constructor(python: string, folder: string, weightFiles: WeightFiles | undefined) {
+    this.weightFiles = weightFiles;
     this.address = `unix:${join(folder, "engine.sock")}`;
     this.token = randomBytes(32).toString("hex");
     this.#child = spawn(python, ["-m", "treadle_torch"], { stdio: "pipe", env: environment() });
@@ -56,6 +60,9 @@ export class TorchProcess {
         this.#failure ??= this.#describe(python, how);
         resolve(this.#failure);
         void rm(folder, { recursive: true, force: true });
+        const store = weightFiles?.store;
+        // The process itself has removed it, unless it was killed.
+        if (store) void rm(join(store.root, store.name), { recursive: true, force: true }).catch(() => {});
       };
       this.#child.on("error", (error) => end(error.message));
       this.#child.on("close", (code, signal) => end(signal ? `ended by signal ${signal}` : `ended with code ${code}`));
@@ -72,11 +79,16 @@ export class TorchProcess {
   }
 
   /** An engine that is not loaded has no memory on its device before it is restored. */
-  static async start(model: TransformerConfig, config: TorchConfig, loaded = true): Promise<TorchProcess> {
+  static async start(
+    model: TransformerConfig,
+    config: TorchConfig,
+    loaded = true,
+    weightFiles = weightFilesOf(config, undefined),
+  ): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
     const python = pythonInterpreter(config.python, "engine.python"); // PGR1
     const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
-    const started = new TorchProcess(python, folder);
+    const started = new TorchProcess(python, folder, weightFiles);
     const settings = {
       address: started.address,
       folder,
@@ -89,6 +101,7 @@ export class TorchProcess {
       compile: config.compile,
       cuda_graphs: config.cudaGraphs,
       loaded,
+      weight_files: { store: weightFiles?.store ?? null, roots: weightFiles?.roots ?? [] },
       model: {
         path: config.path ?? null,
         vocab_size: vocabSize,

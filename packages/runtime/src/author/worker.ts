@@ -1,4 +1,4 @@
-import type { TreadleError } from "@treadle/contracts";
+import type { HostFiles, TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messages/messenger.ts";
@@ -39,6 +39,8 @@ export type WorkerContext<C> = {
   readonly tracer: Tracer;
   readonly artifacts: Artifacts;
   readonly predictors: Predictors;
+  /** names for files in memory that other processes of the host read; undefined where the host has none */
+  readonly hostFiles?: HostFiles | undefined;
   /** the step that the call under way belongs to */
   readonly step?: () => number | undefined;
   /** ends the process with that reason */
@@ -124,6 +126,8 @@ export abstract class Worker<C = unknown> {
   readonly artifacts: Artifacts;
   /** `await this.predictors.write(text)`: what it has learned, for later runs; no run depends on it. */
   readonly predictors: Predictors;
+  /** For what its processes hand to others of the host; removed with this process. Undefined where the host has no such folder. */
+  readonly hostFiles: HostFiles | undefined;
   readonly #context: WorkerContext<C>;
 
   constructor(context: WorkerContext<C>) {
@@ -138,6 +142,7 @@ export abstract class Worker<C = unknown> {
     this.tracer = context.tracer;
     this.artifacts = context.artifacts;
     this.predictors = context.predictors;
+    this.hostFiles = context.hostFiles;
   }
 
   /** How many ranks the group has. */

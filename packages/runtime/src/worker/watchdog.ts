@@ -79,7 +79,7 @@ const end = () => {
     try { rmSync(worker.socketFolder, { recursive: true, force: true }); } catch {}
     try {
       for (const name of readdirSync("/dev/shm")) {
-        if (name.startsWith(worker.segmentPrefix)) rmSync("/dev/shm/" + name, { force: true });
+        if (name.startsWith(worker.segmentPrefix)) rmSync("/dev/shm/" + name, { recursive: true, force: true });
       }
     } catch {}
   }

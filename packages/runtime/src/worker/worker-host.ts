@@ -48,6 +48,7 @@ import { folderSink, PartWriter } from "../author/state/part-writer.ts";
 import { openState, partBeside } from "../author/state/saved-state.ts";
 import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
+import { hostFilesOf } from "./host-files.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
 import { Telemetry } from "./telemetry.ts";
@@ -210,6 +211,7 @@ class WorkerHost {
         read: async () => (await this.#runner.request("predictor.read", {})) ?? undefined,
         write: async (text) => void (await this.#runner.request("predictor.write", { text })),
       },
+      hostFiles: hostFilesOf(boot),
       step: () => currentCall()?.step,
       failProcess: (error) => this.#fail(error),
     };

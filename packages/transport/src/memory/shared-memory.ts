@@ -143,7 +143,7 @@ function showsFileOnly({ pointer, sizeBytes }: Mapping): boolean {
 }
 
 export function unlinkSegment(name: string): void {
-  rmSync(join(segmentFolder, name), { force: true });
+  rmSync(join(segmentFolder, name), { recursive: true, force: true });
 }
 
 const prefixPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{7,160}$/;
@@ -164,8 +164,8 @@ export function removeSegment(name: string): void {
 }
 
 /**
- * Removes the segment files whose names start with `prefix`, after the processes that made them died; returns their
- * number. Memory that a living process still has mapped stays valid until it unmaps it.
+ * Removes the segment files whose names start with `prefix`, and folders of such names (`HostFiles`), after the processes that
+ * made them died; returns their number. Memory that a living process still has mapped stays valid until it unmaps it.
  */
 export function removeSegments(prefix: string): number {
   checkSegmentPrefix(prefix);

@@ -71,7 +71,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   override async setup(): Promise<void> {
     this.engine = await this.createEngine();
-    this.published = await this.engine.exportWeights();
+    await this.publish();
   }
 
   /**
@@ -147,7 +147,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       await this.#step(learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
     }
-    this.published = await this.engine.exportWeights();
+    await this.publish();
     return { loss };
   }
 
@@ -163,7 +163,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   async #finishTraining(totals: TrainingTotals, gradNorm: number): Promise<Record<string, number>> {
     await this.#warnOfMismatch(totals.meanMismatchKl);
-    this.published = await this.engine.exportWeights();
+    await this.publish();
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
 

@@ -43,7 +43,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
 
   override async setup(): Promise<void> {
     this.engine = await ActorCriticEngine.create(this.config.model);
-    this.published = await this.engine.exportWeights();
+    await this.publish();
   }
 
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
@@ -72,7 +72,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     using _compute = this.timer("forward-backward");
     const steps: LossMetrics[] = [];
     for (const [index, minibatch] of minibatches.entries()) steps.push(await this.#step(minibatch, counts[index] ?? 0));
-    this.published = await this.engine.exportWeights();
+    await this.publish();
     const own = Float64Array.from(["weight", ...averaged] as const, (name) =>
       steps.reduce((total, sums) => total + sums[name], 0),
     );

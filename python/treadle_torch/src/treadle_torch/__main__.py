@@ -18,8 +18,11 @@ def main() -> None:
     def end_with_input() -> None:
         sys.stdin.read()
         shutil.rmtree(settings["folder"], ignore_errors=True)
+        if store is not None:
+            store.close()
         os._exit(0)
 
+    store = None
     threading.Thread(target=end_with_input, daemon=True).start()
     # Nothing is downloaded, whatever a model's folder names.
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -32,6 +35,7 @@ def main() -> None:
     from .errors import Refusal
     from .model import ModelOptions, PassOptions, make_model
     from .server import serve
+    from .weight_files import Root, Store
 
     torch.set_num_threads(settings["threads"])
     try:
@@ -47,7 +51,11 @@ def main() -> None:
     except Refusal as refusal:
         print(json.dumps({"code": refusal.code, "message": str(refusal)}), flush=True)
         sys.exit(2)
-    server = serve(engine, settings["address"], settings["token"])
+    files = settings["weight_files"]
+    if files["store"] is not None:
+        store = Store(**files["store"])
+    roots = [Root(**each) for each in files["roots"]]
+    server = serve(engine, settings["address"], settings["token"], store, roots)
     print(json.dumps({"ready": True}), flush=True)
     server.wait_for_termination()
 

@@ -29,6 +29,7 @@ from .offload import Offload
 from .optimiser import AdamW, Step
 from .packing import Pass, pack
 from .parameters import Parameters
+from .weight_files import Obstacle, Store, Ticket
 
 T = TypeVar("T")
 
@@ -228,8 +229,6 @@ class Engine:
             self.policy_version = decode_checkpoint(data, self.optimiser)
             self._decoder.restart()
             return self.policy_version
-        if state == "weights":
-            self.refuse_released("loadWeights", "weights")
         size = self.parameters.num_elements
         if len(data) != 4 * size:
             raise invalid(f"{state} have '{len(data)}' bytes where the model has '{size}' parameters of 4")
@@ -238,10 +237,23 @@ class Engine:
             device = HOST.device if "optimiser" in self._released else self.placement.device
             self.parameters.gradients = [part.to(device, copy=True) for part in self.parameters.split(flat)]
             return self.policy_version
-        self.parameters.write(flat)
+        return self.load(self.parameters.split(flat), policy_version)
+
+    def load(self, weights: list[torch.Tensor], policy_version: int) -> int:
+        """PE2. One for each parameter; they were checked."""
+        self.refuse_released("loadWeights", "weights")
+        self.parameters.write(weights)
         self.policy_version = policy_version
         self._decoder.restart()
         return self.policy_version
+
+    def publish(self, store: Store) -> Ticket | Obstacle:
+        """The weights that passes compute with, in the numbers that they compute in.
+
+        A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
+        numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
+        """
+        return store.write(self.policy_version, self.parameters.named)
 
     def _passes(self, tokens: torch.Tensor, wanted: torch.Tensor) -> list[Pass]:
         return pack(tokens, wanted, PASS_TOKENS, self.placement.device)

@@ -13,9 +13,11 @@ import torch
 from ._generated import engine_pb2 as pb
 from .device import DeviceMemory, Placement
 from .engine import TAGS, Health, Moved
-from .errors import invalid
+from .errors import Refusal, invalid
 from .generation import Generation, Reply, Sampling
 from .losses import PolicyGradient, ValueTerm
+from .parameters import Parameters
+from .weight_files import DTYPES, Obstacle, Tensor, Ticket
 
 CHUNK_BYTES = 2**20
 MAX_BATCH_BYTES = 2**30
@@ -130,6 +132,30 @@ def read_loss(loss: pb.Loss) -> PolicyGradient | None:
         entropy_coefficient=spec.entropy_coefficient,
         value=ValueTerm(spec.value.coefficient, spec.value.clip) if spec.HasField("value") else None,
     )
+
+
+def publish_message(published: Ticket | Obstacle) -> pb.PublishReply:
+    if isinstance(published, Obstacle):
+        return pb.PublishReply(obstacle=published.reason)
+    tensors = [pb.Tensor(name=each.name, shape=each.shape, dtype=each.dtype, crc32=each.crc32) for each in published.tensors]
+    return pb.PublishReply(
+        policy_version=published.policy_version,
+        store=published.store,
+        nonce=published.nonce,
+        folder=published.folder,
+        tensors=tensors,
+    )
+
+
+def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
+    """PS3: of this model, which bounds what is read."""
+    tensors = tuple(Tensor(each.name, tuple(each.shape), each.dtype, each.crc32) for each in request.tensors)
+    expected = [(name, tuple(each.shape)) for name, each in parameters.named]
+    if [(each.name, each.shape) for each in tensors] != expected or any(each.dtype not in DTYPES for each in tensors):
+        raise Refusal("engine.weights-mismatch", f"weights of version '{request.policy_version}' refused: their tensors are not the model's")
+    if not request.folder or request.folder in (".", "..") or "/" in request.folder:
+        raise Refusal("engine.weights-mismatch", f"weights of version '{request.policy_version}' refused: '{request.folder}' names no folder")
+    return Ticket(request.policy_version, request.store, request.nonce, request.folder, tensors)
 
 
 def read_header(parts: Iterator[Any]) -> Any:

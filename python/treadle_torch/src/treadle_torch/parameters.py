@@ -48,11 +48,11 @@ class Parameters:
             torch._foreach_copy_(*(list(each) for each in zip(*pairs, strict=True)))
 
     @torch.no_grad()
-    def write(self, flat: torch.Tensor) -> None:
-        """Weights from elsewhere. Float32 ones are kept only where something is trained."""
+    def write(self, parts: list[torch.Tensor]) -> None:
+        """Weights from elsewhere, in whatever numbers. Float32 ones are kept only where something is trained."""
         keeps = self._masters is not None
         targets = self.masters() if keeps else [each for _, each in self.named]
-        for target, part in zip(targets, self.split(flat), strict=True):
+        for target, part in zip(targets, parts, strict=True):
             target.copy_(part)
         if keeps:
             self.publish()

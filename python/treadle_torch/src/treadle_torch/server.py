@@ -29,6 +29,7 @@ from .messages import (
     device_message,
     health_message,
     moved_message,
+    publish_message,
     read_announced,
     read_batch,
     read_body,
@@ -37,9 +38,11 @@ from .messages import (
     read_ints,
     read_loss,
     read_tags,
+    read_ticket,
     reply_message,
 )
 from .optimiser import Step
+from .weight_files import Obstacle, Root, Store, read
 
 # Each generation has a thread while it runs; calls beside them must find one, too.
 THREADS = 1024
@@ -70,9 +73,12 @@ class Turns:
 
 
 class EngineService:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, store: Store | None, roots: list[Root]) -> None:
         self._engine = engine
+        self._store = store
+        self._roots = roots
         self._turns = Turns()
+        self._reader = ThreadPoolExecutor(1)
 
     def Describe(self, _: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.Description:
         engine = self._engine
@@ -188,6 +194,21 @@ class EngineService:
         return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: self._engine.submit(act)))
 
 
+    def Publish(self, _: pb.PublishRequest, context: grpc.ServicerContext) -> pb.PublishReply:
+        if (store := self._store) is None:
+            return publish_message(Obstacle("the host has no folder in memory"))
+        return publish_message(self._engine.submit(lambda: self._engine.publish(store)).result())
+
+    def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.WriteReply:
+        """Files are read beside the engine, which goes on meanwhile."""
+
+        def act() -> int:
+            weights = read(read_ticket(request, self._engine.parameters), self._roots)
+            return self._engine.submit(lambda: self._engine.load(weights, request.policy_version)).result()
+
+        return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))
+
+
 def _tell(error: BaseException, context: grpc.ServicerContext) -> None:
     if isinstance(error, Refusal):
         context.set_trailing_metadata((("treadle-code", error.code),))
@@ -232,8 +253,8 @@ class TokenCheck(grpc.ServerInterceptor):
         return proceed(details) if hmac.compare_digest(str(given), self._expected) else self._refuse
 
 
-def serve(engine: Engine, address: str, token: str) -> grpc.Server:
-    service = EngineService(engine)
+def serve(engine: Engine, address: str, token: str, store: Store | None = None, roots: list[Root] | None = None) -> grpc.Server:
+    service = EngineService(engine, store, roots or [])
     methods = pb.DESCRIPTOR.services_by_name["Engine"].methods
     handlers = {
         method.name: _handler(

@@ -6,6 +6,7 @@ import {
   type ReadRunFile,
   type RunFilePart,
   type RunStatus,
+  runPrefix,
   type StateManifest,
   savingMethod,
   TreadleError,
@@ -572,9 +573,8 @@ export class RunCluster implements Cluster {
     return granularity.channels[channel] ?? granularity.default;
   }
 
-  /** What the names of all shared memory of the run begin with. */
   get #runPrefix(): string {
-    return `treadle-${this.#options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`;
+    return runPrefix(this.#options.runId);
   }
 
   /** What is this runner's: one that was suspended while another took the run must not clean up after that one. */

@@ -401,3 +401,51 @@ class WriteReply(_message.Message):
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     policy_version: int
     def __init__(self, policy_version: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("name", "shape", "dtype", "crc32")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    dtype: str
+    crc32: int
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., crc32: _Optional[int] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ("policy_version", "store", "nonce", "folder", "tensors", "obstacle")
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    policy_version: int
+    store: str
+    nonce: str
+    folder: str
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    obstacle: str
+    def __init__(self, policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
+
+class LoadRequest(_message.Message):
+    __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors")
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    policy_version: int
+    store: str
+    nonce: str
+    folder: str
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,34 @@
+import { z } from "zod";
+
+/** As in the file: `dtype` as safetensors names it, the checksum of the tensor's bytes as zlib computes it. */
+const TicketTensor = z.strictObject({
+  name: z.string().min(1).max(1000),
+  shape: z.array(z.int().nonnegative()).max(16),
+  dtype: z.enum(["F32", "BF16"]),
+  crc32: z.int().nonnegative().max(0xffff_ffff),
+});
+
+/**
+ * Which weights an engine has published, and where another engine finds them: in the file `model.safetensors` of `folder`, in the
+ * folder `store` of the process that wrote it. A receiver takes the ticket if it can open the store and finds the nonce there; to a
+ * receiver on another file system, the weights travel as bytes (`Weights`).
+ */
+export const WeightTicket = z.strictObject({
+  policyVersion: z.int().nonnegative(),
+  /** of version and tensors: it tells these weights from all others, as `Weights.checksum` does */
+  checksum: z.string().regex(/^[0-9a-f]{64}$/),
+  store: z
+    .string()
+    .max(4096)
+    .regex(/^\/[^\0]*[^/\0]$/, "must be an absolute path")
+    .refine((path) => !path.split("/").some((part) => part === ".." || part === "."), "must have no '..' and no '.'"),
+  /** content of the file `nonce` in the store */
+  nonce: z.string().regex(/^[0-9a-f]{32}$/),
+  folder: z.string().regex(/^version-\d{1,16}-\d{1,16}$/),
+  /** in the order of their bytes */
+  tensors: z
+    .array(TicketTensor)
+    .min(1)
+    .max(2 ** 17),
+});
+export type WeightTicket = z.infer<typeof WeightTicket>;

@@ -1,0 +1,146 @@
+/** The engine's terms as messages of `protos/engines/v1`, and messages as its terms. */
+import {
+  type Completion,
+  type FinishReason,
+  type LossSpec,
+  type Sampling,
+  type TrainBatch,
+  TreadleError,
+  type WeightTicket,
+} from "@treadle/contracts";
+import type { GenerateOptions, Publication, TokenRows } from "../engine.ts";
+import type { ParameterShape } from "../parameters.ts";
+import { PieceReader } from "../pieces.ts";
+import { sealTicket } from "../weight-ticket.ts";
+import { type GenerateCall, type Message, write } from "./torch-client.ts";
+
+const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
+const batchArrays = [
+  "temperatures",
+  "weights",
+  "advantages",
+  "oldLogprobs",
+  "refLogprobs",
+  "returns",
+  "oldValues",
+] as const;
+/** of one message of prompts */
+const promptTokens = 2 ** 16;
+
+export type Described = {
+  readonly epoch: string;
+  readonly vocabSize: number;
+  readonly contextLength: number;
+  readonly layout: readonly ParameterShape[];
+};
+
+export async function sendPrompts(
+  call: GenerateCall,
+  prompts: readonly Int32Array[],
+  sampling: Sampling,
+  { keys, extend }: GenerateOptions,
+): Promise<void> {
+  const { maxTokens, temperature, stopTokens, seed } = sampling;
+  const start = { max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: extend !== undefined };
+  await write(call, { start: { num_prompts: prompts.length, ...start } });
+  let some: Message[] = [];
+  let tokens = 0;
+  for (const [index, prompt] of prompts.entries()) {
+    some.push({ key: keys?.[index] ?? index, tokens: bytesOf(prompt) });
+    tokens += prompt.length;
+    if (tokens < promptTokens && index < prompts.length - 1) continue;
+    await write(call, { prompts: { prompts: some } });
+    [some, tokens] = [[], 0];
+  }
+}
+
+export function completionOf(reply: Message, temperature: number): Completion {
+  return {
+    tokens: intsOf(reply["tokens"] as Uint8Array),
+    logprobs: floatsOf(reply["logprobs"] as Uint8Array),
+    temperature,
+    finishReason: reasons[reply["finish_reason"] as number]!,
+    policyVersion: reply["policy_version"] as number,
+  };
+}
+
+export function batchMessage(batch: Partial<Omit<TrainBatch, keyof TokenRows>> & TokenRows): {
+  readonly header: Message;
+  readonly data: Uint8Array;
+} {
+  const present = batchArrays.flatMap((name) => (batch[name] ? [[name, batch[name]] as const] : []));
+  return {
+    header: { rows: batch.rows, columns: batch.columns, arrays: ["tokens", ...present.map(([name]) => name)] },
+    data: Buffer.concat([bytesOf(batch.tokens), ...present.map(([, array]) => bytesOf(array))]),
+  };
+}
+
+export function lossMessage(loss: LossSpec): Message {
+  if (loss.type === "cross-entropy") return { cross_entropy: {} };
+  return {
+    policy_gradient: {
+      ratio: loss.ratio,
+      surrogate: loss.surrogate ?? "clipped",
+      clip_low: loss.clipLow,
+      clip_high: loss.clipHigh,
+      ...(loss.dualClip !== undefined && { dual_clip: loss.dualClip }),
+      kl_coefficient: loss.klCoefficient,
+      kl_estimator: loss.klEstimator ?? "k3",
+      entropy_coefficient: loss.entropyCoefficient,
+      ...(loss.value && { value: loss.value }),
+    },
+  };
+}
+
+export function describedBy(reply: Message): Described {
+  const parameters = reply["parameters"] as readonly { readonly name: string; readonly shape: readonly number[] }[];
+  return {
+    epoch: reply["epoch"] as string,
+    vocabSize: reply["vocab_size"] as number,
+    contextLength: reply["context_length"] as number,
+    layout: parameters.map(({ name, shape }) => ({ name, shape })),
+  };
+}
+
+/** What the process says of its files, as a ticket; names, types and sizes are read where it is taken. */
+export function publicationOf(reply: Message): Publication {
+  if (reply["obstacle"]) return { obstacle: reply["obstacle"] as string };
+  const {
+    policy_version: policyVersion,
+    store,
+    nonce,
+    folder,
+    tensors,
+  } = reply as {
+    readonly policy_version: number;
+  } & Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors">;
+  return { ticket: sealTicket({ policyVersion, store, nonce, folder, tensors }) };
+}
+
+export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors }: WeightTicket): Message => ({
+  policy_version: policyVersion,
+  store,
+  nonce,
+  folder,
+  tensors,
+});
+
+export const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>
+  new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
+export async function floatsIn(pieces: AsyncGenerator<Uint8Array>, length: number): Promise<Float32Array> {
+  const floats = new Float32Array(length);
+  await using reader = new PieceReader(pieces);
+  const numBytes = await reader.fill(floats);
+  await reader.fill(new Uint8Array(1)); // to its end, which says whether it has failed
+  if (numBytes < floats.byteLength)
+    throw new TreadleError(
+      "service.failed",
+      `the engine's process sent '${numBytes}' bytes where ${floats.byteLength} were expected; it and this package must be of one version`,
+    );
+  return floats;
+}
+
+/** Copies, because bytes of a message need not begin where numbers may. */
+export const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);
+export const intsOf = (bytes: Uint8Array): Int32Array => new Int32Array(Uint8Array.from(bytes).buffer);

@@ -1,0 +1,67 @@
+/** The files by which engines on PyTorch hand weights on, as Node sees them. Their Python processes write, check and read them. */
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { constants, open } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { crc32 } from "node:zlib";
+import type { HostFiles, Weights, WeightTicket } from "@treadle/contracts";
+import { sealWeights } from "../parameters.ts";
+import { piecesOf } from "../pieces.ts";
+import { readTensors } from "../server/safetensors.ts";
+import { refusedTicket } from "../weight-ticket.ts";
+import type { TorchConfig } from "./torch-config.ts";
+
+const memoryFolder = "/dev/shm";
+const alone = { ownPrefix: `treadle-torch-${process.pid}-`, runPrefix: "treadle-torch-" };
+
+export type WeightFiles = {
+  /** where a process publishes; undefined where it has no place for files */
+  readonly store: { readonly root: string; readonly name: string } | undefined;
+  /** where it may read what others have published: folders in `folder` whose names begin with `prefix` */
+  readonly roots: readonly { readonly folder: string; readonly prefix: string }[];
+};
+
+/** Undefined where weights travel as bytes alone. */
+export function weightFilesOf(
+  { weightsBy, weightsFolder }: Pick<TorchConfig, "weightsBy" | "weightsFolder">,
+  hostFiles: HostFiles | undefined,
+): WeightFiles | undefined {
+  if (weightsBy === "bytes") return undefined;
+  const { ownPrefix, runPrefix } = hostFiles ?? alone;
+  const memory = hostFiles?.folder ?? (existsSync(memoryFolder) ? memoryFolder : undefined);
+  const own = weightsFolder === undefined ? undefined : resolve(weightsFolder);
+  const root = own ?? memory;
+  return {
+    store: root === undefined ? undefined : { root, name: `${ownPrefix}weights-${randomBytes(4).toString("hex")}` },
+    roots: [own, memory].flatMap((folder) => (folder === undefined ? [] : [{ folder, prefix: runPrefix }])),
+  };
+}
+
+/** On another host, the same path is absent, or another process's. */
+export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles["roots"]): Promise<boolean> {
+  const isOfRun = roots.some(({ folder, prefix }) => dirname(store) === folder && basename(store).startsWith(prefix));
+  if (!isOfRun) return false;
+  try {
+    // A pipe of that name would be waited for.
+    const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+    await using file = await open(join(store, "nonce"), flags);
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(2 * nonce.length), 0, 2 * nonce.length, 0);
+    return buffer.toString("latin1", 0, bytesRead) === nonce;
+  } catch {
+    return false;
+  }
+}
+
+/** As bytes, checked as the ticket says. */
+export async function readPublished(ticket: WeightTicket): Promise<Weights> {
+  const expected = new Map(ticket.tensors.map((tensor) => [tensor.name, tensor.crc32]));
+  const path = join(ticket.store, ticket.folder, "model.safetensors");
+  const parameters = await readTensors(path, (name, bytes) => {
+    let checksum = 0;
+    for (const piece of piecesOf(bytes)) checksum = crc32(piece, checksum);
+    if (checksum !== expected.get(name)) throw refusedTicket(ticket, `'${name}' in '${path}' has another checksum`);
+  }).catch((error: unknown) => {
+    throw refusedTicket(ticket, `'${path}' cannot be read: ${(error as Error).message}`, error);
+  });
+  return { ...sealWeights({ policyVersion: ticket.policyVersion, parameters }), ticketChecksum: ticket.checksum };
+}

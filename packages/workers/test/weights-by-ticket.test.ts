@@ -1,0 +1,230 @@
+/** How weights come to an engine: by a ticket where both know tickets and its files can be opened, else as bytes. */
+import type { Weights, WeightTicket } from "@treadle/contracts";
+import { sealWeights, weightsIdOf } from "@treadle/engines";
+import type { WorkerGroup } from "@treadle/runtime";
+import { describe, expect, test } from "vitest";
+import type { WeightForm } from "../src/engine-worker.ts";
+import { TrainerWorker } from "../src/engine-worker.ts";
+import { pullWeights } from "../src/weights.ts";
+import { contextOf } from "./support/context.ts";
+
+const bytesOf = (policyVersion: number): Weights =>
+  sealWeights({ policyVersion, parameters: [{ name: "a", shape: [2], data: Float32Array.of(policyVersion, 1) }] });
+const ticketOf = (policyVersion: number): WeightTicket => ({
+  policyVersion,
+  checksum: `${policyVersion}`.padStart(64, "0"),
+  store: "/dev/shm/treadle-run-1-weights",
+  nonce: "ab".repeat(16),
+  folder: `version-${policyVersion}-1`,
+  tensors: [{ name: "a", shape: [2], dtype: "F32", crc32: policyVersion }],
+});
+
+/** An engine that publishes what the test says, and tells how often its bytes were asked for. */
+class Publishing {
+  policyVersion = 0;
+  obstacle: string | undefined;
+  goneVersion: number | undefined;
+  reading = Promise.resolve();
+  readonly calls: string[] = [];
+  exportWeights(): Weights {
+    this.calls.push("export");
+    return bytesOf(this.policyVersion);
+  }
+  async publish() {
+    this.calls.push("publish");
+    return this.obstacle === undefined ? { ticket: ticketOf(this.policyVersion) } : { obstacle: this.obstacle };
+  }
+  async readTicket(ticket: WeightTicket): Promise<Weights> {
+    this.calls.push("read");
+    await this.reading;
+    if (this.goneVersion === ticket.policyVersion) throw new Error("its file is gone");
+    return { ...bytesOf(ticket.policyVersion), ticketChecksum: ticket.checksum };
+  }
+}
+
+class Trainer extends TrainerWorker<object, never> {
+  readonly warnings: string[] = [];
+  readonly trained: Publishing;
+  constructor(trained: Publishing) {
+    const context = contextOf({}, "actor");
+    const warnings: string[] = [];
+    super({ ...context, log: { ...context.log, warn: (line: string) => warnings.push(line) } });
+    this.warnings = warnings;
+    this.trained = trained;
+    this.engine = trained as never;
+  }
+  async trainOnce(): Promise<void> {
+    this.trained.policyVersion++;
+    await this.publish();
+  }
+}
+
+type Asked = { readonly by: WeightForm; readonly known: string | undefined };
+function groupOf(worker: Pick<Trainer, "weights">, before: () => void = () => {}) {
+  const asked: Asked[] = [];
+  const group = {
+    groupName: "actor",
+    size: 1,
+    onRanks: () => group,
+    weights: (known: string | undefined, by: WeightForm) => ({
+      first: async () => {
+        asked.push({ by, known });
+        const answer = await worker.weights(known, by);
+        before();
+        return answer;
+      },
+    }),
+  };
+  return { group: group as unknown as WorkerGroup<Trainer>, asked };
+}
+
+/** An engine that takes tickets as the test says. */
+function receiver(options: { opens?: boolean; refuses?: (ticket: WeightTicket) => Error | undefined } = {}) {
+  const order: string[] = [];
+  const engine = {
+    policyVersion: 0,
+    weightsId: "initial" as string | undefined,
+    pause: async () => void order.push("pause"),
+    resume: () => void order.push("resume"),
+    opens: async () => options.opens ?? true,
+    loadWeights: async (weights: Weights) => {
+      order.push(`bytes ${weights.policyVersion}`);
+      engine.weightsId = weightsIdOf(weights);
+    },
+    loadTicket: async (ticket: WeightTicket) => {
+      order.push(`ticket ${ticket.policyVersion}`);
+      const error = options.refuses?.(ticket);
+      if (error) throw error;
+      engine.weightsId = weightsIdOf(ticket);
+    },
+  };
+  return { engine, order };
+}
+
+const pull = (engine: Parameters<typeof pullWeights>[0], group: WorkerGroup<Trainer>) =>
+  pullWeights(engine, group, contextOf({}, "rollout"));
+
+async function trainer(): Promise<Trainer> {
+  const worker = new Trainer(new Publishing());
+  await worker.trainOnce();
+  return worker;
+}
+
+test("W3 a ticket is taken between pause and resume, and its trainer exports no bytes", async () => {
+  const worker = await trainer();
+  const { group, asked } = groupOf(worker);
+  const { engine, order } = receiver();
+  await pull(engine, group);
+  await pull(engine, group);
+  expect(order).toEqual(["pause", "ticket 1", "resume"]);
+  expect(engine.weightsId).toBe(weightsIdOf(ticketOf(1)));
+  expect(asked.map(({ by }) => by)).toEqual(["ticket", "ticket"]);
+  expect(worker.trained.calls).toEqual(["publish"]);
+});
+
+test("an engine that cannot open the files gets bytes, of the same name, which are read once for all of them", async () => {
+  const worker = await trainer();
+  for (let rank = 0; rank < 2; rank++) {
+    const { group, asked } = groupOf(worker);
+    const { engine, order } = receiver({ opens: false });
+    await pull(engine, group);
+    await pull(engine, group);
+    expect(order).toEqual(["pause", "bytes 1", "resume"]);
+    expect(engine.weightsId).toBe(weightsIdOf(ticketOf(1)));
+    expect(asked.map(({ by }) => by)).toEqual(["ticket", "bytes", "ticket"]);
+  }
+  expect(worker.trained.calls).toEqual(["publish", "read"]);
+});
+
+test("an engine that knows no tickets is asked about none", async () => {
+  const worker = await trainer();
+  const { group, asked } = groupOf(worker);
+  const { engine, order } = receiver();
+  await pull(Object.assign(engine, { opens: undefined, loadTicket: undefined }) as never, group);
+  expect(order).toEqual(["pause", "bytes 1", "resume"]);
+  expect(asked).toEqual([{ by: "bytes", known: "initial" }]);
+});
+
+test("a trainer without a place for files brings bytes, and says so once", async () => {
+  const worker = new Trainer(new Publishing());
+  worker.trained.obstacle = "'/dev/shm' has '1' MiB free where '9' are needed";
+  await worker.trainOnce();
+  await worker.trainOnce();
+  expect(worker.warnings).toEqual([expect.stringMatching(/through Node.*'9' are needed; set engine.weightsFolder/)]);
+  const { engine, order } = receiver();
+  await pull(engine, groupOf(worker).group);
+  expect(order).toEqual(["pause", "bytes 2", "resume"]);
+  worker.trained.obstacle = undefined;
+  await worker.trainOnce();
+  await pull(engine, groupOf(worker).group);
+  expect(order.slice(3)).toEqual(["pause", "ticket 3", "resume"]);
+});
+
+describe("W3 a ticket that is refused", () => {
+  const error = Object.assign(new Error("'a' has another checksum"), { code: "engine.weights-mismatch" });
+
+  test("is the error of the pull, and the engine is resumed with what it had", async () => {
+    const { engine, order } = receiver({ refuses: () => error });
+    await expect(pull(engine, groupOf(await trainer()).group)).rejects.toBe(error);
+    expect(order).toEqual(["pause", "ticket 1", "resume"]);
+    expect(engine.weightsId).toBe("initial");
+  });
+
+  test("because newer weights have replaced it gives way to theirs", async () => {
+    const worker = await trainer();
+    const { engine, order } = receiver({ refuses: ({ policyVersion }) => (policyVersion < 3 ? error : undefined) });
+    let steps = 0;
+    const { group } = groupOf(worker, () => {
+      if (steps++ < 2) void worker.trainOnce();
+    });
+    await pull(engine, group);
+    expect(order).toEqual([
+      "pause",
+      "ticket 1",
+      "resume",
+      "pause",
+      "ticket 2",
+      "resume",
+      "pause",
+      "ticket 3",
+      "resume",
+    ]);
+  });
+
+  test("again and again ends the pull", async () => {
+    const worker = await trainer();
+    const { engine, order } = receiver({ refuses: () => error });
+    const { group } = groupOf(worker, () => void worker.trainOnce());
+    await expect(pull(engine, group)).rejects.toBe(error);
+    expect(order.filter((each) => each.startsWith("ticket"))).toHaveLength(4);
+  });
+
+  test("by its form alone is refused before the engine is paused", async () => {
+    const bad = { ...ticketOf(1), store: "/dev/shm/../etc" };
+    const { engine, order } = receiver();
+    const failed = pull(engine, groupOf({ weights: async () => bad as never }).group);
+    await expect(failed).rejects.toMatchObject({ code: "link.protocol" });
+    expect(order).toEqual([]);
+  });
+});
+
+test("bytes that are asked for while newer weights take the file's place are those of the newer ones", async () => {
+  const worker = await trainer();
+  let go!: () => void;
+  worker.trained.goneVersion = 1;
+  worker.trained.reading = new Promise((resolve) => {
+    go = resolve;
+  });
+  const reading = worker.weights("initial");
+  await worker.trainOnce();
+  go();
+  expect((await reading)?.policyVersion).toBe(2);
+});
+
+test("bytes whose file is gone without newer weights are an error", async () => {
+  const worker = await trainer();
+  worker.trained.goneVersion = 1;
+  await expect(worker.weights("initial")).rejects.toThrow("its file is gone");
+  worker.trained.goneVersion = undefined;
+  expect((await worker.weights("initial"))?.policyVersion).toBe(1);
+});

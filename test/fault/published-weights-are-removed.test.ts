@@ -1,0 +1,54 @@
+/** Weights that a trainer on PyTorch has published reach another process of the run without Node, and outlive neither. */
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { ActorConfig, InferenceConfig } from "@treadle/workers";
+import { afterEach, expect, test } from "vitest";
+import { pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { lacksTorch } from "../support/torch.ts";
+import { PublishingActor, PullingInference } from "../support/workers/publishing.ts";
+
+const reason = lacksTorch();
+const model = { vocabSize: 7, layers: 1, width: 8, heads: 2, contextLength: 6, seed: 5 };
+const engine = { kind: "torch" } as const;
+const training = { model, engine, algorithm: { name: "grpo" }, learningRate: 0.01 } as unknown as ActorConfig;
+
+let world: TestCluster | undefined;
+afterEach(async () => {
+  await world?.close();
+  world = undefined;
+});
+
+const storesOf = async (runId: string) => (await segmentsOf(runId)).filter((name) => name.includes("-weights-"));
+
+test.skipIf(reason)(
+  reason ?? "S4, W3: they come by a ticket; those of a trainer that is killed go with it, and the others with the run",
+  async () => {
+    world = await startCluster({ cluster: { devices: 1 } });
+    const { cluster, runId, events } = world;
+    const actor = cluster.launch(PublishingActor, training);
+    const scorer = cluster.launch(PullingInference, { model, engine } as unknown as InferenceConfig);
+    const move = async () => {
+      const [trained] = await actor.stepOnce();
+      await scorer.pullWeights(actor as never);
+      const [scored] = await scorer.scores();
+      expect(trained?.numExports).toBe(0);
+      expect(scored?.logprobs).toEqual(trained?.logprobs);
+      return scored?.policyVersion;
+    };
+    expect(await move()).toBe(1);
+    expect(await move()).toBe(2);
+    const [store, ...others] = await storesOf(runId);
+    expect(others).toEqual([]);
+    const folders = (await readdir(join("/dev/shm", store!))).filter((name) => name.startsWith("version-"));
+    expect(folders).toEqual([expect.stringMatching(/^version-2-/)]);
+
+    process.kill(pidOf(events, "publishing-actor/0"), "SIGKILL");
+    await until(async () => !(await storesOf(runId)).includes(store!), "the killed trainer's files to go", 120_000);
+    expect(await move()).toBeGreaterThan(0);
+    expect(await storesOf(runId)).toHaveLength(1);
+    await world.close();
+    expect(await segmentsOf(runId)).toEqual([]);
+    world = undefined;
+  },
+  900_000,
+);
