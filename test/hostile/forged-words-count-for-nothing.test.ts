@@ -222,16 +222,16 @@ describe("TR6: what a process that is gone has said, said again with its beats,"
     const nodesOf = (plane: ControlPlane) =>
       new Nodes({ plane, cluster: ClusterConfig.parse({}), projectRoot: folder, runId: "run-1" });
     const first = nodesOf(await planeOf("runner"));
-    await first.claim("run-1", () => {});
+    await first.claim("run-1");
     const late = nodesOf(await planeOf("runner"));
-    await expect(late.claim("run-1", () => {})).rejects.toMatchObject({ code: "run.locked" });
+    await expect(late.claim("run-1")).rejects.toMatchObject({ code: "run.locked" });
     await late.close();
     await said.ready();
     await first.close();
     said.repeat();
     const second = nodesOf(await planeOf("runner"));
     try {
-      await second.claim("run-1", () => {});
+      await second.claim("run-1");
     } finally {
       said.stop();
       await second.close();

@@ -80,11 +80,11 @@ test("TR7: a runner that is there under one prefix locks no run under another", 
       runId: "run-1",
     });
   const first = await nodesOf("here");
-  await first.claim("run-1", () => {});
+  await first.claim("run-1");
   const watcher = await planeOf("runner", "there");
   await until(() => watcher.members("run").some(({ name }) => name === "run-1"), "what was carried");
   const second = await nodesOf("there");
-  await second.claim("run-1", () => {});
+  await second.claim("run-1");
   await Promise.all([first.close(), second.close(), watcher.close()]);
 }, 120_000);
 

@@ -101,6 +101,7 @@ export class Nodes {
   #answers: () => CommandHandlers<"run"> = () => {
     throw new TreadleError("node.unavailable", "the run is starting; ask again in a moment");
   };
+  #onTaken: (error: TreadleError) => void = () => {};
   #closed: Promise<void> | undefined;
   readonly #listeners = new Set<() => void>();
 
@@ -219,11 +220,13 @@ export class Nodes {
     return this.#depots;
   }
 
-  /**
-   * Announces the run unless a runner of it is there: rejects with `run.locked` then. `onLost`: another one has announced
-   * itself, which it does only when this one was not heard.
-   */
-  async claim(runId: string, onLost: (error: TreadleError) => void): Promise<void> {
+  /** Told with `run.locked` when another runner of the run has announced itself: nodes work for that one from then on. */
+  onTaken(listener: (error: TreadleError) => void): void {
+    this.#onTaken = listener;
+  }
+
+  /** Announces the run unless a runner of it is there: rejects with `run.locked` then. */
+  async claim(runId: string): Promise<void> {
     const { plane } = this.#options;
     const other = plane.members("run").find(({ name, isUntrusted }) => name === runId && !isUntrusted);
     if (other !== undefined && (await plane.provesPresence(other))) {
@@ -232,15 +235,7 @@ export class Nodes {
         `run '${runId}' is in use by another runner; stop that one first with 'treadle stop ${runId}', or start a new run`,
       );
     }
-    const announcement = await this.#announce(runId);
-    announcement.onReplaced(() =>
-      onLost(
-        new TreadleError(
-          "run.locked",
-          `run '${runId}' was taken by another runner while this one was silent; follow that one`,
-        ),
-      ),
-    );
+    await this.#announce(runId);
   }
 
   async #announce(runId: string): Promise<Announcement> {
@@ -253,6 +248,8 @@ export class Nodes {
         stop: () => this.#answers().stop({}),
       });
       this.#announcement = await this.#options.plane.announce("run", runId, this.#info, answer);
+      const text = `run '${runId}' was taken by another runner, as after a 'treadle resume' elsewhere; follow that one`;
+      this.#announcement.onReplaced(() => this.#onTaken(new TreadleError("run.locked", text)));
     }
     return this.#announcement;
   }

@@ -134,7 +134,8 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   const nodes = await connectNodes(config, projectRoot, warn, runId);
   held.push(() => nodes?.close());
   const { nats } = config.cluster;
-  if (nats?.durableRuns) await nodes?.claim(runId, lost);
+  nodes?.onTaken(lost);
+  if (nats?.durableRuns) await nodes?.claim(runId);
   const kept = nats?.durableRuns ? await openKeptRun(nats, folder, warn) : undefined;
   const journal = await openJournal(kept, folder);
   held.push(() => journal.close());
