@@ -7,16 +7,21 @@ import { createProgram } from "./program.ts";
 // What Treadle writes is its owner's alone; so is what workers' code and the programs that it starts write, which inherit this.
 process.umask(0o077);
 
-// Whoever reads no more, as `head`, wants no more.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  if (error.code !== "EPIPE") throw error;
-  process.exit();
-});
-
 /** One of its own: whoever restarts a node agent that ended must not restart this one (`deploy/systemd`). */
 const nameTakenCode = 3;
 
 const [first, second] = process.argv.slice(2).filter((word) => !word.startsWith("-"));
+
+/** What they do matters more than what they say of it, which a full disk or a reader that has gone may keep them from. */
+const works = ["run", "resume", "multiplex", "node", "pool start", "actions serve"];
+const isAtWork = works.some((work) => work === first || work === `${first} ${second}`);
+for (const stream of [process.stdout, process.stderr])
+  stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (isAtWork) return;
+    if (error.code !== "EPIPE") throw error;
+    process.exit(); // whoever reads no more, as `head`, wants no more
+  });
+
 const program = await createProgram(first === "help" ? second : first);
 
 try {
