@@ -22,7 +22,7 @@ import { machineDevices } from "./machine-devices.ts";
 import { machineFacts } from "./machine-facts.ts";
 import { defaultNodeName } from "./node-name.ts";
 import { NodeService } from "./node-service.ts";
-import { openSocketFolder } from "./socket-folder.ts";
+import { checkSocketRoot, openSocketFolder } from "./socket-folder.ts";
 
 export type NodeOptions = {
   readonly nats: NatsConfig;
@@ -64,6 +64,7 @@ const lastSpansMs = 5000;
 /** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable`, `node.name-taken` or `platform.unsupported`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
   checkPlatform(process);
+  checkSocketRoot();
   const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, spareWorkers, onNotice } = options;
   const name = options.name ?? defaultNodeName();
   const info = { ...machineFacts(), devices: machineDevices(devices), labels: { ...labels } };

@@ -10,7 +10,8 @@ import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promis
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { removeSegments } from "@treadle/transport";
+import { TreadleError } from "@treadle/contracts";
+import { maxUnixPathBytes, removeSegments } from "@treadle/transport";
 import { isGone, ownName } from "./processes.ts";
 
 const prefix = "treadle-sockets-";
@@ -40,7 +41,21 @@ export class RunnerSockets {
   }
 }
 
+/** Of what a component's sockets are called; a component with a longer name has less room above. */
+const usualName = "project-inference-99-99";
+
+/** Throws `config.invalid` where sockets below the folder for temporary files would have longer paths than there can be. */
+export function checkSocketRoot(root = tmpdir()): void {
+  const length = Buffer.byteLength(join(root, `${prefix}XXXXXX`, usualName));
+  if (length <= maxUnixPathBytes) return;
+  throw new TreadleError(
+    "config.invalid",
+    `sockets below '${root}' would have paths of about '${length}' bytes, of which '${maxUnixPathBytes}' are allowed; set TMPDIR to a folder with a shorter path`,
+  );
+}
+
 async function makeSocketFolder(segmentPrefix: string): Promise<string> {
+  checkSocketRoot();
   const folder = await mkdtemp(join(tmpdir(), prefix));
   await writeFile(join(folder, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
   return folder;

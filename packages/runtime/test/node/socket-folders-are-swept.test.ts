@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { until } from "../../../../test/support/cluster.ts";
 import { startNodeService } from "../../../../test/support/node-service.ts";
 import { ownName } from "../../src/node/processes.ts";
-import { removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
+import { checkSocketRoot, removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
 
 test("S4: folders of dead runners go; those of living ones, young ones and others' stay", async () => {
   const root = await mkdtemp(join(tmpdir(), "sweep-"));
@@ -145,4 +145,11 @@ test("S4: an agent without a run sweeps, too", async () => {
     await service.close("the test is over");
     await Promise.all([left, project].map((folder) => rm(folder, { recursive: true, force: true })));
   }
+});
+
+test("a folder for temporary files in which no socket can be is told before anything is started", () => {
+  expect(() => checkSocketRoot("/tmp")).not.toThrow();
+  expect(() => checkSocketRoot("/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T")).not.toThrow(); // macOS
+  const long = `/scratch/${"x".repeat(70)}`;
+  expect(() => checkSocketRoot(long)).toThrow(`sockets below '${long}' would have paths`);
 });
