@@ -14,6 +14,7 @@
  *    only while they prove that they are there.
  * NS6 beside a run that wants the node for itself no other has workers here.
  */
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -257,16 +258,10 @@ export class NodeService {
     // No node's is the beginning of another's: what begins so is removed.
     const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}.-`;
     const { runId, token } = command.boot;
+    const serving = { runId, token, node: this.name, segmentPrefix, spans: this.#spans };
     const depot = isHome
       ? undefined
-      : await openPayloadDepot({
-          runId,
-          token,
-          node: this.name,
-          segmentPrefix,
-          links: place.links,
-          spans: this.#spans,
-        });
+      : await openPayloadDepot({ ...serving, links: place.links }).catch((error) => this.#cannotServe(run, error));
     this.#notice(`opens run '${run}'`);
     const beats = new EventProver({ topic: "heartbeats", run, token });
     const lines = new EventProver({ topic: "log", run, token });
@@ -275,7 +270,7 @@ export class NodeService {
       ? { path: place.socketFolder(), close: async () => {} }
       : await place.openFolder(segmentPrefix).catch(async (error: unknown) => {
           await depot?.close();
-          throw error;
+          return this.#cannotServe(run, error);
         });
     const opened: RunSession = new RunSession({
       run,
@@ -349,6 +344,16 @@ export class NodeService {
     if (place.kind === "machine") checkWorkerStart(command, place.permissions, this.name);
   }
 
+  /** What its machine refuses for a run is no fault of the run, which goes on without this node. */
+  #cannotServe(run: string, error: unknown): never {
+    if (error instanceof TreadleError) throw error;
+    throw new TreadleError(
+      "node.unavailable",
+      `node '${this.name}' cannot serve run '${run}': ${(error as Error).message}; its folder for temporary files is '${tmpdir()}'`,
+      { origin: { node: this.name }, details: { refuses: true }, cause: error },
+    );
+  }
+
   async #checkCode({ run, codeHash, modulePath }: SpawnCommand): Promise<void> {
     const { projectRoot } = this.#options;
     const code = await this.#code.current();
@@ -361,7 +366,7 @@ export class NodeService {
         since === undefined
           ? `the code in '${projectRoot}' of node '${this.name}' is not the runner's; bring both to the same version`
           : `the code in '${projectRoot}' of node '${this.name}' has changed since run '${run}' began there: ${since}; put it back, or resume the run with the new code everywhere`,
-        { origin, details: { otherCode: true } },
+        { origin, details: { refuses: true } },
       );
     }
     this.#begunWith.set(run, code);

@@ -57,8 +57,13 @@ export function checkSocketRoot(root = tmpdir()): void {
 async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   checkSocketRoot();
   const folder = await mkdtemp(join(tmpdir(), prefix));
-  await writeFile(join(folder, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
-  return folder;
+  try {
+    await writeFile(join(folder, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
+    return folder;
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true }); // as where the disk is full
+    throw error;
+  }
 }
 
 /** A folder of one's own on a machine where the run has no runner; who listens in its place is this process. */

@@ -22,7 +22,9 @@ import { codeVersions } from "../../src/node/treadle-code.ts";
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 
 const folders: string[] = [];
+let openingFails: Error | undefined;
 const openFolder = async (segmentPrefix: string) => {
+  if (openingFails) throw openingFails;
   const folder = await openSocketFolder(segmentPrefix);
   folders.push(folder.path);
   return folder;
@@ -48,6 +50,7 @@ beforeEach(async () => {
   const planes = localControlPlanes();
   plane = planes.connect();
   exits.length = 0;
+  openingFails = undefined;
   service = new NodeService({
     name: "a",
     plane: planes.connect(),
@@ -320,7 +323,7 @@ test("NS4: code that changes while a run is there is started no more, and is nam
   await expect(tell("spawn", again)).rejects.toMatchObject({
     code: "node.unavailable",
     message: expect.stringMatching(/'a' has changed since run 'run-1' began there: 'worker.ts' differs/),
-    details: { otherCode: true },
+    details: { refuses: true },
   });
   await writeFile(join(root, "worker.ts"), "export const nothing = 1;\n");
   expect(await tell("spawn", again)).toMatchObject({ pid: expect.any(Number) });
@@ -342,4 +345,16 @@ test("NS4: other code, a module outside of the project, and nonsense are refused
   expect(await refusal({ run: 7 })).toBe("link.protocol");
   expect(await refusal({}, "format-disk")).toBe("call.unknown-method");
   expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root), versions: codeVersions });
+});
+
+test("a node whose disk is full refuses a run by name, and serves it once there is space", async () => {
+  await announceRun("run-1");
+  openingFails = new Error("ENOSPC: no space left on device, write");
+  await expect(tell("spawn", await spawnCommand())).rejects.toMatchObject({
+    code: "node.unavailable",
+    details: { refuses: true },
+    message: expect.stringMatching(/node 'a' cannot serve run 'run-1': ENOSPC.*temporary files is '/),
+  });
+  openingFails = undefined;
+  await expect(tell("spawn", await spawnCommand())).resolves.toMatchObject({ pid: expect.any(Number) });
 });

@@ -312,13 +312,13 @@ export class Nodes {
       worker.pid = await Promise.race([spawned, worker.exited.then(() => undefined)]);
     } catch (error) {
       const isTaken = error instanceof TreadleError && error.details["takenBy"] !== undefined;
-      const isOther = error instanceof TreadleError && error.details["otherCode"] === true;
-      if (member !== undefined && (isTaken || isOther))
+      const isRefused = error instanceof TreadleError && error.details["refuses"] === true;
+      if (member !== undefined && (isTaken || isRefused))
         this.#decide({ type: "refuses", node: member, why: error.message, isTaken });
       if (member !== undefined && error instanceof TreadleError && error.code === "node.lost") {
         this.#giveUp(member, error.message); // it has gone before its lease is over, or hangs
       }
-      if (!isTaken && !isOther && (!(error instanceof TreadleError) || error.disposition !== "retryable")) {
+      if (!isTaken && !isRefused && (!(error instanceof TreadleError) || error.disposition !== "retryable")) {
         this.#workers.delete(keyOf(name, boot.incarnation));
         throw error;
       }

@@ -58,7 +58,7 @@ type FakeNode = {
   readonly announcement: Announcement;
   readonly told: [method: string, body: unknown][];
   /** why it starts nothing */
-  refuse: { readonly takenBy: string } | { readonly otherCode: true } | undefined;
+  refuse: { readonly takenBy: string } | { readonly refuses: true } | undefined;
   /** what becomes of commands to end a process */
   fail: TreadleError | undefined;
   /** whether it has what it is told to end */
@@ -317,7 +317,7 @@ test("a node whose code has changed since it was admitted is used no more, and w
   const a = await announceNode("a");
   await nodes.find();
   await openRun();
-  a.refuse = { otherCode: true };
+  a.refuse = { refuses: true };
   expect(await (await nodes.launch("a", request)).exited).toMatchObject({ failure: { code: "node.lost" } });
   expect(nodes.present).toEqual([]);
   expect(notices).toContain("node 'a' is not used: taken");
