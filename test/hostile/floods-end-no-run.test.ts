@@ -1,6 +1,8 @@
 /** Other users of a machine and hosts on the network: idle connections without a token, against every door of a whole run. */
 import { readdirSync, readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import { connectStranger } from "@treadle/transport/testing";
 import { expect, test } from "vitest";
 import { Flood } from "../support/flood.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
@@ -55,6 +57,34 @@ test.skipIf(process.platform !== "linux")(
       isOver = true;
       await flooding;
     }
+  },
+  300_000,
+);
+
+test.each([
+  ["large", 16_000, 1],
+  ["tiny", 0, 500],
+] as const)(
+  "a run goes on while the holder of a node's key says %s things of nodes without end",
+  async (_, numObjects, atOnce) => {
+    await using world = await NodesWorld.open();
+    await world.startNode("a");
+    const run = world.startRun(["cluster.minNodes=1", "steps=100000"]);
+    await run.event("step-finished");
+    const steps = () => run.events.filter(({ type }) => type === "step-finished").length;
+    const seed = new TextEncoder().encode((await readFile(world.nats.keys.node, "utf8")).trim());
+    const attacker = await connectStranger(world.nats.url, seed);
+    const body = JSON.stringify(new Array(numObjects).fill({}));
+    const entry = new TextEncoder().encode(`{"incarnation":1,"version":0,"body":${body}}`);
+    const before = steps();
+    const untilMs = performance.now() + 10_000;
+    while (performance.now() < untilMs) {
+      for (let i = 0; i < atOnce; i++) attacker.publish("treadle.entry.node.x", entry);
+      await attacker.flush();
+      await delay(1);
+    }
+    expect(steps() - before).toBeGreaterThan(3);
+    await attacker.close();
   },
   300_000,
 );

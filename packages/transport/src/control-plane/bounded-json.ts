@@ -9,12 +9,12 @@ const maxDepth = 128;
 const maxTextBytes = 900_000;
 
 /** Throws `link.frame-too-large` on what is larger than a message may be. */
-export function boundedText(text: string, what: string): string {
+export function boundedText(text: string, what: string, maxBytes = maxTextBytes): string {
   const bytes = Buffer.byteLength(text);
-  if (bytes <= maxTextBytes) return text;
+  if (bytes <= maxBytes) return text;
   throw new TreadleError(
     "link.frame-too-large",
-    `${what} takes '${bytes}' bytes over the control plane, at most ${maxTextBytes} are allowed; pass less in it`,
+    `${what} takes '${bytes}' bytes over the control plane, at most ${maxBytes} are allowed; pass less in it`,
   );
 }
 

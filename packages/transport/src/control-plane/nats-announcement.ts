@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Announcement, MemberKind } from "@treadle/contracts";
 import { z } from "zod";
 import { boundedText, readJson } from "./bounded-json.ts";
+import { maxEntryBytes } from "./flood-gate.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import type { Presence } from "./nats-messages.ts";
 import { SealKey } from "./sealed-box.ts";
@@ -152,7 +153,8 @@ export class NatsAnnouncement implements Announcement {
     const { prefix, key, incarnation, trust, seal, intervalMs } = this.#options;
     const version = this.#version;
     const proof = trust === undefined ? { seal } : { proof: trust.prove(key, { incarnation, version, body }) };
-    const entry = boundedText(JSON.stringify({ incarnation, version, body, ...proof }), `what '${key}' says of itself`);
+    const text = JSON.stringify({ incarnation, version, body, ...proof });
+    const entry = boundedText(text, `what '${key}' says of itself`, maxEntryBytes);
     return {
       beat: { subject: `${prefix}.beat.${key}`, data: JSON.stringify({ incarnation, version }) },
       entry: { subject: `${prefix}.entry.${key}`, data: entry },

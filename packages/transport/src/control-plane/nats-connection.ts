@@ -108,10 +108,11 @@ export class NatsConnection {
   async subscribe(
     subject: string,
     listener: (subject: string, data: string, reply: string | undefined) => void,
+    { ofMembers = false }: { readonly ofMembers?: boolean } = {},
   ): Promise<() => Promise<void>> {
     const id = ++this.#lastId;
     this.#messages.set(id, listener);
-    await this.#askAs(id, { type: "subscribe", subject });
+    await this.#askAs(id, { type: "subscribe", subject, ofMembers });
     return async () => {
       this.#messages.delete(id);
       await this.#ask({ type: "unsubscribe", subscription: id });

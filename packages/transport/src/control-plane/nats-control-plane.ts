@@ -155,8 +155,10 @@ class NatsControlPlane implements ControlPlane {
       this.#state.connection(isConnected, performance.now());
       if (isConnected) this.#probe(); // what happened meanwhile is asked for, rather than hoped for
     });
-    await this.#connection.subscribe(`${this.#prefix}.entry.*.*`, (subject, data) => this.#entered(subject, data));
-    await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
+    const ofMembers = { ofMembers: true };
+    const connection = this.#connection;
+    await connection.subscribe(`${this.#prefix}.entry.*.*`, (subject, data) => this.#entered(subject, data), ofMembers);
+    await connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data), ofMembers);
     this.#probe();
     await delay(probeMs);
     this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);

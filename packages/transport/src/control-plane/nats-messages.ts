@@ -24,7 +24,8 @@ export type NatsThreadOptions = NatsCredentials & {
 };
 
 export type ToThread =
-  | { readonly type: "subscribe"; readonly id: number; readonly subject: string }
+  /** `ofMembers`: what they say of themselves, of which the newest is enough */
+  | { readonly type: "subscribe"; readonly id: number; readonly subject: string; readonly ofMembers: boolean }
   | { readonly type: "unsubscribe"; readonly id: number; readonly subscription: number }
   | { readonly type: "publish"; readonly subject: string; readonly data: string }
   /** each answer comes as a message; settles only when nobody listens, or in time with a failure */

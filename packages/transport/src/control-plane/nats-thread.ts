@@ -9,6 +9,7 @@ import { jetstream, jetstreamManager, type StreamInfo } from "@nats-io/jetstream
 import { type KV, Kvm } from "@nats-io/kv";
 import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 import { connectNats, memberInbox } from "./connect-nats.ts";
+import { FloodGate, floodWindowMs, maxEntryBytes, memberFlood } from "./flood-gate.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
 import { contentOf, DamagedObject, NatsObjects } from "./nats-objects.ts";
 import { PresentMember } from "./present-member.ts";
@@ -122,14 +123,35 @@ async function put(message: Extract<ToThread, { type: "put" }>): Promise<number>
   return message.isNew ? kv.create(message.key, message.data) : kv.put(message.key, message.data);
 }
 
-function subscribe(connection: NatsConnection, id: number, subject: string): void {
+function subscribe(
+  connection: NatsConnection,
+  { id, subject, ofMembers }: Extract<ToThread, { type: "subscribe" }>,
+): void {
   const subscription = connection.subscribe(subject, {
     callback: (error, message) => {
       if (error) return;
-      send({ type: "message", id, subject: message.subject, data: message.string(), reply: message.reply });
+      const tell = () =>
+        send({ type: "message", id, subject: message.subject, data: message.string(), reply: message.reply });
+      if (!ofMembers) tell();
+      else if (message.data.length <= maxEntryBytes) passes(message.subject, message.data.length, tell);
     },
   });
   subscriptions.set(id, subscription);
+}
+
+const gate = new FloodGate<() => void>(memberFlood);
+let isWindowOpen = false;
+
+function endWindow(): void {
+  isWindowOpen = false;
+  for (const tell of gate.ends()) tell();
+}
+
+/** Whoever floods the subjects of members takes nothing from the main thread but what a window has room for. */
+function passes(subject: string, bytes: number, tell: () => void): void {
+  if (!isWindowOpen) setTimeout(endWindow, floodWindowMs);
+  isWindowOpen = true;
+  if (gate.arrives(subject, bytes, tell)) tell();
 }
 
 /**
@@ -172,7 +194,7 @@ function request(
 async function act(connection: NatsConnection, inbox: () => string, message: ToThread): Promise<unknown> {
   switch (message.type) {
     case "subscribe":
-      subscribe(connection, message.id, message.subject);
+      subscribe(connection, message);
       return tellServer(connection); // whoever asks next is heard
     case "unsubscribe":
       subscriptions.get(message.subscription)?.unsubscribe();
