@@ -46,6 +46,7 @@ export {
   StopCommand,
   shownRunFiles,
 } from "./control.ts";
+export { crc32, crc32c } from "./crc.ts";
 export {
   DeviceLease,
   describePoolWait,

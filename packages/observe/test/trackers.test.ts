@@ -5,11 +5,10 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { RunEvent, TrackerConfig } from "@treadle/contracts";
+import { crc32c, type RunEvent, type TrackerConfig } from "@treadle/contracts";
 import fc from "fast-check";
 import protobuf from "protobufjs";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { crc32c } from "../src/trackers/tensorboard.ts";
 import { type TrackedRow, type Tracker, TrackerFeed } from "../src/trackers/tracker-feed.ts";
 import { Trackers } from "../src/trackers/trackers.ts";
 

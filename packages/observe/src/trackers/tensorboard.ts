@@ -5,6 +5,7 @@
 import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { crc32c } from "@treadle/contracts";
 import type { TrackedRow, Tracker } from "./tracker-feed.ts";
 
 export class TensorboardTracker implements Tracker {
@@ -56,19 +57,6 @@ function record(data: Buffer): Buffer {
 function masked(data: Buffer): number {
   const sum = crc32c(data);
   return (((sum >>> 15) | (sum << 17)) + 0xa282ead8) >>> 0;
-}
-
-const table = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let rest = byte;
-  for (let bit = 0; bit < 8; bit++) rest = rest & 1 ? (rest >>> 1) ^ 0x82f63b78 : rest >>> 1;
-  return rest;
-});
-
-/** Castagnoli's polynomial; Node's own `crc32` has another. */
-export function crc32c(data: Uint8Array): number {
-  let sum = 0xffffffff;
-  for (const byte of data) sum = (table[(sum ^ byte) & 0xff] as number) ^ (sum >>> 8);
-  return (sum ^ 0xffffffff) >>> 0;
 }
 
 // Fields of protocol buffers.

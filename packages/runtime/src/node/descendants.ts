@@ -68,7 +68,7 @@ export class Descendants {
   }
 }
 
-/** Ends what agents of this user started before they went. A worker ends by itself then, unless even its watchdog is stuck. */
+/** Ends what agents of this user that are gone have left. Workers end by themselves, unless even their watchdog is stuck. */
 export async function endAbandoned(graceMs = 2000): Promise<void> {
   const first = await foundInTurns(isAbandoned);
   if (first !== undefined && first.length > 0) {

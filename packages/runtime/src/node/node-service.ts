@@ -29,6 +29,7 @@ import {
   type MembershipChange,
   type NodeInfo,
   publishTo,
+  runPrefix,
   type SpawnCommand,
   type SpawnReply,
   TreadleError,
@@ -334,7 +335,7 @@ export class NodeService {
   #checkStart(command: SpawnCommand): void {
     const { place } = this.#options;
     const { run, boot, segmentPrefix } = command;
-    if (boot.runId !== run || !segmentPrefix.startsWith(`treadle-${run}-`)) {
+    if (boot.runId !== run || !segmentPrefix.startsWith(runPrefix(run))) {
       throw new TreadleError(
         "node.forbidden",
         `a command for run '${run}' names run '${boot.runId}' and shared memory '${segmentPrefix}'; both must be the run's own`,

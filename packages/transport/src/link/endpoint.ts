@@ -16,7 +16,7 @@ import net from "node:net";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { TLSSocket } from "node:tls";
-import { type Link, type LinkTls, type PeerName, TreadleError } from "@treadle/contracts";
+import { type Link, type LinkTls, type PeerName, runPrefix, TreadleError } from "@treadle/contracts";
 import { PoolExchange } from "../memory/segment-exchange.ts";
 import { SegmentPool } from "../memory/segment-pool.ts";
 import { checkSegmentPrefix, type SharedMemory, sharedMemory } from "../memory/shared-memory.ts";
@@ -161,7 +161,7 @@ class SocketEndpoint implements Endpoint {
     this.#memory = options.segments === false ? undefined : sharedMemory();
     if (this.#memory) {
       const { prefix, maxBytes, scope } = {
-        prefix: `treadle-${options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`,
+        prefix: runPrefix(options.runId),
         scope: undefined,
         ...(options.segments || undefined),
       };

@@ -49,7 +49,7 @@ const mostSpawns = 20;
 export class NodeCommands {
   readonly #ports: NodeCommandsPorts;
   readonly #doubted = new Set<string>();
-  readonly #silent = new Set<Member>();
+  readonly #silent = new WeakSet<Member>();
 
   constructor(ports: NodeCommandsPorts) {
     this.#ports = ports;
