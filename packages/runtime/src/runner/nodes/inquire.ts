@@ -4,7 +4,7 @@ import { answerPatienceMs, type InquiryVerdict, type Look, NodeInquiry } from "@
 
 const lookMs = 1000;
 /** A question that was on its way when its agent ended is lost; the next one is told at once that nobody is there. */
-const askAgainMs = 350;
+const askAgainMs = 375;
 /** A look that ends later than this after its time was one of a process that is starved or was stopped, as the agent may be. */
 const lateMs = 250;
 
