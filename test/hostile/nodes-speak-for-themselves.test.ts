@@ -5,7 +5,14 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ClusterConfig, type ControlPlane, type ExitReport, type Member, NatsConfig } from "@treadle/contracts";
+import {
+  ClusterConfig,
+  type ControlPlane,
+  type ExitReport,
+  type Member,
+  NatsConfig,
+  runPrefix,
+} from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -63,7 +70,7 @@ beforeAll(async () => {
   closing.push(() => nodes.close());
   await nodes.find();
   await nodes.open(
-    { runId: run, segmentPrefix: `treadle-${run}-`, token },
+    { runId: run, segmentPrefix: `${runPrefix(run)}1-`, token },
     {
       onHeartbeat: (_, __, busyMs) => heartbeats.push(busyMs),
       onLog: (_, __, line) => lines.push(line),

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type RunEvent, RuntimeConfig, type TreadleError } from "@treadle/contracts";
+import { type RunEvent, RuntimeConfig, runPrefix, type TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { RunCluster } from "../../packages/runtime/src/runner/cluster/run-cluster.ts";
 import { projectRoot } from "./project.ts";
@@ -76,7 +76,7 @@ export function isAlive(pid: number): boolean {
 /** Shared memory that a run has left. */
 export async function segmentsOf(runId: string): Promise<string[]> {
   const names = await readdir("/dev/shm").catch(() => []);
-  return names.filter((name) => name.startsWith(`treadle-${runId}-`));
+  return names.filter((name) => name.startsWith(runPrefix(runId)));
 }
 
 /** Of process `pid`, those that are alive and have `text` in their command. Linux. */

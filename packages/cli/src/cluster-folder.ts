@@ -4,13 +4,15 @@
  * keys that are not theirs. `servers.json`, which has the servers' own password, and what is made of it stay.
  */
 import { existsSync } from "node:fs";
-import { chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { chmod, mkdir, readdir, readFile, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { AgentName, type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { validateConfig } from "@treadle/runtime/runner";
 import { accountsConfig, makeKey, parseTrust, ServerSetup, serverConfigs, type TrustedKey } from "@treadle/transport";
 import { z } from "zod";
 
+const writableByAll = 0o002;
+const sticky = 0o1000;
 const settingsFile = "cluster.json";
 const serversFile = "servers.json";
 const accountsFile = "accounts.conf";
@@ -43,6 +45,7 @@ export async function initCluster(folder: string, setup: z.input<typeof ServerSe
         : `'${path}' is not empty: it holds '${there[0]}'; give a folder that is empty, or not there yet`,
     );
   }
+  await checkFoldersAbove(path);
   const checked = validateConfig(ServerSetup, setup);
   const keys = [newKey({ role: "runner" })];
   if (nodes.length === 0) keys.push(newKey({ role: "node" }));
@@ -61,6 +64,19 @@ export async function initCluster(folder: string, setup: z.input<typeof ServerSe
   for (const key of keys) await writeKey(path, key);
   await replacePrivate(join(path, trustFile), trustText(keys));
   return writeServers(path, checked, keys);
+}
+
+/** Whoever may write into a folder replaces what is below it, unless it is sticky, as `/tmp` is. */
+async function checkFoldersAbove(path: string): Promise<void> {
+  const parent = await realpath(dirname(path)).catch(() => dirname(path)); // where links lead
+  const stats = await stat(parent).catch(() => undefined); // mkdir tells what else is wrong with it
+  if (stats !== undefined && (stats.mode & writableByAll) !== 0 && (stats.mode & sticky) === 0) {
+    throw new TreadleError(
+      "config.invalid",
+      `every user of this machine may replace what lies in '${parent}' (mode '${(stats.mode & 0o7777).toString(8)}'); 'chmod o-w ${parent}', or give a folder elsewhere`,
+    );
+  }
+  if (parent !== path) await checkFoldersAbove(parent);
 }
 
 /** A key of its own for one more node. The servers are to be told: `nats-server --signal reload`. */

@@ -1,4 +1,16 @@
-import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  chown,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseTrust } from "@treadle/transport";
@@ -48,6 +60,23 @@ test("a folder that is there already becomes its owner's alone, and nobody else'
   await chown(others, 65_534, 65_534);
   await expect(initCluster(others, setup, [])).rejects.toMatchObject(invalid);
   expect(await readdir(others)).toEqual([]);
+});
+
+test("no keys are written where every user may replace them, unless the folder is sticky, as /tmp is", async () => {
+  const open = join(above, "open");
+  await mkdir(open);
+  await chmod(open, 0o777);
+  await mkdir(join(open, "mine"), { mode: 0o700 });
+  await symlink(join(open, "mine"), join(above, "link"));
+  for (const each of [join(open, "keys"), join(open, "mine", "keys"), join(above, "link", "keys")]) {
+    await expect(initCluster(each, setup, [])).rejects.toMatchObject({
+      ...invalid,
+      message: expect.stringContaining(`chmod o-w ${await realpath(open)}`),
+    });
+  }
+  expect(await readdir(join(open, "mine"))).toEqual([]);
+  await chmod(open, 0o1777);
+  await initCluster(join(above, "link", "keys"), setup, []);
 });
 
 test.each([

@@ -34,8 +34,8 @@ export const AgentNameOfHost = z
 export const SegmentPrefix = z
   .string()
   .regex(/^treadle-[A-Za-z0-9_.-]{1,150}$/, "must be 'treadle-' and letters, digits, '_', '.' and '-'");
-/** What the names of all shared memory of a run begin with. */
-export const runPrefix = (runId: string): string => `treadle-${runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`;
+/** What the names of all shared memory of a run begin with, and of no other run's: no name of a run has a dot. */
+export const runPrefix = (runId: string): string => `treadle-${runId.replace(/[^A-Za-z0-9_-]/g, "_")}.`;
 /** As a module exports it. */
 export const ExportName = z.string().regex(/^[\p{ID_Start}$_][\p{ID_Continue}$]{0,199}$/u, "must be an identifier");
 /** Below the root of a project, with forward slashes. */

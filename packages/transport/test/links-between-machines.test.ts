@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
 import tls from "node:tls";
-import type { LinkTls } from "@treadle/contracts";
+import { type LinkTls, runPrefix } from "@treadle/contracts";
 import { createPeer, type EndpointOptions, openEndpoint, parseAddress } from "@treadle/transport";
 import { openProtocol } from "@treadle/transport/testing";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -172,7 +172,7 @@ test("an advertised address is what others are told, and memory is shared within
         runId,
         token,
         tcp: { port: 0, advertise: "localhost" },
-        segments: { prefix: `treadle-${runId}-scope-`, scope },
+        segments: { prefix: `${runPrefix(runId)}scope-`, scope },
       });
     const server = await open("server", scopes[0]);
     const client = await open("client", scopes[1]);

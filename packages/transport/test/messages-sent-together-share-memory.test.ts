@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Link } from "@treadle/contracts";
+import { type Link, runPrefix } from "@treadle/contracts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Endpoint, openEndpoint, releaseArrays } from "../src/index.ts";
 import { sharedMemory } from "../src/memory/shared-memory.ts";
@@ -8,7 +8,7 @@ import { folder, token } from "./support/endpoints.ts";
 import { closed, inbox } from "./support/link-contract.ts";
 
 const runId = `transport-together-${process.pid}`;
-const segmentFiles = () => readdirSync("/dev/shm").filter((name) => name.startsWith(`treadle-${runId}-`));
+const segmentFiles = () => readdirSync("/dev/shm").filter((name) => name.startsWith(runPrefix(runId)));
 const inPlace = 32 * 1024 * 1024;
 const copiedOut = 2 * 1024 * 1024;
 

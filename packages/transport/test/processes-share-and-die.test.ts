@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Link, Peer } from "@treadle/contracts";
+import { type Link, type Peer, runPrefix } from "@treadle/contracts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createPeer, type Endpoint, openEndpoint, removeSegments } from "../src/index.ts";
 import { sharedMemory } from "../src/memory/shared-memory.ts";
@@ -11,7 +11,7 @@ import { folder, token } from "./support/endpoints.ts";
 import { farWords } from "./support/far-words.ts";
 
 const runId = `transport-processes-${process.pid}`;
-const prefix = `treadle-${runId}-`;
+const prefix = runPrefix(runId);
 const segmentFiles = () => readdirSync("/dev/shm").filter((name) => name.startsWith(prefix));
 const bulk = 8 * 1024 * 1024; // floats: 32 MiB, viewed in place
 const medium = 512 * 1024; // floats: 2 MiB, copied out

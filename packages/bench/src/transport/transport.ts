@@ -13,7 +13,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type Link, median, type Peer } from "@treadle/contracts";
+import { type Link, median, type Peer, runPrefix } from "@treadle/contracts";
 import { createPeer, Encoder, openEndpoint, removeSegments } from "@treadle/transport";
 import { envelopeKind, headBytes } from "@treadle/transport/internal";
 import { moduleFile, scriptArguments } from "../processes.ts";
@@ -65,7 +65,7 @@ export async function benchTransport(options: TransportBenchOptions = {}): Promi
   } finally {
     await near.close();
     bareServer.close();
-    removeSegments(`treadle-${runId}-`);
+    removeSegments(runPrefix(runId));
     await rm(folder, { recursive: true, force: true });
   }
 }
@@ -129,7 +129,7 @@ async function benchBulk({ peer, bare, runId }: Far, bytes: number, effort: numb
     hand.write(new Uint8Array(data.buffer));
     await exchange(bare, signal, 1);
   };
-  const name = `treadle-${runId}-hand`;
+  const name = `${runPrefix(runId)}hand`;
   const hands = [
     { what: "mapped memory, copied in and out by hand", ratioAtLeast: 0.6, hand: mappedByHand(`${name}-1`, bytes) },
     {

@@ -90,7 +90,7 @@ export function compareView({ redraw, onConnection }: ViewPorts, ids: readonly s
 const show = (value: number | undefined, text: (value: number) => string): string =>
   value === undefined ? "–" : text(value);
 
-/** `20260131-142530-reasoning-grpo-4f2a` → `4f2a, 14:25` */
+/** `20260131-142530-reasoning-grpo-4f2a91c7` → `4f2a91c7, 14:25` */
 function shortName(runId: string): string {
   const [, hour, minute, tag] = /^\d{8}-(\d\d)(\d\d)\d\d-.*-([^-]+)$/.exec(runId) ?? [];
   return tag === undefined ? runId.slice(-24) : `${tag}, ${hour}:${minute}`;

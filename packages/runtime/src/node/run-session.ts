@@ -37,8 +37,6 @@ const logIntervalMs = 100;
 const maxLines = 2000;
 const maxEventBytes = 400_000;
 const maxLineLength = 2000;
-/** of a line as JSON, which writes some characters as six, and of what stands beside it */
-const maxLineBytes = 6 * maxLineLength + 1000;
 
 export type SessionOptions = {
   readonly run: string;
@@ -239,9 +237,10 @@ export class RunSession {
 
   #sendBeats(): void {
     if (this.#beats.size === 0) return;
-    const beats = [...this.#beats.values()];
+    const { node } = this.#options;
+    const waiting = [...this.#beats.values()];
     this.#beats.clear();
-    this.#options.onBeats({ node: this.#options.node, session: this.session, beats });
+    for (const beats of partsOf(waiting)) this.#options.onBeats({ node, session: this.session, beats });
   }
 
   #addLine(worker: string, level: string, line: string): void {
@@ -260,14 +259,23 @@ export class RunSession {
     }
     this.#lines = [];
     this.#numDropped = 0;
-    for (let next = 0; next < lines.length; ) {
-      const first = next;
-      let sizeBytes = 0;
-      do {
-        sizeBytes += Buffer.byteLength(JSON.stringify(lines[next]));
-        next++;
-      } while (next < lines.length && sizeBytes + maxLineBytes < maxEventBytes);
-      this.#options.onLog({ node, lines: lines.slice(first, next) });
-    }
+    for (const part of partsOf(lines)) this.#options.onLog({ node, lines: part });
   }
+}
+
+/** In their order, each part no larger as JSON than an event may be. */
+function* partsOf<T>(entries: readonly T[]): Generator<T[]> {
+  let part: T[] = [];
+  let partBytes = 0;
+  for (const entry of entries) {
+    const sizeBytes = Buffer.byteLength(JSON.stringify(entry));
+    if (part.length > 0 && partBytes + sizeBytes > maxEventBytes) {
+      yield part;
+      part = [];
+      partBytes = 0;
+    }
+    part.push(entry);
+    partBytes += sizeBytes + 1;
+  }
+  if (part.length > 0) yield part;
 }

@@ -7,6 +7,7 @@ import {
   type ControlPlane,
   LinksConfig,
   type Member,
+  runPrefix,
   type SpawnCommand,
   type TreadleError,
   WorkerPermissions,
@@ -87,7 +88,7 @@ async function spawnCommand(
   return {
     run,
     session: 1,
-    segmentPrefix: `treadle-${run}-`,
+    segmentPrefix: `${runPrefix(run)}1-`,
     modulePath: "worker.ts",
     projectRoot: pathToFileURL(`${root}/`).href,
     codeHash: await codeHash(root),
@@ -198,7 +199,7 @@ test("NS6: beside a run that wants the node for itself no other has workers, whi
       ...command,
       run,
       exclusive,
-      segmentPrefix: `treadle-${run}-`,
+      segmentPrefix: `${runPrefix(run)}1-`,
       boot: { ...boot, runId: run },
     });
     return started.then(

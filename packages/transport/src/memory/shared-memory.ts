@@ -153,7 +153,7 @@ export function checkSegmentPrefix(prefix: string): void {
   if (prefixPattern.test(prefix)) return;
   throw new TreadleError(
     "config.invalid",
-    `segment prefix '${prefix}' is not allowed: 8 to 160 letters, digits, '_', '.' and '-'; use 'treadle-<run>-'`,
+    `segment prefix '${prefix}' is not allowed: 8 to 160 letters, digits, '_', '.' and '-'; use 'treadle-<run>.'`,
   );
 }
 
