@@ -7,12 +7,16 @@ export function sealTicket(ticket: Omit<WeightTicket, "checksum">): WeightTicket
   return { ...ticket, checksum: checksumOf(ticket) };
 }
 
-function checksumOf({ policyVersion, tensors }: Pick<WeightTicket, "policyVersion" | "tensors">): string {
-  const listed = tensors.map(({ name, shape, dtype, crc32 }) => [name, shape, dtype, crc32]);
-  return createHash("sha256")
-    .update(JSON.stringify([policyVersion, listed]))
-    .digest("hex");
-}
+const checksumOf = ({ policyVersion, tensors }: Pick<WeightTicket, "policyVersion" | "tensors">): string =>
+  hashOf([policyVersion, listed(tensors)]);
+
+/** Equal for equal numbers, whatever their version. */
+export const digestOf = ({ tensors }: Pick<WeightTicket, "tensors">): string => hashOf(listed(tensors));
+
+const listed = (tensors: WeightTicket["tensors"]) =>
+  tensors.map(({ name, shape, dtype, crc32 }) => [name, shape, dtype, crc32]);
+
+const hashOf = (value: unknown): string => createHash("sha256").update(JSON.stringify(value)).digest("hex");
 
 /** Throws `engine.weights-mismatch` unless the ticket lists the model's parameters in their order, and has its own checksum. */
 export function checkTicket(layout: readonly ParameterShape[], ticket: WeightTicket): void {

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { cp, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { WeightTicket } from "@treadle/contracts";
 import { TorchEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { lacksTorch, python } from "../../../test/support/torch.ts";
@@ -12,7 +13,7 @@ import { readTensorInfos } from "../src/server/safetensors.ts";
 import { testedModel } from "./generation-contract.ts";
 
 const reason = lacksTorch();
-const model = { ...testedModel, layers: 1, width: 8, heads: 1, valueHead: true };
+const plain = { ...testedModel, layers: 1, width: 8, heads: 1 };
 const make = `
 import sys, torch
 from transformers import AutoModelForCausalLM, Qwen3Config
@@ -32,11 +33,13 @@ describe.skipIf(reason)(reason ?? "a folder of weights", () => {
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
   test.each([
-    ["tied", "float32"],
-    ["untied", "bfloat16"],
+    ["tied", "float32", true],
+    ["untied", "bfloat16", false],
+    ["tied", "bfloat16", false],
   ])(
-    "of a model that is %s, in %s, is read by transformers as what was trained",
-    async (tied, dtype) => {
+    "of a model that is %s, in %s, with a value head: %s, is read by transformers as what was trained",
+    async (tied, dtype, valueHead) => {
+      const model = { ...plain, valueHead };
       const path = join(folder, `${tied}-${dtype}`);
       execFileSync(python, ["-c", make, path, tied, dtype], { stdio: "pipe" });
       const trained = await TorchEngine.create(model, { kind: "torch", path });
@@ -46,23 +49,31 @@ describe.skipIf(reason)(reason ?? "a folder of weights", () => {
       await trained.loadWeights(weights);
       const tokens = Int32Array.of(1, 2, 3, 4, 5, 6);
       const expected = await trained.logprobs({ rows: 1, columns: 6, tokens });
-      await trained.close();
 
       const own = await ModelFolder.open(path);
       own.check(weights);
       const written = join(folder, `${tied}-${dtype}-written`);
       await own.write(weights, written);
-      expect((await readdir(written)).sort()).toEqual(["config.json", "model.safetensors"]);
       expect(await readTensorInfos(join(written, "model.safetensors"))).toEqual(
         await readTensorInfos(join(path, "model.safetensors")),
       );
-      await cp(join(path, "tokenizer.json"), join(written, "tokenizer.json"));
-      const read = await TorchEngine.create(model, { kind: "torch", path: written });
-      const scored = await read.logprobs({ rows: 1, columns: 6, tokens });
-      await read.close();
-      scored.forEach((logprob, at) => {
-        expect(logprob).toBeCloseTo(expected[at]!, dtype === "float32" ? 5 : 0);
-      });
+      const { ticket } = (await trained.publish()) as { ticket: WeightTicket };
+      own.checkTicket(ticket);
+      expect(own.hasAll(ticket.tensors)).toBe(!valueHead);
+      const linked = join(folder, `${tied}-${dtype}-linked`);
+      if (!valueHead) await own.link(ticket, linked);
+      await trained.close();
+
+      for (const made of valueHead ? [written] : [written, linked]) {
+        expect((await readdir(made)).sort()).toEqual(["config.json", "model.safetensors"]);
+        await cp(join(path, "tokenizer.json"), join(made, "tokenizer.json"));
+        const read = await TorchEngine.create(model, { kind: "torch", path: made });
+        const scored = await read.logprobs({ rows: 1, columns: 6, tokens });
+        await read.close();
+        scored.forEach((logprob, at) => {
+          expect(logprob).toBeCloseTo(expected[at]!, dtype === "float32" ? 5 : 0);
+        });
+      }
     },
     600_000,
   );

@@ -61,9 +61,9 @@ const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | Vl
 
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
-  const { config, rank, log } = worker;
+  const { config, rank, log, hostFiles } = worker;
   if (config.emulated || !isServer(config.engine)) return createEngine(worker, seed);
-  return ServerEngine.create(config.model, config.engine, { rank, warn: (message) => log.warn(message) });
+  return ServerEngine.create(config.model, config.engine, { rank, hostFiles, warn: (message) => log.warn(message) });
 }
 
 /**

@@ -1,11 +1,16 @@
 import { createHash } from "node:crypto";
 import { copyFile, mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { TreadleError, type Weights } from "@treadle/contracts";
+import { TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
 import { z } from "zod";
 import { valueHeadName } from "../embedded/transformer-config.ts";
-import { checkWeights } from "../parameters.ts";
+import { checkWeights, type ParameterShape } from "../parameters.ts";
+import { linkPublished } from "../torch/weight-files.ts";
+import { checkTicket, digestOf } from "../weight-ticket.ts";
 import { readTensorInfos, type TensorInfo, writeTensors } from "./safetensors.ts";
+
+/** Equal numbers have equal ones that were made in one way; of those made in two ways nobody knows. */
+export type WeightsDigest = { readonly by: "bytes" | "ticket"; readonly value: string };
 
 const tokenizerFiles = ["tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json"];
 const headName = "lm_head.weight";
@@ -59,46 +64,71 @@ export class ModelFolder {
 
   /** Throws `engine.weights-mismatch` unless they are whole, and of this model. */
   check(weights: Weights): void {
+    checkWeights(this.#layoutOf(weights.policyVersion, weights.parameters), weights);
+  }
+
+  /** The same of weights that a ticket names. */
+  checkTicket(ticket: WeightTicket): void {
+    checkTicket(this.#layoutOf(ticket.policyVersion, ticket.tensors), ticket);
+  }
+
+  /** Whether a server could load a file of these tensors. A value head is not of its model. */
+  hasAll(tensors: readonly { readonly name: string }[]): boolean {
+    return tensors.every(({ name }) => this.#layout.has(name) || this.#isDerived(name));
+  }
+
+  #layoutOf(policyVersion: number, parameters: readonly ParameterShape[]): ParameterShape[] {
     const refuse = (what: string): never => {
       throw new TreadleError(
         "engine.weights-mismatch",
-        `weights of version '${weights.policyVersion}' refused: ${what}; train the model in engine.model '${this.path}'`,
-        { details: { policyVersion: weights.policyVersion } },
+        `weights of version '${policyVersion}' refused: ${what}; train the model in engine.model '${this.path}'`,
+        { details: { policyVersion } },
       );
     };
-    const given = new Set(weights.parameters.map(({ name }) => name));
+    const given = new Set(parameters.map(({ name }) => name));
     for (const name of this.#layout.keys())
       if (!given.has(name) && !this.#isDerived(name)) refuse(`they lack '${name}', which the model has`);
-    const expected = weights.parameters.map(({ name, shape }) => {
+    return parameters.map(({ name, shape }) => {
       const known = this.#layout.get(name);
       if (known) return { name, shape: known.shape };
       if (name === valueHeadName || this.#isDerived(name)) return { name, shape };
       return refuse(`the model has no '${name}'`);
     });
-    checkWeights(expected, weights);
   }
 
   /**
    * Writes checked weights as a folder: aside, flushed to the disk, and then renamed, so that a folder of that name is
-   * whole. Each tensor has the type that it has in the model's own folder, but F16 becomes F32. Returns a digest of what
-   * was written: equal numbers have equal ones.
+   * whole. Each tensor has the type that it has in the model's own folder, but F16 becomes F32.
    */
-  async write(weights: Weights, folder: string): Promise<string> {
-    const aside = `${folder}.partial`;
-    await rm(aside, { recursive: true, force: true });
-    await mkdir(aside, { recursive: true, mode: 0o700 });
-    await copyFile(join(this.path, "config.json"), join(aside, "config.json"));
+  async write(weights: Weights, folder: string): Promise<WeightsDigest> {
     const hash = createHash("sha256");
     const tensors = weights.parameters
       .filter(({ name }) => this.#layout.has(name))
       .map(
         (tensor) => ({ ...tensor, dtype: this.#layout.get(tensor.name)?.dtype === "BF16" ? "BF16" : "F32" }) as const,
       );
-    await writeTensors(join(aside, "model.safetensors"), tensors, (bytes) => hash.update(bytes));
+    await this.#makeFolder(folder, (path) => writeTensors(path, tensors, (bytes) => hash.update(bytes)));
+    return { by: "bytes", value: hash.digest("hex") };
+  }
+
+  /**
+   * The same of a file that a checked ticket names, in the types that its tensors have there. Not a byte of it comes through this
+   * process. Throws as `linkPublished`.
+   */
+  async link(ticket: WeightTicket, folder: string): Promise<WeightsDigest> {
+    await this.#makeFolder(folder, (path) => linkPublished(ticket, path));
+    return { by: "ticket", value: digestOf(ticket) };
+  }
+
+  async #makeFolder(folder: string, writeModel: (path: string) => Promise<void>): Promise<void> {
+    const aside = `${folder}.partial`;
+    await rm(aside, { recursive: true, force: true });
+    await mkdir(aside, { recursive: true, mode: 0o700 });
+    await copyFile(join(this.path, "config.json"), join(aside, "config.json"));
+    await writeModel(join(aside, "model.safetensors"));
     await sync(aside);
     await rename(aside, folder);
     await sync(dirname(folder));
-    return hash.digest("hex");
   }
 
   /** Made of others: nothing that a trainer hands out. */

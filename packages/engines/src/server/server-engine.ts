@@ -1,7 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { type Clock, type Completion, isLoopback, type Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import {
+  type Clock,
+  type Completion,
+  type HostFiles,
+  isLoopback,
+  type Sampling,
+  TreadleError,
+  type Weights,
+  type WeightTicket,
+} from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { z } from "zod";
 import { checkPrompts } from "../embedded/batches.ts";
@@ -12,9 +21,11 @@ import { checkBegun, resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { initialWeightsId, weightsIdOf } from "../parameters.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
+import { canOpen, type WeightFiles, weightFilesOf } from "../torch/weight-files.ts";
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
+import { refusedTicket } from "../weight-ticket.ts";
 import { ConnectionLost, HttpClient } from "./http-client.ts";
-import { ModelFolder } from "./model-folder.ts";
+import { ModelFolder, type WeightsDigest } from "./model-folder.ts";
 import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
@@ -34,13 +45,16 @@ export type ServerOptions = {
   readonly warn?: ((message: string) => void) | undefined;
   /** of deadlines; default: this machine's */
   readonly clock?: Clock | undefined;
+  /** where trainers of this run publish weights; default: where those do that nobody has told of a run */
+  readonly hostFiles?: HostFiles | undefined;
 };
 
 /**
  * A model that SGLang or vLLM serves, attached by its address. It generates; what trains is elsewhere.
  *
  * Owns the server's requests, and its weights (`ServerWeights`): nobody else may use it meanwhile. Weights reach it as a
- * folder, which Node writes and the server reads.
+ * folder that the server reads, with the file that a trainer on PyTorch has published, where this process can open it, and else
+ * with one that Node writes.
  * AS5 a call that generates or ends is made once more where its connection was lost; any other is not.
  * AS6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
  */
@@ -52,6 +66,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly #model: ModelFolder;
   readonly #limits: { readonly vocabSize: number; readonly contextLength: number };
   readonly #weightsFolder: string;
+  readonly #stores: WeightFiles["roots"];
   readonly #warn: (message: string) => void;
   readonly #clock: Clock;
   readonly #name = randomBytes(6).toString("hex");
@@ -75,7 +90,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     model: ModelFolder,
     limits: { readonly vocabSize: number; readonly contextLength: number },
     weightsFolder: string,
-    { warn, clock }: { readonly warn: (message: string) => void; readonly clock: Clock },
+    { warn, clock, hostFiles }: ServerOptions & { readonly warn: (message: string) => void; readonly clock: Clock },
   ) {
     super();
     this.kind = config.kind;
@@ -85,6 +100,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#model = model;
     this.#limits = limits;
     this.#weightsFolder = weightsFolder;
+    this.#stores = weightFilesOf(config.trainer, hostFiles)?.roots ?? [];
     this.#warn = warn;
     this.#clock = clock;
     this.#places = { free: config.maxRunning };
@@ -104,7 +120,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   static async create(
     model: z.input<typeof TransformerConfig>,
     server: z.input<typeof SglangConfig> | z.input<typeof VllmConfig>,
-    { rank = 0, warn = () => {}, clock = systemClock }: ServerOptions = {},
+    { rank = 0, warn = () => {}, clock = systemClock, hostFiles }: ServerOptions = {},
   ): Promise<ServerEngine> {
     const choice = z.discriminatedUnion("kind", [SglangConfig, VllmConfig]);
     const parsed = z.strictObject({ model: TransformerConfig, engine: choice }).safeParse({ model, engine: server });
@@ -138,6 +154,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       const engine = new ServerEngine(config, client, protocol, folder, { vocabSize, contextLength }, weightsFolder, {
         warn,
         clock,
+        hostFiles,
       });
       try {
         await engine.#attach();
@@ -203,20 +220,20 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
       this.#model.check(weights);
-      const folder = join(this.#weightsFolder, `version-${weights.policyVersion}-${this.#weights.numLoads + 1}`);
-      let digest: string;
-      try {
-        digest = await this.#model.write(weights, folder);
-      } catch (error) {
-        await rm(`${folder}.partial`, { recursive: true, force: true });
-        throw diskError(error, this.#weightsFolder);
-      }
-      await this.#weights.load({
-        folder,
-        policyVersion: weights.policyVersion,
-        weightsId: weightsIdOf(weights),
-        digest,
-      });
+      await this.#load(weights, (folder) => this.#model.write(weights, folder));
+    });
+  }
+
+  async opens(ticket: WeightTicket): Promise<boolean> {
+    return this.#model.hasAll(ticket.tensors) && canOpen(ticket, this.#stores);
+  }
+
+  loadTicket(ticket: WeightTicket): Promise<void> {
+    return this.exclusively("loadTicket", async () => {
+      this.#model.checkTicket(ticket);
+      if (!(await this.opens(ticket)))
+        throw refusedTicket(ticket, `'${ticket.store}' is no folder of this run's weights`);
+      await this.#load(ticket, (folder) => this.#model.link(ticket, folder));
     });
   }
 
@@ -258,6 +275,19 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     // Others may have the devices now; the first `restore` takes them.
     await this.#protocol.release();
     await super.release();
+  }
+
+  async #load(weights: Weights | WeightTicket, makeFolder: (folder: string) => Promise<WeightsDigest>): Promise<void> {
+    const { policyVersion } = weights;
+    const folder = join(this.#weightsFolder, `version-${policyVersion}-${this.#weights.numLoads + 1}`);
+    let digest: WeightsDigest;
+    try {
+      digest = await makeFolder(folder);
+    } catch (error) {
+      await rm(`${folder}.partial`, { recursive: true, force: true });
+      throw diskError(error, this.#weightsFolder);
+    }
+    await this.#weights.load({ folder, policyVersion, weightsId: weightsIdOf(weights), digest });
   }
 
   /** The first load. What the server says against it, a person must change. */

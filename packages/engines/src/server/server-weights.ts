@@ -1,5 +1,6 @@
 import { rm } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
+import type { WeightsDigest } from "./model-folder.ts";
 import type { ServerProtocol } from "./server-protocol.ts";
 
 /** Weights that a server has, or is to have. */
@@ -8,8 +9,8 @@ export type LoadedFolder = {
   readonly policyVersion: number;
   /** as `Engine.weightsId` */
   readonly weightsId: string;
-  /** of the file that was written; undefined for the model's own folder */
-  readonly digest: string | undefined;
+  /** of what lies there; undefined for the model's own folder */
+  readonly digest: WeightsDigest | undefined;
 };
 
 type Loaded = LoadedFolder & { readonly label: string; readonly checksum: string | undefined };
@@ -99,8 +100,8 @@ export class ServerWeights {
       await this.#expectLabel(label);
       await this.#protocol.resume();
       const checksum = await this.#protocol.checksum();
-      const isOther = last?.digest !== undefined && digest !== undefined && last.digest !== digest;
-      if (isOther && checksum !== undefined && checksum === last.checksum)
+      const isOther = last?.digest?.by === digest?.by && last?.digest?.value !== digest?.value;
+      if (isOther && checksum !== undefined && checksum === last?.checksum)
         throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
       this.#loaded = { folder, policyVersion, weightsId, label, digest, checksum };
       this.#poison = undefined;

@@ -17,7 +17,7 @@ export const TorchConfig = z.strictObject({
   compile: z.boolean().default(false),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
-  /** how weights reach other engines on PyTorch: `ticket`, as files that they read, where they can; `bytes`, always through Node */
+  /** how weights reach engines on PyTorch and servers: `ticket`, as files that they read, where they can; `bytes`, always through Node */
   weightsBy: z.enum(["ticket", "bytes"]).default("ticket"),
   /** where those files are written; a folder on a file system that nodes share serves engines of other nodes, too. Default: the host's memory, at /dev/shm, where there is room */
   weightsFolder: z.string().min(1).optional(),

@@ -1,12 +1,12 @@
-/** The files by which engines on PyTorch hand weights on, as Node sees them. Their Python processes write, check and read them. */
+/** The files by which engines on PyTorch hand weights on, as Node sees them. Their Python processes write, check and read them; servers get links. */
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { constants, open } from "node:fs/promises";
+import { constants, copyFile, link, lstat, open } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { crc32, type HostFiles, type Weights, type WeightTicket } from "@treadle/contracts";
 import { sealWeights } from "../parameters.ts";
 import { piecesOf } from "../pieces.ts";
-import { readTensors } from "../server/safetensors.ts";
+import { readTensorInfos, readTensors } from "../server/safetensors.ts";
 import { refusedTicket } from "../weight-ticket.ts";
 import type { TorchConfig } from "./torch-config.ts";
 
@@ -51,10 +51,38 @@ export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles
   }
 }
 
+/**
+ * Gives the file a second name, under which it stays as it is when newer weights are published; on another file system it is
+ * copied. Its header is checked, and its numbers are not read. Throws `engine.weights-mismatch`, and what the system says of a
+ * `path` that it cannot make.
+ */
+export async function linkPublished(ticket: WeightTicket, path: string): Promise<void> {
+  const source = fileOf(ticket);
+  try {
+    if (!(await lstat(source)).isFile()) throw refusedTicket(ticket, `'${source}' is no file`);
+    await link(source, path).catch(() => copyFile(source, path, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    throw refusedTicket(
+      ticket,
+      `'${source}' is not there any more: newer ones were published, or their engine has ended`,
+    );
+  }
+  const infos = await readTensorInfos(path).catch((error: Error) => {
+    throw refusedTicket(ticket, error.message, error);
+  });
+  const found = [...infos].map(([name, { dtype, shape }]) => [name, dtype, shape]);
+  const published = ticket.tensors.map(({ name, dtype, shape }) => [name, dtype, shape]);
+  if (JSON.stringify(found) !== JSON.stringify(published))
+    throw refusedTicket(ticket, `'${source}' has other tensors than were published`);
+}
+
+const fileOf = ({ store, folder }: WeightTicket): string => join(store, folder, "model.safetensors");
+
 /** As bytes, checked as the ticket says. */
 export async function readPublished(ticket: WeightTicket): Promise<Weights> {
   const expected = new Map(ticket.tensors.map((tensor) => [tensor.name, tensor.crc32]));
-  const path = join(ticket.store, ticket.folder, "model.safetensors");
+  const path = fileOf(ticket);
   const parameters = await readTensors(path, (name, bytes) => {
     let checksum = 0;
     for (const piece of piecesOf(bytes)) checksum = crc32(piece, checksum);

@@ -1,0 +1,192 @@
+/** Weights that a trainer has published as a file, and a server is given without their bytes passing through Node. */
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { crc32, type HostFiles, type Sampling, type Weights, type WeightTicket } from "@treadle/contracts";
+import { ServerEngine, weightsIdOf } from "@treadle/engines";
+import {
+  type ServerDouble,
+  SglangDouble,
+  TinyModel,
+  tinyWeights,
+  VllmDouble,
+  writeTinyModel,
+} from "@treadle/engines/testing";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { valueHeadName } from "../src/embedded/transformer-config.ts";
+import { writeTensors } from "../src/server/safetensors.ts";
+import { sealTicket } from "../src/weight-ticket.ts";
+import { testedModel } from "./generation-contract.ts";
+
+const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
+const prompts = [Int32Array.of(1, 2), Int32Array.of(4, 5, 6)];
+const tokens = [1, 2, 3, 4];
+const nonce = "0123456789abcdef".repeat(2);
+const refused = { code: "engine.weights-mismatch" };
+
+let folder: string;
+let hostFiles: HostFiles;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "treadle-linked-"));
+  await mkdir(join(folder, "published"));
+  hostFiles = { folder: join(folder, "published"), ownPrefix: "treadle-a.1-", runPrefix: "treadle-a." };
+  await writeTinyModel(join(folder, "tiny"), testedModel, tinyWeights(testedModel, 1));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const opened: { readonly engine: ServerEngine; readonly double: ServerDouble }[] = [];
+afterEach(async () => {
+  for (const { engine, double } of opened.splice(0)) {
+    await double.kill();
+    await engine.close();
+  }
+});
+
+async function start(kind: "sglang" | "vllm", weightsBy: "ticket" | "bytes" = "ticket") {
+  const double = await new { sglang: SglangDouble, vllm: VllmDouble }[kind]({ model: join(folder, "tiny") }).start();
+  const config = {
+    kind,
+    url: double.url,
+    model: join(folder, "tiny"),
+    weightsFolder: join(folder, "weights"),
+    trainer: { kind: "torch" as const, weightsBy },
+  };
+  const engine = await ServerEngine.create(model, config, { hostFiles });
+  opened.push({ engine, double });
+  return { engine, double };
+}
+
+let stores = 0;
+/** What a trainer's process does, in a store of its own. */
+async function publish(weights: Weights, { root = hostFiles.folder, name = "treadle-a.7-weights" } = {}) {
+  const store = join(root, `${name}-${++stores}`);
+  const inside = `version-${weights.policyVersion}-1`;
+  await mkdir(join(store, inside), { recursive: true, mode: 0o700 });
+  await writeFile(join(store, "nonce"), nonce);
+  const path = join(store, inside, "model.safetensors");
+  const tensors = weights.parameters.map((each) => ({ ...each, dtype: "F32" as const }));
+  await writeTensors(path, tensors);
+  const listed = tensors.map(({ name, shape, dtype, data }) => {
+    return { name, shape: [...shape], dtype, crc32: crc32(new Uint8Array(data.buffer), 0) };
+  });
+  const { policyVersion } = weights;
+  const ticket: WeightTicket = sealTicket({ policyVersion, store, nonce, folder: inside, tensors: listed });
+  return { ticket, store, path, inside: join(store, inside) };
+}
+const newer = (seed: number, policyVersion: number) => tinyWeights(testedModel, seed, policyVersion);
+const scoredBy = ({ parameters }: Weights) => new TinyModel(parameters).score(tokens, 1);
+const filesOfServer = async () => {
+  const [own] = await readdir(join(folder, "weights"));
+  return readdir(join(folder, "weights", own!));
+};
+
+describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
+  test("is given the very file that was published, and keeps it when newer ones replace it", async () => {
+    const { engine, double } = await start(kind);
+    const weights = newer(2, 1);
+    const { ticket, path, store } = await publish(weights);
+    const { ino } = await stat(path);
+    expect(await engine.opens(ticket)).toBe(true);
+    await engine.loadTicket(ticket);
+    expect([engine.policyVersion, engine.weightsId]).toEqual([1, weightsIdOf(ticket)]);
+    expect(double.score(tokens)).toEqual(scoredBy(weights));
+    const [version] = await filesOfServer();
+    const [own] = await readdir(join(folder, "weights"));
+    expect((await stat(join(folder, "weights", own!, version!, "model.safetensors"))).ino).toBe(ino);
+    // The trainer publishes the next ones, and the server starts again: it gets the same weights once more.
+    await rm(store, { recursive: true });
+    await double.kill();
+    await double.start();
+    const [completion] = await engine.generate(prompts, sampling);
+    expect(completion!.policyVersion).toBe(1);
+    expect(double.score(tokens)).toEqual(scoredBy(weights));
+    const next = newer(3, 2);
+    await engine.loadTicket((await publish(next)).ticket);
+    expect(double.score(tokens)).toEqual(scoredBy(next));
+    expect(await filesOfServer()).toEqual([expect.stringMatching(/^version-2-/)]);
+  });
+
+  test("takes weights by tickets and as bytes in any order, also the same numbers under another version", async () => {
+    const { engine, double } = await start(kind);
+    const again = (policyVersion: number) => newer(5, policyVersion);
+    await engine.loadTicket((await publish(again(1))).ticket);
+    await engine.loadTicket((await publish(again(2))).ticket);
+    await engine.loadWeights(again(3));
+    await engine.loadTicket((await publish(again(4))).ticket);
+    expect(engine.policyVersion).toBe(4);
+    expect(double.score(tokens)).toEqual(scoredBy(again(4)));
+  });
+
+  test("is given nothing of what is not as it was published, and goes on with what it has", async () => {
+    const { engine, double } = await start(kind);
+    const weights = newer(2, 1);
+    await engine.loadTicket((await publish(weights)).ticket);
+    const spoilt: readonly [string, string, (file: Awaited<ReturnType<typeof publish>>) => Promise<unknown>][] = [
+      ["cut short", "no whole safetensors file", ({ path }) => truncate(path, 200)],
+      ["gone", "not there any more", ({ inside }) => rm(inside, { recursive: true })],
+      ["a folder", "is no file", ({ path }) => rm(path).then(() => mkdir(path))],
+      ["a link", "is no file", ({ path }) => rename(path, `${path}.x`).then(() => symlink(`${path}.x`, path))],
+      [
+        "of other tensors",
+        "other tensors than were published",
+        async ({ path }) => {
+          await rm(path);
+          const renamed = weights.parameters.map((each, at) => ({ ...each, name: `${each.name}${at}` }));
+          await writeTensors(
+            path,
+            renamed.map((each) => ({ ...each, dtype: "F32" as const })),
+          );
+        },
+      ],
+    ];
+    for (const [what, told, spoil] of spoilt) {
+      const file = await publish(newer(3, 2));
+      await spoil(file);
+      await expect(engine.loadTicket(file.ticket), what).rejects.toMatchObject({
+        ...refused,
+        message: expect.stringContaining(told),
+      });
+    }
+    expect([engine.policyVersion, await filesOfServer()]).toEqual([1, [expect.stringMatching(/^version-1-/)]]);
+    await engine.generate(prompts, sampling);
+    expect(double.score(tokens)).toEqual(scoredBy(weights));
+  });
+
+  test("opens no ticket of another run, store or folder, of a value head, or where bytes are asked for", async () => {
+    const { engine } = await start(kind);
+    const open = (ticket: WeightTicket) => engine.opens(ticket);
+    const { ticket } = await publish(newer(2, 1));
+    expect(await open(ticket)).toBe(true);
+    expect(await open({ ...ticket, nonce: "f".repeat(32) })).toBe(false);
+    expect(await open((await publish(newer(2, 1), { name: "treadle-ab.7-weights" })).ticket)).toBe(false);
+    const elsewhere = await publish(newer(2, 1), { root: join(folder, "elsewhere") });
+    expect(await open(elsewhere.ticket)).toBe(false);
+    await expect(engine.loadTicket(elsewhere.ticket)).rejects.toMatchObject(refused);
+    const valueHead = { name: valueHeadName, shape: [6], dtype: "F32" as const, crc32: 0 };
+    expect(await open(sealTicket({ ...ticket, tensors: [...ticket.tensors, valueHead] }))).toBe(false);
+    const bytes = await start(kind, "bytes");
+    expect(await bytes.engine.opens(ticket)).toBe(false);
+  });
+});
+
+const isOtherDisk = async () => existsSync("/dev/shm") && (await stat("/dev/shm")).dev !== (await stat(tmpdir())).dev;
+test.skipIf(!(await isOtherDisk()))("a file on another file system is copied", async () => {
+  const root = await mkdtemp("/dev/shm/treadle-linked-");
+  const before = hostFiles;
+  hostFiles = { ...before, folder: root };
+  try {
+    const { engine, double } = await start("vllm");
+    const weights = newer(2, 1);
+    await engine.loadTicket((await publish(weights)).ticket);
+    await rm(root, { recursive: true });
+    await double.kill();
+    await double.start();
+    await engine.generate(prompts, sampling);
+    expect(double.score(tokens)).toEqual(scoredBy(weights));
+  } finally {
+    hostFiles = before;
+    await rm(root, { recursive: true, force: true });
+  }
+});
