@@ -45,6 +45,9 @@ export type ChaosReport = {
     readonly num: number;
     readonly medianParts: Readonly<Record<string, number>>;
     readonly longestParts: Readonly<Record<string, number>>;
+    /** the medians of processes that stood still, and of those whose end was seen */
+    readonly medianOfSilent: number;
+    readonly medianOfEnded: number;
   };
 };
 
@@ -189,8 +192,13 @@ function recoveriesOf(events: readonly RunEvent[]): ChaosReport["recovery"] {
       parts.map((part) => [part, sorted.length === 0 ? 0 : rounded(median(sorted.map((each) => each[part])))]),
     ),
     longestParts: at(1) ?? none,
+    medianOfSilent: rounded(median(sorted.filter(wasSilent).map(seconds))),
+    medianOfEnded: rounded(median(sorted.filter((each) => !wasSilent(each)).map(seconds))),
   };
 }
+
+/** A process that stands still is missed only when its heartbeats have been away for `supervision.heartbeatTimeoutMs`. */
+const wasSilent = ({ detection }: typeof none): boolean => detection > 1;
 
 const none = { detection: 0, placement: 0, start: 0, state: 0, redone: 0 };
 
