@@ -187,6 +187,7 @@ export {
   CallObservation,
   ChannelObservation,
   ComponentProfile,
+  type ModelWork,
   type ObservedCall,
   Profile,
   ProfileSample,

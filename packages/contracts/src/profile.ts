@@ -138,6 +138,9 @@ export const ComponentProfile = z.strictObject({
 });
 export type ComponentProfile = z.infer<typeof ComponentProfile>;
 
+/** What a component does with the model that it is configured with. */
+export type ModelWork = "generation" | "training" | "scoring";
+
 /** What a workflow costs on some hardware. A readable file; reused while its key matches, refreshed when a run drifts. */
 export const Profile = z.strictObject({
   version: z.literal(1),

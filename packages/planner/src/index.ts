@@ -17,6 +17,7 @@ export { pieceOf, streamedParts } from "./auto/streamed-parts.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
+export { formatBytes } from "./placement-ranks.ts";
 export { withoutDevices, withSlots } from "./placement-slots.ts";
 export { brokenWishes, freeDevices, withWishes } from "./placement-wishes.ts";
 export { evaluateSchedule } from "./plan/evaluate.ts";
@@ -46,6 +47,18 @@ export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/r
 export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.ts";
 export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
+
+export type { Lengths } from "./rehearsal/costs.ts";
+export { deviceFigures, figuresOf } from "./rehearsal/device-figures.ts";
+export type { ModelComponent } from "./rehearsal/estimate.ts";
+export { type ModelShape, modelShapeOf } from "./rehearsal/model-shape.ts";
+export {
+  type Rehearsal,
+  type RehearsalSetting,
+  type RehearsedPart,
+  rehearse,
+  rehearsedDevices,
+} from "./rehearsal/rehearse.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

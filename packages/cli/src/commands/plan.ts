@@ -4,19 +4,21 @@ import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
-import { type PlanFromProfile, planFromProfile } from "@treadle/planner";
-import { validateWorkflow } from "@treadle/runtime/runner";
+import { type PlanFromProfile, planFromProfile, type RehearsedPart, rehearsedDevices } from "@treadle/planner";
+import { validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
+import { renderRehearsal } from "../view/rehearsal-text.ts";
 import { singleLine } from "../view/text.ts";
 import { knownProfile } from "./known-profile.ts";
 import { measureProfile } from "./measure.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
+import { type RehearsalFlags, type Rehearsed, rehearsalOf, withRehearsal } from "./rehearsal.ts";
 import { repeated, withSettings } from "./settings.ts";
 
-type PlanFlags = {
+type PlanFlags = RehearsalFlags & {
   readonly profile?: string;
   readonly config?: string;
   readonly set: readonly string[];
@@ -25,13 +27,14 @@ type PlanFlags = {
   readonly deadlineMs: string;
   readonly html?: string;
   readonly json?: boolean;
+  readonly saveProfile?: string;
 };
 
 /** Devices, items, steps and milliseconds that a question may have. */
 const mostCounted = 65536;
 
 export function planCommand(): Command {
-  return withSettings(new Command("plan"))
+  return withRehearsal(withSettings(new Command("plan")))
     .description("finds the best plan for a profiled workflow, shows it beside the best of each mode, and says why")
     .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
     .option("--profile <file>", "default: where 'treadle profile' keeps it")
@@ -48,6 +51,7 @@ export function planCommand(): Command {
       "ends each search after this long, with the best plan so far and how far it can be from the best",
       "2000",
     )
+    .option("--save-profile <file>", "keeps what was planned for, for 'treadle simulate --profile'")
     .option("--html <file>", "also as a page to look at")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: PlanFlags) => {
@@ -64,6 +68,7 @@ export function planCommand(): Command {
       const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
       const cases: PlannedCase[] = [];
       const plans: PlanFromProfile[] = [];
+      const rehearsed: Rehearsed[] = [];
       const { keys } = await validateWorkflow({
         workflow,
         configFile: flags.config,
@@ -72,15 +77,25 @@ export function planCommand(): Command {
         decide: (
           { components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness, wishes },
           { placement },
+          launched,
         ) => {
           const { trialTolerance } = placement.auto;
-          const here = flags.devices === undefined ? devices : resize(devices, positive("--devices", flags.devices));
+          const rehearsal = rehearsalOf(flags, profile, launched, new Date().toISOString());
+          const asked = flags.devices === undefined ? undefined : positive("--devices", flags.devices);
+          const here = rehearsal
+            ? inPlaceOf(devices, rehearsal.device, asked, components)
+            : asked === undefined
+              ? devices
+              : resize(devices, asked);
           const asIs = { devices: here, batch: batchItems ?? profile.graph.batch, maxStaleness };
-          const asked = [{ title: name, ...asIs }, ...flags.whatIf.map((text) => change(text, asIs))];
-          for (const { title, ...target } of asked) {
+          const targets = [{ title: name, ...asIs }, ...flags.whatIf.map((text) => change(text, asIs))];
+          for (const { title, ...target } of targets) {
             const startedMs = performance.now();
             const limits = { deadlineMs, nowMs: () => performance.now() };
-            const found = planFromProfile(profile, {
+            const count = target.devices.filter(({ kind }) => kind === rehearsal?.device).length;
+            const estimated = rehearsal?.at({ devices: count, batch: target.batch });
+            if (estimated) rehearsed.push(estimated);
+            const found = planFromProfile(estimated?.rehearsal.profile ?? profile, {
               ...{ components, nodeGroups, pinned, trialTolerance, wishes },
               ...target,
               ...limits,
@@ -93,13 +108,19 @@ export function planCommand(): Command {
       });
       const mismatch = describeMismatch(profile, keys);
       if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
+      const [first] = rehearsed;
+      const plannedFor = first?.rehearsal.profile ?? profile;
+      if (flags.saveProfile !== undefined) await writeProfile(resolve(flags.saveProfile), plannedFor);
       if (flags.html !== undefined) writeFileSync(flags.html, planPage(name, cases));
       if (flags.json) {
-        process.stdout.write(`${JSON.stringify(toJson(profile, cases))}\n`);
+        const estimates = rehearsed.map(({ rehearsal }) => rehearsal.parts);
+        process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates))}\n`);
         return;
       }
       const columns = process.stdout.columns ?? 100;
-      const lines = cases.flatMap((one, i) => renderPlan(one, i === 0 ? undefined : cases[0], { columns }));
+      const head = first ? [...renderRehearsal(first.rehearsal, first.setting, columns), ""] : [];
+      const plansText = cases.flatMap((one, i) => renderPlan(one, i === 0 ? undefined : cases[0], { columns }));
+      const lines = [...head, ...plansText];
       process.stdout.write(`${lines.join("\n")}\n`);
       if (flags.html !== undefined) process.stdout.write(`\n${flags.html}: the same as a page\n`);
     });
@@ -114,19 +135,38 @@ async function confirm(message: string): Promise<boolean> {
   return select({ message, choices });
 }
 
-function toJson(profile: Profile, cases: readonly PlannedCase[]): object {
+/** `estimates`: of each case, where nothing was measured. */
+function toJson(
+  profile: Profile,
+  cases: readonly PlannedCase[],
+  estimates: readonly (readonly RehearsedPart[])[],
+): object {
   return {
     workflow: profile.workflow,
     hardware: profile.hardware.description,
-    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found }) => ({
+    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found }, i) => ({
       title,
       devices: devices.length,
       batch,
       maxStaleness,
       searchMs,
+      ...(estimates[i] ? { estimates: estimates[i] } : {}),
       ...found,
     })),
   };
+}
+
+/** Those of the first kind become others; they stay as well where a component asks for them by name. */
+function inPlaceOf(
+  devices: readonly DeviceSpec[],
+  device: string,
+  count: number | undefined,
+  components: readonly { readonly deviceKind?: string | undefined }[],
+): DeviceSpec[] {
+  const { kind: replaced } = devices[0]!;
+  const named = new Set(components.map(({ deviceKind }) => deviceKind));
+  const others = devices.filter(({ kind }) => kind !== device && (kind !== replaced || named.has(kind)));
+  return [...rehearsedDevices(device, count ?? devices.filter(({ kind }) => kind === replaced).length), ...others];
 }
 
 type Target = {

@@ -1238,6 +1238,42 @@ export const commandManifests: readonly CommandManifest[] = [
         "env": "TREADLE_CLUSTER"
       },
       {
+        "flags": "--model <config.json>",
+        "description": "estimates what runs a model by this Hugging Face configuration; needs --device"
+      },
+      {
+        "flags": "--device <name>",
+        "description": "estimates by this device's published figures, as h200; see --devices"
+      },
+      {
+        "flags": "--prompt-tokens <number>",
+        "description": "of a prompt, for estimates",
+        "default": "1024"
+      },
+      {
+        "flags": "--response-tokens <number>",
+        "description": "of a response, the median, for estimates",
+        "default": "4096"
+      },
+      {
+        "flags": "--length-spread <number>",
+        "description": "standard deviation of the logarithm of responses' lengths, for estimates",
+        "default": "0.8"
+      },
+      {
+        "flags": "--max-tokens <number>",
+        "description": "where responses end, for estimates",
+        "default": "32768"
+      },
+      {
+        "flags": "--samples <number>",
+        "description": "responses to each prompt, for estimates (default: the workflow's groupSize)"
+      },
+      {
+        "flags": "--calibrate <profile>",
+        "description": "corrects estimates by a profile that was measured with that model and device"
+      },
+      {
         "flags": "--profile <file>",
         "description": "default: where 'treadle profile' keeps it"
       },
@@ -1258,6 +1294,10 @@ export const commandManifests: readonly CommandManifest[] = [
         "flags": "--deadline-ms <number>",
         "description": "ends each search after this long, with the best plan so far and how far it can be from the best",
         "default": "2000"
+      },
+      {
+        "flags": "--save-profile <file>",
+        "description": "keeps what was planned for, for 'treadle simulate --profile'"
       },
       {
         "flags": "--html <file>",

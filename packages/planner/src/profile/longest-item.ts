@@ -34,3 +34,14 @@ function upperQuantile(tail: number): number {
   const t = Math.sqrt(-2 * Math.log(tail));
   return t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
 }
+
+/** The standard deviation of the logarithm of the largest of `count` lengths, of which that of one is `spread`. */
+export function longestSpread(count: number, spread: number): number {
+  let [sum, squares] = [0, 0];
+  for (let i = 0; i < strips; i++) {
+    const normal = largestQuantile((i + 0.5) / strips, count);
+    sum += normal / strips;
+    squares += normal ** 2 / strips;
+  }
+  return spread * Math.sqrt(Math.max(0, squares - sum ** 2));
+}

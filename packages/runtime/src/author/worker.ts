@@ -1,4 +1,4 @@
-import type { HostFiles, TreadleError } from "@treadle/contracts";
+import type { HostFiles, ModelWork, TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messages/messenger.ts";
@@ -59,6 +59,7 @@ export type WorkerClass<W> = {
   readonly resizes: boolean;
   checkConfig(config: unknown): void;
   keepsDevices(config: unknown, numRanks: number): boolean;
+  readonly modelWork: ModelWork | undefined;
 };
 
 /** The configuration that a worker's class takes. */
@@ -110,6 +111,12 @@ export abstract class Worker<C = unknown> {
   static keepsDevices(_config: unknown, _numRanks: number): boolean {
     return false;
   }
+
+  /**
+   * What its time goes into, where that is a model's: by it, `treadle plan --model` estimates the component on devices that nobody
+   * has measured. Undefined: its times stay those that were measured.
+   */
+  static readonly modelWork: ModelWork | undefined = undefined;
 
   readonly config: C;
   readonly component: string;

@@ -54,6 +54,7 @@ export type ActorConfig = z.infer<typeof ActorConfig>;
  */
 export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
+  static override readonly modelWork = "training";
   static override readonly saves = ["train", "imitate"];
 
   readonly #algorithm: Algorithm;

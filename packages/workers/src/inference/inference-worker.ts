@@ -22,6 +22,7 @@ export type InferenceConfig = z.infer<typeof InferenceConfig>;
  */
 export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEngine & TrainingEngine> {
   static override readonly module: string = import.meta.url;
+  static override readonly modelWork = "scoring";
   static override readonly replays = ["pullWeights"];
   static override readonly resizes = true;
   static override readonly saves = ["keepReference"];

@@ -72,6 +72,7 @@ export const accuracyOf = (counts: readonly EvaluationCount[]): number =>
 /** An engine worker that generates text of a policy it pulls from the actor, and judges it by a reward. */
 export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWorker<C, GenerationEngine> {
   static override readonly replays = ["pullWeights"];
+  static override readonly modelWork = "generation";
   static override readonly resizes = true;
 
   protected readonly tokenizer: Tokenizer;

@@ -18,6 +18,7 @@ import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { PoolClient } from "../nodes/pool-client.ts";
 import { AutoPlacement, type Learnt } from "../placement/auto-placement.ts";
+import type { Component } from "../placement/component.ts";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { predictorFolder } from "../placement/profile-store.ts";
 import { Checkpoints } from "./checkpoints.ts";
@@ -53,7 +54,9 @@ export type RunOptions = {
   /** shares the devices of this machine with other runs */
   readonly pool?: PoolClient | undefined;
   /** decides where everything runs, instead of the mode */
-  readonly decide?: ((facts: PlacementFacts, config: RuntimeConfig) => PlannedChange) | undefined;
+  readonly decide?:
+    | ((facts: PlacementFacts, config: RuntimeConfig, components: readonly Component[]) => PlannedChange)
+    | undefined;
   /** told the plan under which the run ended well, and what it is made of */
   readonly onPlaced?: ((plan: Plan, facts: PlacementFacts) => void) | undefined;
   /** with `placement.mode: auto`: told after each step what is known by now */
@@ -181,7 +184,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     pool: options.pool,
     config,
     projectRoot,
-    placer: decide ? { plan: (facts) => decide(facts, config) } : auto,
+    placer: decide ? { plan: (facts, components) => decide(facts, config, components) } : auto,
     runFolder: folder.path,
     logs: folder.logs,
     stateFolder: folder.state,

@@ -134,7 +134,11 @@ async function placeOnly(
     nodes: await findNodes(config, projectRoot, () => {}),
     config,
     projectRoot,
-    placer: decide ? { plan: (facts) => decide(facts, config) } : config.placement.mode === "auto" ? auto() : undefined,
+    placer: decide
+      ? { plan: (facts, components) => decide(facts, config, components) }
+      : config.placement.mode === "auto"
+        ? auto()
+        : undefined,
     runFolder: "",
     logs: "",
     stateFolder: "",
@@ -171,9 +175,9 @@ async function placeOnly(
   }
 }
 
-/** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a`. */
+/** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a91c7`. */
 function newRunId(workflow: string): string {
   const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
   const name = workflow.replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 60);
-  return `${stamp}-${name}-${crypto.randomUUID().slice(0, 4)}`;
+  return `${stamp}-${name}-${crypto.randomUUID().slice(0, 8)}`;
 }

@@ -1,0 +1,39 @@
+/** What was estimated for a plan, and by what arithmetic. */
+import { figuresOf, formatBytes, type Rehearsal, type RehearsalSetting } from "@treadle/planner";
+import { formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
+
+/** Lines of `columns` characters at most. */
+export function renderRehearsal(
+  { parts, others }: Rehearsal,
+  { device, devices, batch, samples, lengths }: RehearsalSetting,
+  columns: number,
+): string[] {
+  const { memoryBytes, flops, memoryRate } = figuresOf(device);
+  const { promptTokens, responseTokens, maxResponseTokens, spread } = lengths;
+  const text = (line: string, indent: string): string[] =>
+    wrap(line, columns - indent.length, "  ").map((each) => `${indent}${each}`);
+  const width = Math.max(...parts.map(({ component }) => component.length)) + 2;
+  const quoted = others.map((name) => `'${name}'`).join(", ");
+  return [
+    ...text(
+      `Estimated on ${devices} × ${device} (${formatBytes(memoryBytes)}, ${flops / 1e12} Tflop/s, ${memoryRate / 1e12} TB/s): nothing was measured there.`,
+      "",
+    ),
+    ...text(
+      `${plural(batch, "prompt")} of ${promptTokens} tokens, ${plural(samples, "response")} each, of ${responseTokens} tokens (median; log-sd ${spread}; ${maxResponseTokens} at most).`,
+      "",
+    ),
+    ...parts.flatMap(({ component, work, devicesPerRank, seconds, bytesPerDevice, arithmetic, correction }) => [
+      "",
+      `  ${padCells(component, width)}${work}, ${plural(devicesPerRank, "device")} a rank: ${formatSeconds(seconds)} alone, ${formatBytes(bytesPerDevice)} of each device`,
+      ...arithmetic.flatMap((line) => text(line, "    ")),
+      ...(correction === undefined
+        ? []
+        : text(
+            `corrected by what was measured: × ${correction.factor.toFixed(2)}; off by ${formatPercent(correction.errorBefore)} before, ${formatPercent(correction.errorAfter)} after`,
+            "    ",
+          )),
+    ]),
+    ...(others.length === 0 ? [] : ["", ...text(`${quoted}: as measured here.`, "  ")]),
+  ];
+}
