@@ -72,18 +72,32 @@ test("a release names the repository and the package's folder in it, from which 
   }
 });
 
-test("what the release's workflow runs exists", () => {
-  const workflow = parse(readFileSync(join(projectRoot, ".github/workflows/release.yml"), "utf8"));
-  const Workflow = z.object({
-    permissions: z.object({ "id-token": z.literal("write") }),
-    jobs: z.record(z.string(), z.object({ steps: z.array(z.object({ run: z.string().optional() })) })),
-  });
-  const { jobs } = Workflow.parse(workflow);
-  const commands = Object.values(jobs).flatMap(({ steps }) => steps.flatMap(({ run }) => run ?? []));
+const Workflow = z.object({
+  permissions: z.record(z.string(), z.string()),
+  jobs: z.record(z.string(), z.object({ steps: z.array(z.object({ run: z.string().optional() })) })),
+});
+function workflowOf(name: string) {
+  const { permissions, jobs } = Workflow.parse(
+    parse(readFileSync(join(projectRoot, ".github/workflows", name), "utf8")),
+  );
+  return { permissions, commands: Object.values(jobs).flatMap(({ steps }) => steps.flatMap(({ run }) => run ?? [])) };
+}
+
+test.each(readdirSync(join(projectRoot, ".github/workflows")))("what '%s' runs exists", (name) => {
   const { scripts } = z
     .object({ scripts: z.record(z.string(), z.string()) })
     .parse(JSON.parse(readFileSync(join(projectRoot, "package.json"), "utf8")));
+  const { commands } = workflowOf(name);
   const asked = commands.flatMap((command) => command.match(/(?<=^npm run )\S+/) ?? []);
-  expect(asked).toContain("release");
-  expect(asked.filter((name) => scripts[name] === undefined)).toEqual([]);
+  expect(asked.length).toBeGreaterThan(0);
+  expect(asked.filter((script) => scripts[script] === undefined)).toEqual([]);
+});
+
+test("a release proves where it was made, and a change is tested as the README says, without a right to write", () => {
+  const release = workflowOf("release.yml");
+  expect(release.permissions).toMatchObject({ "id-token": "write" });
+  expect(release.commands).toContain("npm run release");
+  const change = workflowOf("ci.yml");
+  expect(change.permissions).toEqual({ contents: "read" });
+  expect(change.commands).toEqual(expect.arrayContaining(["bash .ci/run", "npm audit --omit=dev --audit-level=high"]));
 });
