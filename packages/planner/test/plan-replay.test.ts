@@ -117,6 +117,43 @@ test("a producer that waits for credit lends its device to its consumer, which i
   expect(replaySeconds({ calls, workers, memory: new Map() })).toBeCloseTo(4 * 1 + 4 * 2 + 5, 9);
 });
 
+const fed = (producers: readonly string[][], isGang: boolean, capacity: number): ReplayedCall[] => [
+  {
+    component: "producer",
+    ranks: producers,
+    takes: [{ channel: "in", items: 3, most: 1 }],
+    puts: [{ channel: "between", items: 3, capacity }],
+    secondsOf: () => 2,
+    ...flow,
+  },
+  {
+    component: "trainer",
+    ranks: [["0"], ["1"]],
+    isGang,
+    takes: [{ channel: "between", items: 3, most: 1 }],
+    puts: [],
+    secondsOf: () => 3,
+    ...flow,
+  },
+];
+const feeding = new Map([
+  ["producer", calm],
+  ["trainer", calm],
+]);
+
+test("ranks of a gang begin when each of them has something; other ranks, when they have", () => {
+  const times = (isGang: boolean) =>
+    replaySeconds({ calls: fed([["2"]], isGang, 9), workers: feeding, memory: new Map() });
+  expect(times(false)).toBeCloseTo(2 + 3 + 1 + 3, 9); // the third item is there at 6, and a rank has waited for it since 5
+  expect(times(true)).toBeCloseTo(4 + 3 + 3, 9); // both begin at 4, and one goes on at 7
+});
+
+test("a gang goes first where a producer on its devices waits for room that only the gang makes", () => {
+  // The second rank's item has no room, so it has had no turn: without room the gang would wait for it, and it for the gang.
+  const seconds = replaySeconds({ calls: fed([["0"], ["1"]], true, 1), workers: feeding, memory: new Map() });
+  expect(seconds).toBeGreaterThanOrEqual(2 + 3 + 3);
+});
+
 test("a take that nobody can serve is a standstill, not a time", () => {
   const waiting = { takes: [{ channel: "never", items: 1, most: 1 }], secondsOf: () => 1, ...flow };
   const calls: ReplayedCall[] = [

@@ -129,7 +129,7 @@ function streamedOf({ model, component, method }: ProgramContext) {
   return {
     channel: flow.channel,
     ofRank,
-    piece: Math.max(1, Math.round(piece)),
+    piece,
     partOf: (items: number) => partOf(items / ofRank),
   };
 }

@@ -23,6 +23,8 @@ const stage = fc.record({
   offload: fc.integer({ min: 10, max: 200 }),
   /** of lengths, where each item goes on as soon as it is done */
   streamedSpread: fc.constantFrom(undefined, 0, 0.3, 0.8),
+  /** its ranks get their devices together, as those of a trainer do; it does not stream then */
+  gang: fc.constantFrom(false, false, true),
 });
 
 const workload = fc.record({
@@ -45,7 +47,7 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
     ...edges.map(({ from, to, channel }) => [channel, { producers: [from], consumers: [to], ...moved }]),
   ]);
   const components = stages.map(
-    ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread }) => {
+    ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread, gang }) => {
       const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
       const samples = Array.from({ length: most }, (_, i) => i + 1).map((ranks) => {
         const busiest = Math.ceil(batch / ranks);
@@ -75,7 +77,7 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
         offloadSeconds: isTight ? offload / 1000 : 0,
         serialSeconds: 0,
         onceSeconds: once / 1000,
-        ...(streamedSpread === undefined ? {} : { streams: true, lengthSpread: streamedSpread }),
+        ...(gang ? { gang } : streamedSpread === undefined ? {} : { streams: true, lengthSpread: streamedSpread }),
       };
     },
   );
@@ -112,14 +114,14 @@ const [firstSteps, countedSteps] = [2, 4];
 
 type JudgedPlan = { readonly mode: string; readonly isKept: boolean; readonly said: string };
 
-/** Every plan that the planner offers, and whether it is simulated as it was predicted. */
-function judge(drawn: Workload): JudgedPlan[] {
+/** Every plan that the planner offers, and whether it is simulated as it was predicted. `pinned`: as in `placement.components`. */
+function judge(drawn: Workload, pinned: Record<string, string> = {}): JudgedPlan[] {
   const profile = profileOf(drawn);
   const devices = devicesOf(drawn.numDevices);
   const components = Object.entries(profile.components).map(([name, { devicesPerRank, maxDevices }]) => ({
     ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
   }));
-  const target = { devices, batch: drawn.batch, maxStaleness: 0, components };
+  const target = { devices, batch: drawn.batch, maxStaleness: 0, components, pinned };
   return planFromProfile(profile, target).alternatives.map(({ plan, mode, stepSeconds }) => {
     const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
     const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
@@ -163,10 +165,58 @@ test("so it is of 42 items on 10 devices, which divide badly, and of others that
   expectKept(judged, 20);
 });
 
+test("so it is where a trainer's ranks, which get their devices together, share them with what feeds them from a rollout", () => {
+  const narrow = stage.map((drawn) => ({ ...drawn, devicesPerRank: 1 as const, mostRanks: 20, once: 0 as const }));
+  const trained = fc
+    .record({
+      stages: fc.tuple(narrow, narrow, narrow),
+      /** how much longer an item generates than it trains */
+      ratio: fc.integer({ min: 1, max: 4 }),
+      numDevices: fc.integer({ min: 8, max: 20 }),
+      numShared: fc.integer({ min: 3, max: 6 }),
+      batch: fc.integer({ min: 40, max: 120 }),
+      isTight: fc.constant(false),
+    })
+    .map(({ stages: [rollout, scores, trainer], ratio, ...each }) => {
+      const streams = { gang: false, streamedSpread: 0.8 as const, from: [0], perItem: ratio * trainer.perItem };
+      const alone = { gang: false, streamedSpread: undefined, from: [0] };
+      const together = { gang: true, from: [1] };
+      return {
+        ...each,
+        stages: [
+          { ...rollout, ...streams },
+          { ...scores, ...alone },
+          { ...trainer, ...together },
+        ],
+      };
+    });
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(trained, ({ numShared, ...drawn }) => {
+      const first = drawn.numDevices - numShared;
+      const shared = `${first}-${drawn.numDevices - 1}`;
+      judged.push(...judge(drawn, { c0: `0-${first - 1}`, c1: shared, c2: shared }));
+    }),
+    { numRuns: 40, endOnFailure: true },
+  );
+  const kept = judged.filter(({ isKept }) => isKept);
+  expect(judged.length).toBeGreaterThanOrEqual(35);
+  expect(kept.length / judged.length, judged.map(({ said }) => said).join("\n")).toBeGreaterThanOrEqual(mostOften);
+});
+
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {
   const swaps = { bytes: 16, onload: 10, offload: 10 };
   const one: Workload["stages"][number] = {
-    ...{ from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0, streamedSpread: undefined },
+    ...{
+      from: [0],
+      devicesPerRank: 1,
+      mostRanks: 2,
+      perItem: 2,
+      base: 0,
+      once: 0,
+      streamedSpread: undefined,
+      gang: false,
+    },
     ...swaps,
   };
   const stages: Workload["stages"] = [

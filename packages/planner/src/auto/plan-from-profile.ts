@@ -348,7 +348,9 @@ function placeShares(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const capacity = capacityOf(schedule, batch, profile.graph, plan.components);
+  const capacity = capacityOf(schedule, batch, profile.graph, plan.components, (name) => {
+    return profile.components[name]?.gang === true;
+  });
   const inChunks = granularityOf(shares, batch, profile.graph, plan.components);
   const streamed = problem.nodes.some(({ stream }) => stream)
     ? [beginningAll(inChunks, capacity, { graph: profile.graph, nodes: problem.nodes })]

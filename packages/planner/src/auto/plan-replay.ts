@@ -14,6 +14,8 @@ export type ReplayedCall = {
   readonly component: string;
   /** devices of every rank */
   readonly ranks: readonly (readonly string[])[];
+  /** its ranks get their devices together, and keep them until all have ended */
+  readonly isGang?: boolean | undefined;
   /** `most`: items of one take of a rank, or its equal share of all; `items`: of a step, over all ranks */
   readonly takes: readonly { readonly channel: string; readonly items: number; readonly most: number | "all" }[];
   readonly puts: readonly { readonly channel: string; readonly items: number; readonly capacity: number }[];
@@ -87,7 +89,7 @@ export function replaySeconds({ calls, workers, memory }: Replay): number | unde
         });
       }
     }
-    while (lock.settle() || times.runNext());
+    while (lock.settle() || times.runNext() || lock.goOnWithoutOthers());
     if (left > 0) return undefined;
     lock.endStep();
   }
@@ -105,7 +107,7 @@ type RankRun = {
 
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
 function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd: () => void): void {
-  const party = lock.open(sequence, rank);
+  const member = lock.open(sequence, rank);
   const { takes, puts, secondsOf, onceSeconds, turnSeconds, streamed } = call;
   const streamOf = (channel: string): ReplayedStream => streams.get(channel) as ReplayedStream;
   const total = takes.reduce((sum, { items }) => sum + items, 0);
@@ -117,12 +119,12 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     let hasLent = false;
     ask(() => {
       isThere = true;
-      if (hasLent) lock.reclaim(party, then);
+      if (hasLent) lock.ask(member, then);
       else then();
     });
     if (isThere) return;
     hasLent = true;
-    lock.lend(party);
+    lock.lend(member);
     lock.settle();
   };
   const round = (): void => {
@@ -134,11 +136,11 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         return;
       }
       const stream = streamOf(take.channel);
-      stream.acknowledge(party);
+      stream.acknowledge(member);
       let items = 0;
       wait(
         (then) =>
-          stream.take(party, take.most, (found) => {
+          stream.take(member, take.most, (found) => {
             items = found;
             then();
           }),
@@ -184,7 +186,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     wait(
       (accepted) => stream.put(share * first.items, accepted),
       () => {
-        lock.enqueued(party);
+        lock.enqueued(member);
         put(share, others, then);
       },
     );
@@ -192,13 +194,13 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
   const end = (): void => {
     times.after(onceSeconds, () =>
       times.atEnd(() => {
-        for (const { channel } of takes) streamOf(channel).leave(party);
+        for (const { channel } of takes) streamOf(channel).leave(member);
         for (const { channel } of puts) streamOf(channel).closeProducer();
-        lock.close(party);
+        lock.close(member);
         lock.settle(); // calls end one after another: whoever can go on with what one has left goes before the next ends
         onEnd();
       }),
     );
   };
-  lock.ask(party, () => times.after(turnSeconds, round));
+  lock.ask(member, () => times.after(turnSeconds, round));
 }

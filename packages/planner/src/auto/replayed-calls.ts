@@ -32,9 +32,7 @@ function replayedCall(
 ): ReplayedCall {
   const { graph, components } = profile;
   const { onceSeconds = 0, askSeconds = 0, gang = false } = components[name]!;
-  const own = plan.components[name]!.ranks.map(({ devices }) => devices);
-  // A gang gets its devices together and ends at once.
-  const ranks = gang ? [[...new Set(own.flat())]] : own;
+  const ranks = plan.components[name]!.ranks.map(({ devices }) => devices);
   const itemsOf = (channel: string, role: "producers" | "consumers"): number => {
     const moved = graph.channels[channel]!;
     return (moved.itemsPerStep * batch) / graph.batch / Math.max(1, moved[role].length);
@@ -42,10 +40,10 @@ function replayedCall(
   const taken = takes.map((channel) => {
     const items = itemsOf(channel, "consumers");
     const granularity = plan.granularity.channels[channel] ?? plan.granularity.default;
-    const most = granularity === "all" || granularity * own.length >= items ? ("all" as const) : granularity;
-    return { channel, items, most: most === "all" || !gang ? most : most * own.length };
+    const most = granularity === "all" || granularity * ranks.length >= items ? ("all" as const) : granularity;
+    return { channel, items, most };
   });
-  const { devices, concurrency } = widthOf(layoutOf(plan).components.get(name)!, own, profile.components[name]!);
+  const { devices, concurrency } = widthOf(layoutOf(plan).components.get(name)!, ranks, profile.components[name]!);
   const itemsPerStep = Math.max(1, ...taken.map(({ items }) => items));
   const isChunked = taken.some(({ items, most }) => most !== "all" && most < items / ranks.length);
   const once = part * onceSeconds;
@@ -57,9 +55,8 @@ function replayedCall(
     return isChunked ? Math.max(0, seconds - once * share * ranks.length) : seconds;
   };
   const takeSeconds = (share: number): number => {
-    const all = gang ? share / own.length : share;
     const point = pointOf(profile.components[name]!, {
-      ...{ share: all, itemsPerStep, ranks: own.length, concurrency, devices, batch },
+      ...{ share, itemsPerStep, ranks: ranks.length, concurrency, devices, batch },
     });
     return measuredSeconds(profile.components[name]!, point.devices, point.items, batch, graph.batch);
   };
@@ -87,6 +84,7 @@ function replayedCall(
   return {
     component: name,
     ranks,
+    isGang: gang,
     takes: taken,
     puts: put,
     secondsOf,

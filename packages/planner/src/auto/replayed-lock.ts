@@ -2,20 +2,30 @@
  * The device lock in a replay: who gets devices next, and the swaps before that. It knows the ranks of one plan, whose
  * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind.
  *
- * A rank goes once no earlier call that feeds it wants one of its devices before its first turn (L2), loans that are asked
+ * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), loans that are asked
  * for again first, then in the order of calls. Least recently used residents leave, and none whose memory is not needed (L4).
+ * A party is a rank, or all ranks of a gang: these get their devices together, lend them once each of them waits, and have them
+ * again once each has what it waits for.
  */
 import { memorySlack } from "../plan/component-time.ts";
 import type { EventTimes } from "./event-times.ts";
 import type { ReplayedCall, ReplayedWorker } from "./plan-replay.ts";
 
-export type Party = {
+/** One rank's call. `waiting` for data or credit; `ready` to go on, once its party has the devices. */
+export type Member = {
+  readonly party: Party;
+  state: "new" | "ready" | "active" | "waiting" | "closed";
+  hasEnqueued: boolean;
+  goOn: () => void;
+};
+
+type Party = {
   readonly sequence: number;
-  readonly worker: Worker;
+  readonly members: Member[];
+  readonly workers: Worker[];
+  readonly devices: Device[];
   state: "new" | "asking" | "preparing" | "holding" | "lent" | "closed";
   isReclaim: boolean;
-  hasEnqueued: boolean;
-  onGrant: () => void;
 };
 
 type Worker = ReplayedWorker & {
@@ -39,6 +49,8 @@ export class ReplayedLock {
   readonly #workers = new Map<string, Worker>();
   /** by call, the earlier ones that feed it */
   readonly #feeding: readonly ReadonlySet<number>[];
+  /** of the step, by call */
+  readonly #gangs = new Map<number, Party>();
   /** those that ask, of which something has changed since they were last looked at */
   readonly #changed = new Set<Party>();
   /** whether anything ever has to leave; where nothing has, all is loaded before the first step */
@@ -80,50 +92,84 @@ export class ReplayedLock {
     if (!this.isShort) for (const worker of this.#workers.values()) worker.state = "loaded";
   }
 
-  open(sequence: number, rank: number): Party {
-    const { component } = this.#calls[sequence]!;
+  open(sequence: number, rank: number): Member {
+    const { component, isGang } = this.#calls[sequence]!;
     const worker = this.#workers.get(`${component}/${rank}`)!;
-    const party: Party = {
+    const party: Party = this.#gangs.get(sequence) ?? {
       sequence,
-      worker,
+      members: [],
+      workers: [],
+      devices: [],
       state: "new",
       isReclaim: false,
-      hasEnqueued: false,
-      onGrant: () => {},
     };
-    for (const device of this.#devicesOf(worker)) device.parties.push(party);
-    return party;
+    if (isGang) this.#gangs.set(sequence, party);
+    const member: Member = { party, state: "new", hasEnqueued: false, goOn: () => {} };
+    party.members.push(member);
+    party.workers.push(worker);
+    for (const device of this.#devicesOf(worker)) {
+      if (party.devices.includes(device)) continue;
+      party.devices.push(device);
+      device.parties.push(party);
+    }
+    return member;
   }
 
-  ask(party: Party, onGrant: () => void): void {
-    party.state = "asking";
-    party.onGrant = onGrant;
-    this.#changed.add(party);
+  /** Of a call that begins, and of one that has what it waited for; a gang that has not lent its devices has them still. */
+  ask(member: Member, goOn: () => void): void {
+    const { party } = member;
+    if (member.state === "waiting" && party.state === "holding") {
+      member.state = "active";
+      goOn();
+      return;
+    }
+    member.state = "ready";
+    member.goOn = goOn;
+    if (party.members.some(({ state }) => state === "new" || state === "waiting")) return;
+    this.#askFor(party);
   }
 
-  reclaim(party: Party, onGrant: () => void): void {
+  /** While it waits for data or credit. */
+  lend(member: Member): void {
+    member.state = "waiting";
+    this.#lendOut(member.party);
+  }
+
+  enqueued(member: Member): void {
+    if (member.hasEnqueued) return;
+    member.hasEnqueued = true;
+    this.#change(member.party);
+  }
+
+  close(member: Member): void {
+    const { party } = member;
+    member.state = "closed";
+    if (party.members.every(({ state }) => state === "closed")) {
+      party.state = "closed";
+      this.#free(party);
+    } else this.#lendOut(party);
+  }
+
+  /**
+   * Nothing else can happen: those that a gang waits for, to have their turn or to supply some of its ranks, wait for the gang. It
+   * has the devices for its ranks that can go on.
+   */
+  goOnWithoutOthers(): boolean {
+    const party = [...this.#gangs.values()].find(
+      ({ state, members, devices }) =>
+        (state === "lent" || state === "asking") &&
+        members.some((member) => member.state === "ready") &&
+        devices.every(({ holder }) => holder === undefined),
+    );
+    if (party === undefined) return false;
+    this.#askFor(party);
     party.isReclaim = true;
-    this.ask(party, onGrant);
-  }
-
-  lend(party: Party): void {
-    party.state = "lent";
-    this.#free(party);
-  }
-
-  enqueued(party: Party): void {
-    if (party.hasEnqueued) return;
-    party.hasEnqueued = true;
-    this.#change(party);
-  }
-
-  close(party: Party): void {
-    party.state = "closed";
-    this.#free(party);
+    return true;
   }
 
   endStep(): void {
     for (const { parties } of this.#devices.values()) parties.length = 0;
+    this.#gangs.clear();
   }
 
   /** Grants what can be; false when nothing has changed since. */
@@ -134,14 +180,14 @@ export class ReplayedLock {
     inLine.sort((a, b) => Number(b.isReclaim) - Number(a.isReclaim) || a.sequence - b.sequence);
     const started: Party[] = [];
     for (const party of inLine) {
-      const devices = this.#devicesOf(party.worker);
+      const { devices } = party;
       if (devices.some(({ holder }) => holder) || !this.#mayGo(party, devices)) continue;
       for (const device of devices) device.holder = party;
       party.state = "preparing";
       started.push(party);
     }
     // What must leave for one may be all that another needs.
-    if (started.length > 1) this.#makeRoom(started.map(({ worker }) => worker));
+    if (started.length > 1) this.#makeRoom(started.flatMap(({ workers }) => workers));
     for (const party of started) this.#prepare(party);
     return true;
   }
@@ -153,20 +199,25 @@ export class ReplayedLock {
   }
 
   #prepare(party: Party): void {
-    const { worker } = party;
-    if (!this.#makeRoom([worker])) return;
-    if (worker.state === "unloaded") {
+    const { workers, members } = party;
+    if (!this.#makeRoom(workers)) return;
+    for (const worker of workers) {
+      if (worker.state !== "unloaded") continue;
       worker.state = "onloading";
       this.#times.after(worker.onloadSeconds, () => {
         worker.state = "loaded";
         this.#prepare(party);
       });
     }
-    if (worker.state !== "loaded") return;
+    if (workers.some(({ state }) => state !== "loaded")) return;
     party.state = "holding";
     party.isReclaim = false;
-    worker.lastUse = ++this.#uses;
-    this.#times.after(0, party.onGrant);
+    for (const worker of workers) worker.lastUse = ++this.#uses;
+    for (const member of members) {
+      if (member.state !== "ready") continue;
+      member.state = "active";
+      this.#times.after(0, member.goOn);
+    }
   }
 
   /** Offloads what is in the way; whether nothing is any more. */
@@ -216,14 +267,26 @@ export class ReplayedLock {
     return gone.length === 0 && [...excess].every(([device, over]) => over + leaving.get(device)! <= 0);
   }
 
+  #askFor(party: Party): void {
+    party.isReclaim = party.state === "lent";
+    party.state = "asking";
+    this.#changed.add(party);
+  }
+
+  #lendOut(party: Party): void {
+    if (party.state !== "holding" || party.members.some(({ state }) => state === "active")) return;
+    party.state = "lent";
+    this.#free(party);
+  }
+
   #free(party: Party): void {
-    for (const device of this.#devicesOf(party.worker)) if (device.holder === party) device.holder = undefined;
+    for (const device of party.devices) if (device.holder === party) device.holder = undefined;
     this.#change(party);
   }
 
   /** It matters to those that ask for one of its devices. */
-  #change({ worker }: Party): void {
-    for (const { parties } of this.#devicesOf(worker))
+  #change({ devices }: Party): void {
+    for (const { parties } of devices)
       for (const party of parties) if (party.state === "asking") this.#changed.add(party);
   }
 
@@ -233,7 +296,9 @@ export class ReplayedLock {
 }
 
 /** It produces without its devices, or needs them no more. */
-const hasHadTurn = ({ state, hasEnqueued }: Party): boolean => state === "closed" || (hasEnqueued && state === "lent");
+const hasHadTurn = ({ state, members }: Party): boolean =>
+  state === "closed" ||
+  (state === "lent" && members.every((member) => member.hasEnqueued || member.state === "closed"));
 
 function feedingCalls(calls: readonly ReplayedCall[]): ReadonlySet<number>[] {
   const found: ReadonlySet<number>[] = [];

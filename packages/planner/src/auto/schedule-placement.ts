@@ -157,14 +157,21 @@ export function beginningAll(
  * How much a channel may hold between two parts that take turns within a pipeline: one chunk, and where another way leads from
  * its producer to its consumer, as much as ranks may hold on that way until something arrives, or each would wait for the other. Without a bound a producer
  * that has all its input never waits, so that it would keep the devices for the whole batch before its consumer's turn.
- * Each step has credit of its own, so this holds where steps overlap, too.
+ * A gang goes on only when each of its ranks has its part of a chunk, and what they hold counts until they ask for more: for it,
+ * the channel has room for two such rounds. Each step has credit of its own, so this holds where steps overlap, too.
  */
 export function capacityOf(
   schedule: Schedule,
   batch: number,
   graph: FlowGraph,
   components: Plan["components"],
+  isGang: (component: string) => boolean,
 ): Record<string, number> {
+  const roundsOf = (consumers: readonly string[], chunk: number): number =>
+    consumers.filter(isGang).reduce((most, name) => {
+      const { length } = components[name]!.ranks;
+      return Math.max(most, 2 * length * Math.ceil(chunk / length));
+    }, chunk);
   const capacity: Record<string, number> = {};
   const isWithin = (names: readonly string[], by: readonly string[]): boolean =>
     names.some((name) => by.includes(name));
@@ -180,7 +187,7 @@ export function capacityOf(
         const chunk = Math.max(1, Math.ceil((part.items * itemsPerStep) / graph.batch));
         // A rank's part of a chunk is rounded up, so all of them together hold up to a chunk and an item for each.
         const held = Object.values(components).reduce((sum, { ranks }) => sum + chunk + ranks.length, 0);
-        capacity[channel] = hasOtherWay(channel, graph) ? held : chunk;
+        capacity[channel] = Math.max(hasOtherWay(channel, graph) ? held : chunk, roundsOf(consumers, chunk));
       }
     }
     return members.flat();

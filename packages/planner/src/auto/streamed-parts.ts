@@ -37,8 +37,11 @@ export function streamedParts(profile: ComponentProfile, rank: StreamingRank): (
 /** A channel that ranks put into, and how its consumers take from it. */
 type Outlet = { readonly items: number; readonly granularity: Granularity };
 
-/** Of a rank's items, how many it puts at a time, so that nobody who takes chunks waits for more; undefined where nobody does. */
+/**
+ * Of a rank's items, how many whole ones it puts at a time, so that nobody who takes chunks waits for more than the end of an item; undefined
+ * where nobody takes chunks.
+ */
 export function pieceOf(outlet: Outlet, items: number): number | undefined {
   if (outlet.granularity === "all" || outlet.granularity >= outlet.items) return undefined;
-  return Math.max(items / mostPieces, (outlet.granularity / outlet.items) * items);
+  return Math.max(1, Math.round(Math.max(items / mostPieces, (outlet.granularity / outlet.items) * items)));
 }
