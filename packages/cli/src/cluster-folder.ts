@@ -66,17 +66,29 @@ export async function initCluster(folder: string, setup: z.input<typeof ServerSe
   return writeServers(path, checked, keys);
 }
 
-/** Whoever may write into a folder replaces what is below it, unless it is sticky, as `/tmp` is. */
+/**
+ * Every user may replace what is below a folder that every user may write into, unless it is sticky, as `/tmp` is. Looked at are the
+ * folders that the path names, and those where its links lead.
+ */
 async function checkFoldersAbove(path: string): Promise<void> {
-  const parent = await realpath(dirname(path)).catch(() => dirname(path)); // where links lead
-  const stats = await stat(parent).catch(() => undefined); // mkdir tells what else is wrong with it
-  if (stats !== undefined && (stats.mode & writableByAll) !== 0 && (stats.mode & sticky) === 0) {
+  const real = await realpath(path).catch(() => path); // not there yet
+  const parents = new Set([...parentsOf(path), ...parentsOf(real)]);
+  for (const parent of parents)
+    for (const target of parentsOf(await realpath(parent).catch(() => parent))) parents.add(target);
+  for (const parent of [...parents, ...(real === path ? [] : [real])]) {
+    const stats = await stat(parent).catch(() => undefined); // mkdir tells what else is wrong with it
+    if (stats === undefined || (stats.mode & writableByAll) === 0 || (stats.mode & sticky) !== 0) continue;
     throw new TreadleError(
       "config.invalid",
       `every user of this machine may replace what lies in '${parent}' (mode '${(stats.mode & 0o7777).toString(8)}'); 'chmod o-w ${parent}', or give a folder elsewhere`,
     );
   }
-  if (parent !== path) await checkFoldersAbove(parent);
+}
+
+/** From the one that it lies in to the root. */
+function parentsOf(path: string): string[] {
+  const parent = dirname(path);
+  return parent === path ? [] : [parent, ...parentsOf(parent)];
 }
 
 /** A key of its own for one more node. The servers are to be told: `nats-server --signal reload`. */

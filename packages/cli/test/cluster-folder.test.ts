@@ -67,13 +67,18 @@ test("no keys are written where every user may replace them, unless the folder i
   await mkdir(open);
   await chmod(open, 0o777);
   await mkdir(join(open, "mine"), { mode: 0o700 });
+  await mkdir(join(above, "safe"));
   await symlink(join(open, "mine"), join(above, "link"));
-  for (const each of [join(open, "keys"), join(open, "mine", "keys"), join(above, "link", "keys")]) {
-    await expect(initCluster(each, setup, [])).rejects.toMatchObject({
+  await symlink(join(above, "safe"), join(open, "link"));
+  const below = [join(open, "keys"), join(open, "mine", "keys")];
+  const byLinks = [join(above, "link", "keys"), join(above, "link"), join(open, "link", "keys")];
+  for (const each of [...below, ...byLinks]) {
+    await expect(initCluster(each, setup, []), each).rejects.toMatchObject({
       ...invalid,
       message: expect.stringContaining(`chmod o-w ${await realpath(open)}`),
     });
   }
+  expect(await readdir(join(above, "safe"))).toEqual([]);
   expect(await readdir(join(open, "mine"))).toEqual([]);
   await chmod(open, 0o1777);
   await initCluster(join(above, "link", "keys"), setup, []);

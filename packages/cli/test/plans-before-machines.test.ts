@@ -85,7 +85,7 @@ test("shows memory, seconds and the arithmetic before the plan, and keeps what w
   const { stdout, stderr, status } = plan(...h200, "--save-profile", files.kept);
   expect(status, stderr).toBe(0);
   expect(stdout).toMatch(
-    /^Estimated on 64 × h200 \(131\.3 GiB, 989 Tflop\/s, 4\.8 TB\/s\): nothing was measured there\.$/m,
+    /^Estimated on 64 × h200 \(131\.3 GiB, 989 Tflop\/s, 4\.8 TB\/s\), where nothing was measured\.$/m,
   );
   expect(stdout).toMatch(/512 prompts of 1024 tokens, 8 responses each, of 4096 tokens/);
   for (const [name, work] of [
@@ -93,22 +93,27 @@ test("shows memory, seconds and the arithmetic before the plan, and keeps what w
     ["inference", "scoring"],
     ["actor", "training"],
   ])
-    expect(stdout).toMatch(new RegExp(`^  ${name} +${work}, 1 device a rank: .* alone, .*iB of each device$`, "m"));
+    expect(stdout).toMatch(new RegExp(`^  ${name} +${work}, \\d devices? a rank: .* alone, .*iB of each device$`, "m"));
   expect(stdout).toContain("8.19 G parameters, each of 18 bytes");
   expect(stdout).toMatch(/^reasoning-grpo: .* a step$/m);
   const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
   expect([kept.graph.batch, kept.hardware.key]).toEqual([512, "rehearsed-h200"]);
   expect(kept.components["actor"]!.maxDevices).toBe(64);
+  expect(stdout.replaceAll(/\s+/g, " ")).toContain("'actor' would need an engine of your own");
+  expect(stderr).not.toContain("measure again"); // what was measured here counts for nothing
 }, 180_000);
 
 test("as JSON has the estimates of each case, also of what if, corrected by what was measured", () => {
-  const { stdout, stderr, status } = plan(...h200, "--what-if", "devices=128", "--calibrate", files.kept, "--json");
+  const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
+  const real = join(folder, "real.json");
+  writeFileSync(real, JSON.stringify({ ...kept, hardware: profile.hardware }));
+  const { stdout, stderr, status } = plan(...h200, "--what-if", "devices=128", "--calibrate", real, "--json");
   expect(status, stderr).toBe(0);
   const { plans } = JSON.parse(stdout);
   expect(plans.map(({ devices }: { devices: number }) => devices)).toEqual([64, 128]);
   for (const { estimates } of plans) {
     expect(estimates.map(({ component }: { component: string }) => component)).toEqual(names);
-    for (const { correction } of estimates) expect(correction.factor).toBeCloseTo(1, 4); // by its own estimates
+    for (const { correction } of estimates) expect(correction.factor).toBeCloseTo(1, 4); // it is as was estimated
   }
   const [few, many] = plans.map(({ estimates }: { estimates: { seconds: number }[] }) => estimates.at(-1)!.seconds);
   expect(many).toBeLessThan(few);
@@ -131,11 +136,37 @@ test.each<[Partial<RehearsalFlags>, string]>([
   [{ model: "no/config.json", device: "h200" }, "--model 'no/config.json' cannot be read"],
   [{ model: files.model, device: "h200", lengthSpread: "wide" }, "--length-spread 'wide' is not allowed"],
   [{ model: files.model, device: "h200", responseTokens: "0" }, "--response-tokens '0' is not allowed"],
-  [{ model: files.model, device: "h200", maxTokens: "100" }, "responses end at maxResponseTokens '100'"],
+  [{ model: files.model, device: "h200", maxTokens: "100" }, "which end at '100', are not allowed"],
+  [{ model: files.model, device: "h200", lengthSpread: "4" }, "a spread of lengths of '4' is not allowed"],
+  [{ model: files.model, device: "h200", calibrate: files.kept }, "by a profile that is an estimate itself"],
+  [
+    { model: files.model, device: "h200", calibrate: files.profile },
+    "times what is estimated: the profile is of another model",
+  ],
 ])("%j is refused: %s", (flags, said) => {
   const ask = () =>
     rehearsalOf({ ...none, ...flags }, profile, [actor], "2026-01-01T00:00:00.000Z")?.at({ devices: 8, batch: 16 });
   expect(ask).toThrow(said);
+});
+
+test("neither a measured profile nor anything else is replaced by an estimate", () => {
+  for (const path of [files.profile, folder]) {
+    const { stderr, status } = plan(...h200, "--save-profile", path);
+    expect([status, stderr]).toEqual([2, expect.stringContaining("is there already, and no estimate")]);
+  }
+}, 180_000);
+
+test("what a worker of one's own means by 'epochs' or 'groupSize' is not known, and no error", () => {
+  for (const config of [{ epochs: 0 }, { groupSize: "auto" }, [1], undefined, null]) {
+    const own = { ...actor, config };
+    const asked = rehearsalOf(
+      { ...none, model: files.model, device: "h200" },
+      profile,
+      [own],
+      "2026-01-01T00:00:00.000Z",
+    );
+    expect(asked?.at({ devices: 64, batch: 16 }).setting.samples).toBe(1);
+  }
 });
 
 test("a workflow in which nobody says that it runs a model is told so, and without the flags nothing is estimated", () => {

@@ -1,6 +1,6 @@
 /** Weights that a trainer has published as a file, and a server is given without their bytes passing through Node. */
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, rename, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32, type HostFiles, type Sampling, type Weights, type WeightTicket } from "@treadle/contracts";
@@ -36,20 +36,34 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+/** What a server says whose own numbers have fewer bits than those that it is given. */
+let saidChecksum: string | undefined;
+class Sglang extends SglangDouble {
+  protected override checksum(): string {
+    return saidChecksum ?? super.checksum();
+  }
+}
+class Vllm extends VllmDouble {
+  protected override checksum(): string {
+    return saidChecksum ?? super.checksum();
+  }
+}
+
 const opened: { readonly engine: ServerEngine; readonly double: ServerDouble }[] = [];
 afterEach(async () => {
+  saidChecksum = undefined;
   for (const { engine, double } of opened.splice(0)) {
     await double.kill();
     await engine.close();
   }
 });
 
-async function start(kind: "sglang" | "vllm", weightsBy: "ticket" | "bytes" = "ticket") {
-  const double = await new { sglang: SglangDouble, vllm: VllmDouble }[kind]({ model: join(folder, "tiny") }).start();
+async function start(kind: "sglang" | "vllm", weightsBy: "ticket" | "bytes" = "ticket", model_ = join(folder, "tiny")) {
+  const double = await new { sglang: Sglang, vllm: Vllm }[kind]({ model: model_ }).start();
   const config = {
     kind,
     url: double.url,
-    model: join(folder, "tiny"),
+    model: model_,
     weightsFolder: join(folder, "weights"),
     trainer: { kind: "torch" as const, weightsBy },
   };
@@ -77,6 +91,10 @@ async function publish(weights: Weights, { root = hostFiles.folder, name = "trea
 }
 const newer = (seed: number, policyVersion: number) => tinyWeights(testedModel, seed, policyVersion);
 const scoredBy = ({ parameters }: Weights) => new TinyModel(parameters).score(tokens, 1);
+const linked = async (path: string) => {
+  await rename(path, `${path}.x`);
+  await symlink(`${path}.x`, path);
+};
 const filesOfServer = async () => {
   const [own] = await readdir(join(folder, "weights"));
   return readdir(join(folder, "weights", own!));
@@ -126,8 +144,23 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
     const spoilt: readonly [string, string, (file: Awaited<ReturnType<typeof publish>>) => Promise<unknown>][] = [
       ["cut short", "no whole safetensors file", ({ path }) => truncate(path, 200)],
       ["gone", "not there any more", ({ inside }) => rm(inside, { recursive: true })],
-      ["a folder", "is no file", ({ path }) => rm(path).then(() => mkdir(path))],
-      ["a link", "is no file", ({ path }) => rename(path, `${path}.x`).then(() => symlink(`${path}.x`, path))],
+      ["a folder", "a link, or no file", ({ path }) => rm(path).then(() => mkdir(path))],
+      ["a link", "a link, or no file", ({ path }) => linked(path)],
+      ["in a link", "a link, or no folder", ({ inside }) => linked(inside)],
+      ["in a store that is a link", "a link, or no folder", ({ store }) => linked(store)],
+      ["in a store that is open", "not this user's alone", ({ store }) => chmod(store, 0o777)],
+      ["open to others", "not this user's alone", ({ path }) => chmod(path, 0o644)],
+      [
+        "of another type",
+        "other tensors than were published",
+        ({ path }) =>
+          rm(path).then(() =>
+            writeTensors(
+              path,
+              newer(3, 2).parameters.map((each) => ({ ...each, dtype: "BF16" })),
+            ),
+          ),
+      ],
       [
         "of other tensors",
         "other tensors than were published",
@@ -152,6 +185,19 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
     expect([engine.policyVersion, await filesOfServer()]).toEqual([1, [expect.stringMatching(/^version-1-/)]]);
     await engine.generate(prompts, sampling);
     expect(double.score(tokens)).toEqual(scoredBy(weights));
+  });
+
+  test("AS1 a change too small for the server's own type is no update that it has missed; in its own type, one is", async () => {
+    const path = join(folder, `${kind}-bf16`);
+    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, tinyWeights(testedModel, 1));
+    const rounding = await start(kind, "ticket", path);
+    const exact = await start(kind);
+    saidChecksum = "that of the numbers before";
+    for (const { engine } of [rounding, exact]) await engine.loadTicket((await publish(newer(2, 1))).ticket);
+    const { ticket } = await publish(newer(3, 2));
+    await rounding.engine.loadTicket(ticket);
+    expect(rounding.engine.policyVersion).toBe(2);
+    await expect(exact.engine.loadTicket(ticket)).rejects.toMatchObject({ code: "engine.poisoned" });
   });
 
   test("opens no ticket of another run, store or folder, of a value head, or where bytes are asked for", async () => {

@@ -48,11 +48,11 @@ export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.t
 export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
 
-export type { Lengths } from "./rehearsal/costs.ts";
-export { deviceFigures, figuresOf } from "./rehearsal/device-figures.ts";
+export { deviceNames, figuresOf } from "./rehearsal/device-figures.ts";
 export type { ModelComponent } from "./rehearsal/estimate.ts";
-export { type ModelShape, modelShapeOf } from "./rehearsal/model-shape.ts";
+export { modelShapeOf } from "./rehearsal/model-shape.ts";
 export {
+  isRehearsed,
   type Rehearsal,
   type RehearsalSetting,
   type RehearsedPart,

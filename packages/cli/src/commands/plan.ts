@@ -1,10 +1,16 @@
 /** `treadle plan`: the best way to run a workflow by its profile, here or on another cluster; runs nothing. */
 
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
-import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
-import { type PlanFromProfile, planFromProfile, type RehearsedPart, rehearsedDevices } from "@treadle/planner";
+import {
+  isRehearsed,
+  type PlanFromProfile,
+  planFromProfile,
+  type RehearsedPart,
+  rehearsedDevices,
+} from "@treadle/planner";
 import { validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderPlan } from "../view/plan-text.ts";
@@ -51,7 +57,7 @@ export function planCommand(): Command {
       "ends each search after this long, with the best plan so far and how far it can be from the best",
       "2000",
     )
-    .option("--save-profile <file>", "keeps what was planned for, for 'treadle simulate --profile'")
+    .option("--save-profile <file>", "keeps what the first plan rests on, for 'treadle simulate --profile'")
     .option("--html <file>", "also as a page to look at")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: PlanFlags) => {
@@ -106,12 +112,13 @@ export function planCommand(): Command {
           return { plan: plans[0]!.plan, why: [] };
         },
       });
-      const mismatch = describeMismatch(profile, keys);
-      if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
       const [first] = rehearsed;
+      const mismatch = describeMismatch(profile, first ? onlyOf(keys, first.rehearsal.others) : keys);
+      if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
       const plannedFor = first?.rehearsal.profile ?? profile;
-      if (flags.saveProfile !== undefined) await writeProfile(resolve(flags.saveProfile), plannedFor);
-      if (flags.html !== undefined) writeFileSync(flags.html, planPage(name, cases));
+      if (flags.saveProfile !== undefined) await saveProfile(resolve(flags.saveProfile), plannedFor);
+      if (flags.html !== undefined)
+        writeFileSync(flags.html, planPage(first ? `${name}, ${plannedFor.hardware.description}` : name, cases));
       if (flags.json) {
         const estimates = rehearsed.map(({ rehearsal }) => rehearsal.parts);
         process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates))}\n`);
@@ -133,6 +140,28 @@ async function confirm(message: string): Promise<boolean> {
     { value: false, name: "no" },
   ];
   return select({ message, choices });
+}
+
+const onlyOf = (keys: ReadonlyMap<string, string>, names: readonly string[]): ReadonlyMap<string, string> =>
+  new Map([...keys].filter(([name]) => names.includes(name)));
+
+/** What was measured is not replaced by what was estimated, nor anything else by either. */
+async function saveProfile(path: string, profile: Profile): Promise<void> {
+  if (existsSync(path) && !isEstimate(path)) {
+    throw new TreadleError(
+      "config.invalid",
+      `--save-profile '${path}' is there already, and no estimate: it is not replaced; give a file that is not there yet`,
+    );
+  }
+  await writeProfile(path, profile);
+}
+
+function isEstimate(path: string): boolean {
+  try {
+    return isRehearsed(Profile.parse(JSON.parse(readFileSync(path, "utf8"))));
+  } catch {
+    return false;
+  }
 }
 
 /** `estimates`: of each case, where nothing was measured. */

@@ -2,7 +2,14 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type ModelWork, type Profile, TreadleError } from "@treadle/contracts";
-import { type ModelComponent, modelShapeOf, type Rehearsal, type RehearsalSetting, rehearse } from "@treadle/planner";
+import {
+  deviceNames,
+  type ModelComponent,
+  modelShapeOf,
+  type Rehearsal,
+  type RehearsalSetting,
+  rehearse,
+} from "@treadle/planner";
 import { readProfile } from "@treadle/runtime/runner";
 import type { Command } from "commander";
 import { z } from "zod";
@@ -36,18 +43,21 @@ type Launched = {
   readonly workerClass: { readonly modelWork: ModelWork | undefined };
 };
 
-/** What shipped workers are told of the work on each item. */
-const WorkConfig = z.looseObject({
-  groupSize: z.int().positive().optional(),
-  epochs: z.int().positive().optional(),
-});
+/** What shipped workers are told of the work on each item; what others mean by such keys is not known. */
+const count = z.int().positive().optional().catch(undefined);
+const WorkConfig = z
+  .looseObject({ groupSize: count, epochs: count })
+  .catch({ groupSize: undefined, epochs: undefined });
 
 const mostTokens = 2 ** 24;
 
 export const withRehearsal = (command: Command): Command =>
   command
-    .option("--model <config.json>", "estimates what runs a model by this Hugging Face configuration; needs --device")
-    .option("--device <name>", "estimates by this device's published figures, as h200; see --devices")
+    .option(
+      "--model <config.json>",
+      "estimates components that run a model by its Hugging Face configuration, for --device",
+    )
+    .option("--device <name>", `estimates for devices of this kind, by published figures: ${deviceNames.join(", ")}`)
     .option("--prompt-tokens <number>", "of a prompt, for estimates", "1024")
     .option("--response-tokens <number>", "of a response, the median, for estimates", "4096")
     .option(
@@ -59,7 +69,7 @@ export const withRehearsal = (command: Command): Command =>
     .option("--samples <number>", "responses to each prompt, for estimates (default: the workflow's groupSize)")
     .option("--calibrate <profile>", "corrects estimates by a profile that was measured with that model and device");
 
-/** Undefined where nothing is to be rehearsed. Throws `config.invalid` for flags that need each other. */
+/** Undefined where nothing is to be rehearsed. Throws `config.invalid` for flags that need each other, `problem.invalid` for numbers. */
 export function rehearsalOf(
   flags: RehearsalFlags,
   profile: Profile,
@@ -76,7 +86,9 @@ export function rehearsalOf(
     throw new TreadleError("config.invalid", `${given} needs ${missing}, too: estimates are made by both`);
   }
   const shape = modelShapeOf(readModel(model), model);
-  const configs = launched.map(({ name, config }) => ({ name, ...WorkConfig.parse(config ?? {}) }));
+  const configs = launched
+    .filter(({ workerClass }) => workerClass.modelWork !== undefined)
+    .map(({ name, config }) => ({ name, ...WorkConfig.parse(config) }));
   const components = launched.flatMap(({ name, options, workerClass }): ModelComponent[] => {
     if (workerClass.modelWork === undefined) return [];
     const epochs = configs.find((each) => each.name === name)?.epochs;

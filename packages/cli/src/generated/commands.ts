@@ -1239,11 +1239,11 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--model <config.json>",
-        "description": "estimates what runs a model by this Hugging Face configuration; needs --device"
+        "description": "estimates components that run a model by its Hugging Face configuration, for --device"
       },
       {
         "flags": "--device <name>",
-        "description": "estimates by this device's published figures, as h200; see --devices"
+        "description": "estimates for devices of this kind, by published figures: a100-40g, a100-80g, l40s, h20, h100, h200, b200, mi300x, mi325x"
       },
       {
         "flags": "--prompt-tokens <number>",
@@ -1297,7 +1297,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--save-profile <file>",
-        "description": "keeps what was planned for, for 'treadle simulate --profile'"
+        "description": "keeps what the first plan rests on, for 'treadle simulate --profile'"
       },
       {
         "flags": "--html <file>",

@@ -1,6 +1,13 @@
 /** What was estimated for a plan, and by what arithmetic. */
-import { figuresOf, formatBytes, type Rehearsal, type RehearsalSetting } from "@treadle/planner";
+import { figuresOf, formatBytes, type Rehearsal, type RehearsalSetting, type RehearsedPart } from "@treadle/planner";
 import { formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
+
+/** What an estimate takes for granted that no shipped engine does yet. */
+function trainerNote(parts: readonly RehearsedPart[]): string {
+  const trainers = parts.filter(({ work }) => work === "training").map(({ component }) => `'${component}'`);
+  if (trainers.length === 0) return "";
+  return `Training is estimated for a trainer that shards over all of its devices (FSDP) and makes activations again. The shipped trainer on PyTorch uses one device a rank: ${trainers.join(", ")} would need an engine of your own.`;
+}
 
 /** Lines of `columns` characters at most. */
 export function renderRehearsal(
@@ -16,13 +23,14 @@ export function renderRehearsal(
   const quoted = others.map((name) => `'${name}'`).join(", ");
   return [
     ...text(
-      `Estimated on ${devices} × ${device} (${formatBytes(memoryBytes)}, ${flops / 1e12} Tflop/s, ${memoryRate / 1e12} TB/s): nothing was measured there.`,
+      `Estimated on ${devices} × ${device} (${formatBytes(memoryBytes)}, ${flops / 1e12} Tflop/s, ${memoryRate / 1e12} TB/s), ${parts.some(({ correction }) => correction) ? "corrected by measurements" : "where nothing was measured"}.`,
       "",
     ),
     ...text(
       `${plural(batch, "prompt")} of ${promptTokens} tokens, ${plural(samples, "response")} each, of ${responseTokens} tokens (median; log-sd ${spread}; ${maxResponseTokens} at most).`,
       "",
     ),
+    ...text(trainerNote(parts), ""),
     ...parts.flatMap(({ component, work, devicesPerRank, seconds, bytesPerDevice, arithmetic, correction }) => [
       "",
       `  ${padCells(component, width)}${work}, ${plural(devicesPerRank, "device")} a rank: ${formatSeconds(seconds)} alone, ${formatBytes(bytesPerDevice)} of each device`,
@@ -30,7 +38,7 @@ export function renderRehearsal(
       ...(correction === undefined
         ? []
         : text(
-            `corrected by what was measured: × ${correction.factor.toFixed(2)}; off by ${formatPercent(correction.errorBefore)} before, ${formatPercent(correction.errorAfter)} after`,
+            `corrected by what was measured: × ${correction.factor.toPrecision(3)}; of these measurements it was off by ${formatPercent(correction.errorBefore)} before, and is by ${formatPercent(correction.errorAfter)}`,
             "    ",
           )),
     ]),

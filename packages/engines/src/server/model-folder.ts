@@ -113,11 +113,12 @@ export class ModelFolder {
 
   /**
    * The same of a file that a checked ticket names, in the types that its tensors have there. Not a byte of it comes through this
-   * process. Throws as `linkPublished`.
+   * process, nor is it flushed. No digest where the server rounds: other numbers may be the same to it. Throws as `linkPublished`.
    */
-  async link(ticket: WeightTicket, folder: string): Promise<WeightsDigest> {
+  async link(ticket: WeightTicket, folder: string): Promise<WeightsDigest | undefined> {
     await this.#makeFolder(folder, (path) => linkPublished(ticket, path));
-    return { by: "ticket", value: digestOf(ticket) };
+    const isRounded = ticket.tensors.some(({ name, dtype }) => (this.#layout.get(name)?.dtype ?? dtype) !== dtype);
+    return isRounded ? undefined : { by: "ticket", value: digestOf(ticket) };
   }
 
   async #makeFolder(folder: string, writeModel: (path: string) => Promise<void>): Promise<void> {

@@ -277,10 +277,13 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     await super.release();
   }
 
-  async #load(weights: Weights | WeightTicket, makeFolder: (folder: string) => Promise<WeightsDigest>): Promise<void> {
+  async #load(
+    weights: Weights | WeightTicket,
+    makeFolder: (folder: string) => Promise<WeightsDigest | undefined>,
+  ): Promise<void> {
     const { policyVersion } = weights;
     const folder = join(this.#weightsFolder, `version-${policyVersion}-${this.#weights.numLoads + 1}`);
-    let digest: WeightsDigest;
+    let digest: WeightsDigest | undefined;
     try {
       digest = await makeFolder(folder);
     } catch (error) {

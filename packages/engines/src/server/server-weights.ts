@@ -9,7 +9,7 @@ export type LoadedFolder = {
   readonly policyVersion: number;
   /** as `Engine.weightsId` */
   readonly weightsId: string;
-  /** of what lies there; undefined for the model's own folder */
+  /** of what lies there; undefined for the model's own folder, and where nobody knows what it is to the server */
   readonly digest: WeightsDigest | undefined;
 };
 
@@ -100,7 +100,7 @@ export class ServerWeights {
       await this.#expectLabel(label);
       await this.#protocol.resume();
       const checksum = await this.#protocol.checksum();
-      const isOther = last?.digest?.by === digest?.by && last?.digest?.value !== digest?.value;
+      const isOther = digest?.by === last?.digest?.by && digest?.value !== last?.digest?.value;
       if (isOther && checksum !== undefined && checksum === last?.checksum)
         throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
       this.#loaded = { folder, policyVersion, weightsId, label, digest, checksum };

@@ -10,6 +10,7 @@ import { readTensorInfos, readTensors } from "../server/safetensors.ts";
 import { refusedTicket } from "../weight-ticket.ts";
 import type { TorchConfig } from "./torch-config.ts";
 
+const openToOthers = 0o077;
 const memoryFolder = "/dev/shm";
 const alone = { ownPrefix: `treadle-torch-${process.pid}-`, runPrefix: "treadle-torch-" };
 
@@ -59,7 +60,9 @@ export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles
 export async function linkPublished(ticket: WeightTicket, path: string): Promise<void> {
   const source = fileOf(ticket);
   try {
-    if (!(await lstat(source)).isFile()) throw refusedTicket(ticket, `'${source}' is no file`);
+    // Whoever may not write into these folders cannot put anything else in the place of what is looked at.
+    for (const folder of [ticket.store, dirname(source)]) await checkOwn(ticket, folder, "folder");
+    await checkOwn(ticket, source, "file");
     await link(source, path).catch(() => copyFile(source, path, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
@@ -75,6 +78,15 @@ export async function linkPublished(ticket: WeightTicket, path: string): Promise
   const published = ticket.tensors.map(({ name, dtype, shape }) => [name, dtype, shape]);
   if (JSON.stringify(found) !== JSON.stringify(published))
     throw refusedTicket(ticket, `'${source}' has other tensors than were published`);
+}
+
+/** As receivers on PyTorch ask of it (WF2). */
+async function checkOwn(ticket: WeightTicket, path: string, kind: "file" | "folder"): Promise<void> {
+  const found = await lstat(path);
+  if (kind === "file" ? !found.isFile() : !found.isDirectory())
+    throw refusedTicket(ticket, `'${path}' is a link, or no ${kind}`);
+  if (found.uid !== process.getuid?.() || (found.mode & openToOthers) !== 0)
+    throw refusedTicket(ticket, `'${path}' is not this user's alone`);
 }
 
 const fileOf = ({ store, folder }: WeightTicket): string => join(store, folder, "model.safetensors");

@@ -33,12 +33,14 @@ export const deviceFigures = {
   mi325x: { memoryBytes: 256e9, flops: 1307e12, memoryRate: 6.0e12, linkRate: 448e9, hostRate: pcie5 },
 } as const satisfies Record<string, DeviceFigures>;
 
+export const deviceNames: readonly string[] = Object.keys(deviceFigures);
+
 /** Throws `config.invalid` with the names that there are. */
 export function figuresOf(name: string): DeviceFigures {
   if (Object.hasOwn(deviceFigures, name)) return deviceFigures[name as keyof typeof deviceFigures];
   throw new TreadleError(
     "config.invalid",
-    `there are no figures of device '${name}'; known are ${Object.keys(deviceFigures).join(", ")}`,
+    `there are no figures of device '${name}'; known are ${deviceNames.join(", ")}`,
   );
 }
 
@@ -47,11 +49,12 @@ export const devicesPerNode = 8;
 export const networkRate = 50e9;
 
 /**
- * The part of a peak that engines reach. The Llama 3 report (arXiv 2407.21783, §3.3) has 0.38 to 0.43 for training; the others
- * are what served models commonly show. Measured steps correct all of them (`calibrate`).
+ * The part of a peak that engines reach. The Llama 3 report (arXiv 2407.21783, §3.3) has 0.38 to 0.43 of the operations that a step
+ * needs; with a third more that are done again, 0.5 of all is at its lower end. The others are what served models commonly show.
+ * Measured steps correct all of them (`--calibrate`).
  */
 export const efficiencies = {
-  training: 0.4,
+  training: 0.5,
   /** of passes over whole sequences: prompts, and scores */
   passes: 0.5,
   /** of memory's rate, while tokens are made one by one */

@@ -4,18 +4,17 @@ import { formatBytes } from "../placement-ranks.ts";
 import { longestSpread } from "../profile/longest-item.ts";
 import {
   cacheBytes,
-  degreeOf,
   generationBytes,
   generationSeconds,
   type Hardware,
+  holdsLongest,
   optimiserSeconds,
+  passTokensOf,
   placesOf,
   scoringBytes,
   scoringSeconds,
-  sequenceTokens,
   shardBytes,
   swapSeconds,
-  tokensOfPass,
   trainedBytes,
   trainingBytes,
   trainingSeconds,
@@ -23,6 +22,7 @@ import {
   weightsSeconds,
 } from "./costs.ts";
 import { devicesPerNode } from "./device-figures.ts";
+import { longestSequence, sequenceTokens } from "./lengths.ts";
 import type { ModelShape } from "./model-shape.ts";
 
 export type ModelComponent = {
@@ -48,6 +48,8 @@ export type Estimate = {
   /** of `items` at a time over all ranks, in a step of `batch`, without what is done once a step */
   readonly seconds: (devices: number, items: number, batch: number) => number;
   readonly bytesPerDevice: (devices: number) => number;
+  /** over all devices, so that with enough of them it fits */
+  readonly isSharded: boolean;
   readonly onceSeconds: number;
   readonly serialSeconds: number;
   readonly swapSeconds: number;
@@ -56,18 +58,19 @@ export type Estimate = {
   readonly arithmetic: readonly string[];
 };
 
-/** Sequences that a rank of a rollout is to have room for. */
-const fewestPlaces = 16;
-
 /** Throws `placement.impossible` where no rank holds the model. */
 export function estimate(hardware: Hardware, component: ModelComponent, step: RehearsedStep): Estimate {
   if (component.work === "training") return trainingEstimate(hardware, component, step);
-  const places = component.work === "generation" ? fewestPlaces : 1;
-  const degree = component.devicesPerRank ?? degreeOf(hardware, places);
+  const { devicesPerRank } = component;
+  const degrees = devicesPerRank === undefined ? degreesOf(step.devices) : [devicesPerRank];
   return component.work === "generation"
-    ? generationEstimate(hardware, component, step, degree)
-    : scoringEstimate(hardware, component, step, degree);
+    ? generationEstimate(hardware, component, step, degrees)
+    : scoringEstimate(hardware, component, step, degrees);
 }
+
+/** Devices of one node that a rank may span. */
+const degreesOf = (devices: number): number[] =>
+  [1, 2, 4, 8].filter((each) => each <= Math.min(devices, devicesPerNode));
 
 function trainingEstimate(
   hardware: Hardware,
@@ -81,66 +84,77 @@ function trainingEstimate(
     devicesPerRank,
     seconds: (count, items) => epochs * trainingSeconds(hardware, count, items * samples),
     bytesPerDevice: (count) => trainingBytes(hardware, count),
+    isSharded: true,
     onceSeconds: epochs * optimiserSeconds(hardware, devices),
     serialSeconds: 0,
     swapSeconds: swapSeconds(hardware, shard),
     arithmetic: [
       `${parametersOf(hardware)}, each of ${shardBytes(hardware, 1) / hardware.shape.parameters} bytes (${kept.join(", ")}), over ${plural(devices)}: ${formatBytes(shard)}`,
-      `gathered layers, activations and logits of a pass of ${tokensOfPass} tokens: ${formatBytes(trainingBytes(hardware, devices) - shard)}`,
+      `gathered layers, activations and logits of a pass of ${passTokensOf(hardware)} tokens: ${formatBytes(trainingBytes(hardware, devices) - shard)}`,
     ],
   };
 }
 
+/** With as many devices a rank as make the whole batch on all devices fastest. */
 function generationEstimate(
   hardware: Hardware,
   { name }: ModelComponent,
   { devices, batch, samples }: RehearsedStep,
-  degree: number,
+  degrees: readonly number[],
 ): Estimate {
   const { shape, lengths, figures } = hardware;
-  const places = placesOf(hardware, degree);
-  const ofSequence = cacheBytes(shape) * sequenceTokens(lengths);
-  if (places < 1)
-    throw tooLarge(hardware, name, degree, `and ${formatBytes(ofSequence)} of keys and values for a sequence`);
-  const ranksOf = (count: number): number => Math.max(1, Math.floor(count / degree));
+  const holding = degrees.filter((each) => placesOf(hardware, each) >= 1 && holdsLongest(hardware, each));
+  if (holding.length === 0) {
+    const widest = degrees.at(-1)!;
+    const ofLongest = formatBytes(cacheBytes(shape, widest) * longestSequence(lengths));
+    throw tooLarge(hardware, name, widest, `and ${ofLongest} of keys and values for the longest sequence`);
+  }
+  const ranksOf = (count: number, degree: number): number => Math.max(1, Math.floor(count / degree));
+  // Its items stream: the next one takes the place of each, so a part of the batch in flight has its part of the step's time.
+  const secondsOf = (degree: number, count: number, items: number, ofStep: number): number => {
+    const [all, ranks] = [ofStep * samples, ranksOf(count, degree)];
+    const own = { count: Math.ceil(all / ranks), places: Math.ceil((items * samples) / ranks), all, samples };
+    return (generationSeconds(hardware, degree, own) * items) / ofStep;
+  };
+  const seconds = holding.map((each) => secondsOf(each, devices, batch, batch));
+  const degree = holding[seconds.indexOf(Math.min(...seconds))]!;
   const bytesPerDevice = (count: number): number =>
-    generationBytes(hardware, degree, Math.ceil((batch * samples) / ranksOf(count)));
+    generationBytes(hardware, degree, Math.ceil((batch * samples) / ranksOf(count, degree)));
   const cache = bytesPerDevice(devices) - weightBytes(shape) / degree;
+  const ofSequence = cacheBytes(shape, degree) * sequenceTokens(lengths);
   return {
     devicesPerRank: degree,
-    // Its items stream: the next one takes the place of each, so a part of the batch in flight has its part of the step's time.
-    seconds: (count, items, ofStep) => {
-      const own = Math.ceil((ofStep * samples) / ranksOf(count));
-      const atOnce = Math.ceil((items * samples) / ranksOf(count));
-      const all = ofStep * samples;
-      return (generationSeconds(hardware, degree, { count: own, places: atOnce, all, samples }) * items) / ofStep;
-    },
+    seconds: (count, items, ofStep) => secondsOf(degree, count, items, ofStep),
     bytesPerDevice,
+    isSharded: false,
     onceSeconds: 0,
     serialSeconds: weightsSeconds(hardware, devices, degree),
     swapSeconds: swapSeconds(hardware, weightBytes(shape) / degree),
     lengthSpread: longestSpread(samples, lengths.spread),
     arithmetic: [
       weightsOf(hardware, degree),
-      `keys and values of ${Math.round((cache * degree) / ofSequence)} sequences at once, each of ${Math.round(sequenceTokens(lengths))} tokens of ${formatBytes(cacheBytes(shape))}, over ${plural(degree)}: ${formatBytes(cache)}; a rank has room for ${Math.floor(places)}, on devices of ${formatBytes(figures.memoryBytes)}`,
+      `keys and values of ${Math.round((cache * degree) / ofSequence)} sequences at once, each of ${Math.round(sequenceTokens(lengths))} tokens of ${formatBytes(cacheBytes(shape, degree))}, over ${plural(degree)}: ${formatBytes(cache)}; a rank has room for ${Math.floor(placesOf(hardware, degree))}, on devices of ${formatBytes(figures.memoryBytes)}`,
     ],
   };
 }
 
+/** With as few devices a rank as hold it. */
 function scoringEstimate(
   hardware: Hardware,
   { name }: ModelComponent,
   { devices, samples }: RehearsedStep,
-  degree: number,
+  degrees: readonly number[],
 ): Estimate {
   const { shape, figures } = hardware;
+  const degree = degrees.find((each) => scoringBytes(hardware, each) <= figures.memoryBytes) ?? degrees.at(-1)!;
   const bytes = scoringBytes(hardware, degree);
-  const pass = `${formatBytes(bytes - weightBytes(shape) / degree)} of activations and logits for a pass of ${tokensOfPass} tokens`;
+  const pass = `activations and logits of a pass of ${passTokensOf(hardware)} tokens: ${formatBytes(bytes - weightBytes(shape) / degree)}`;
   if (bytes > figures.memoryBytes) throw tooLarge(hardware, name, degree, `and ${pass}`);
   return {
     devicesPerRank: degree,
     seconds: (count, items) => scoringSeconds(hardware, count, degree, items * samples),
     bytesPerDevice: () => bytes,
+    isSharded: false,
     onceSeconds: 0,
     serialSeconds: weightsSeconds(hardware, devices, degree),
     swapSeconds: swapSeconds(hardware, weightBytes(shape) / degree),
@@ -159,9 +173,7 @@ const weightsOf = (hardware: Hardware, degree: number): string =>
 function tooLarge(hardware: Hardware, component: string, degree: number, besides: string): TreadleError {
   const { figures } = hardware;
   const remedy =
-    degree < devicesPerNode
-      ? "let its ranks span more devices"
-      : "use larger devices, a smaller model or shorter sequences";
+    degree < devicesPerNode ? "give it more devices" : "use larger devices, a smaller model or shorter sequences";
   return new TreadleError(
     "placement.impossible",
     `component '${component}' does not fit on devices of ${formatBytes(figures.memoryBytes)}: it needs ${weightsOf(hardware, degree)}, ${besides}; ${remedy}`,

@@ -12,9 +12,10 @@ import {
 } from "@treadle/contracts";
 import { divisorsOf } from "../plan/model.ts";
 import { fitTime } from "../profile/time-fit.ts";
-import type { Hardware, Lengths } from "./costs.ts";
+import type { Hardware } from "./costs.ts";
 import { devicesPerNode, figuresOf } from "./device-figures.ts";
 import { type Estimate, estimate, type ModelComponent, type RehearsedStep } from "./estimate.ts";
+import type { Lengths } from "./lengths.ts";
 import type { ModelShape } from "./model-shape.ts";
 
 export type RehearsalSetting = RehearsedStep & {
@@ -60,8 +61,21 @@ export type Rehearsal = {
 
 /** Parts of the batch that are estimated; what lies between them, the fit says. */
 const mostParts = 8;
+/** Numbers of ranks that are estimated are so far apart, and at least one. */
+const ranksApart = 1 / 8;
+/** Devices up to which the memory of what is sharded is told, so that a refusal can say how many would do. */
+const mostDevices = 65_536;
+/** An estimate that is further off is of another model, other devices or other lengths. */
+const mostFactor = 20;
+const rehearsedKey = "rehearsed-";
 
-/** Throws `placement.impossible` for a model that no rank holds, and `problem.invalid` for numbers that make no sense. */
+/** Whether a profile says what was estimated, and not what was measured. */
+export const isRehearsed = ({ hardware }: Profile): boolean => hardware.key.startsWith(rehearsedKey);
+
+/**
+ * Throws `placement.impossible` for a model that no rank holds, and `problem.invalid` for numbers that make no sense and for
+ * measurements that are of something else.
+ */
 export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal {
   checkSetting(setting);
   const { device, devices, shape, lengths, batch, measured, createdAt } = setting;
@@ -71,7 +85,7 @@ export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal
     if (before === undefined)
       throw new TreadleError("problem.invalid", `the profile does not know component '${component.name}'`);
     const estimated = estimate(hardware, component, setting);
-    const correction = measured && correctionOf(estimated, component.name, measured);
+    const correction = measured && correctionOf(estimated, component.name, checkMeasured(measured, profile));
     const own = profileOf(before, estimated, setting, correction?.factor ?? 1);
     return { name: component.name, own, part: partOf(component, own, estimated, setting, correction) };
   });
@@ -80,7 +94,7 @@ export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal
     profile: {
       ...profile,
       createdAt,
-      hardware: { key: `rehearsed-${device}`, description: `${devices} × ${device}, by published figures` },
+      hardware: { key: `${rehearsedKey}${device}`, description: `${devices} × ${device}, by published figures` },
       graph: withBatch(profile.graph, batch),
       components: { ...profile.components, ...estimates },
       steps: [],
@@ -112,12 +126,27 @@ function checkSetting({ devices, batch, samples, lengths }: RehearsalSetting): v
     if (!Number.isInteger(value) || value < 1)
       throw new TreadleError("problem.invalid", `${what} '${value}' is not allowed: a positive integer is`);
   if (!(spread >= 0 && spread <= 3))
-    throw new TreadleError("problem.invalid", `spread '${spread}' is not allowed: a number from 0 to 3 is`);
+    throw new TreadleError(
+      "problem.invalid",
+      `a spread of lengths of '${spread}' is not allowed: a number from 0 to 3 is`,
+    );
   if (responseTokens > maxResponseTokens)
     throw new TreadleError(
       "problem.invalid",
-      `responseTokens '${responseTokens}' is not allowed: responses end at maxResponseTokens '${maxResponseTokens}', and half of them are longer than the former`,
+      `responses of '${responseTokens}' tokens in the median, which end at '${maxResponseTokens}', are not allowed: half of them would be longer than they can be; let them end later, or be shorter`,
     );
+}
+
+function checkMeasured(measured: Profile, { workflow }: Profile): Profile {
+  const refuse = (what: string): never => {
+    throw new TreadleError(
+      "problem.invalid",
+      `estimates cannot be corrected by ${what}; give a profile that 'treadle profile ${workflow}' has made on such devices`,
+    );
+  };
+  if (measured.workflow !== workflow) refuse(`a profile of '${measured.workflow}'`);
+  if (isRehearsed(measured)) refuse("a profile that is an estimate itself");
+  return measured;
 }
 
 function profileOf(
@@ -126,9 +155,9 @@ function profileOf(
   { devices, batch }: RehearsedStep,
   factor: number,
 ): ComponentProfile {
-  const { devicesPerRank, lengthSpread, serialSeconds, swapSeconds } = estimated;
+  const { devicesPerRank, isSharded, lengthSpread, serialSeconds, swapSeconds } = estimated;
   const onceSeconds = factor * estimated.onceSeconds;
-  const counts = deviceCounts(devicesPerRank, devices);
+  const counts = deviceCounts(devicesPerRank, devices, ranksApart);
   const samples = counts.flatMap((count) =>
     partsOf(batch).map((items) => {
       const seconds = factor * estimated.seconds(count, items, batch) + (onceSeconds * items) / batch;
@@ -147,7 +176,9 @@ function profileOf(
       seconds: onceSeconds,
       batch,
     }),
-    memory: counts.map((count) => ({ devices: count, bytesPerDevice: estimated.bytesPerDevice(count) })),
+    memory: (isSharded ? deviceCounts(devicesPerRank, mostDevices, 1) : counts).map((count) => {
+      return { devices: count, bytesPerDevice: estimated.bytesPerDevice(count) };
+    }),
     onloadSeconds: swapSeconds,
     offloadSeconds: swapSeconds,
     serialSeconds,
@@ -188,15 +219,21 @@ function correctionOf(estimated: Estimate, name: string, { components, graph }: 
   const factor = Math.exp(mean(points.map(({ seconds, by }) => Math.log(seconds / by))));
   const errorAt = (by: number): number =>
     mean(points.map((point) => Math.abs(by * point.by - point.seconds) / point.seconds));
+  if (Math.abs(Math.log(factor)) > Math.log(mostFactor)) {
+    throw new TreadleError(
+      "problem.invalid",
+      `'${name}' was measured to take ${factor.toPrecision(2)} times what is estimated: the profile is of another model, of other devices, or of other lengths`,
+    );
+  }
   return { factor, errorBefore: errorAt(1), errorAfter: errorAt(factor) };
 }
 
-/** Whole ranks: 1, 2, 3, 4, 6, 8, 12 and so on, and all. */
-function deviceCounts(devicesPerRank: number, devices: number): number[] {
+/** Of whole ranks: 1, 2, 3 and so on, further and further apart, and as many as there can be. */
+function deviceCounts(devicesPerRank: number, devices: number, apart: number): number[] {
   const most = Math.max(1, Math.floor(devices / devicesPerRank));
-  const ranks = new Set([most]);
-  for (let count = 1; count < most; count *= 2) ranks.add(count).add(Math.min(most, Math.ceil(1.5 * count)));
-  return [...ranks].toSorted((a, b) => a - b).map((count) => count * devicesPerRank);
+  const ranks: number[] = [];
+  for (let count = 1; count < most; count += Math.max(1, Math.floor(count * apart))) ranks.push(count);
+  return [...ranks, most].map((count) => count * devicesPerRank);
 }
 
 /** Some of its divisors, evenly by size, itself among them. */

@@ -84,7 +84,7 @@ test("what fits no device is refused with the arithmetic: by rank before anythin
   );
   expect(() =>
     rehearse(traced, { ...large, components: [{ name: "rollout", work: "generation", devicesPerRank: 1 }] }),
-  ).toThrow(/over 1 device: .*; let its ranks span more devices/);
+  ).toThrow(/over 1 device: .*; give it more devices/);
   expect(() => plan({ ...large, device: "b200", devices: 16 })).toThrow(
     /component 'actor' needs .* on each of 16 devices, which have .* too little/,
   );
@@ -95,8 +95,11 @@ test("numbers that make no sense are refused by name", () => {
     expect(() => rehearse(traced, { ...setting, ...changes })).toThrow(said);
   refused({ devices: 0 }, "devices '0' is not allowed");
   refused({ samples: 1.5 }, "samples '1.5' is not allowed");
-  refused({ lengths: { ...setting.lengths, spread: Number.NaN } }, "spread 'NaN' is not allowed");
-  refused({ lengths: { ...setting.lengths, maxResponseTokens: 100 } }, "responses end at maxResponseTokens '100'");
+  refused({ lengths: { ...setting.lengths, spread: Number.NaN } }, "a spread of lengths of 'NaN' is not allowed");
+  refused(
+    { lengths: { ...setting.lengths, maxResponseTokens: 100 } },
+    "responses of '4096' tokens in the median, which end at '100', are not allowed",
+  );
   refused({ device: "h900" }, "there are no figures of device 'h900'; known are a100-40g");
   refused({ components: [{ name: "critic", work: "training" }] }, "the profile does not know component 'critic'");
   expect(() => figuresOf("toString")).toThrow("there are no figures");
@@ -122,7 +125,7 @@ test("what was measured corrects the estimates, and how far they were off is sai
             { ...each, samples: each.samples.map((sample) => ({ ...sample, seconds: sample.seconds * factor })) },
           ]),
         );
-        const measured = { ...estimated, components: slower };
+        const measured = { ...estimated, components: slower, hardware: traced.hardware };
         const { parts, profile } = rehearse(traced, { ...small, measured });
         for (const { component, correction, seconds } of parts) {
           expect(correction!.factor).toBeCloseTo(factor, 6);

@@ -26,6 +26,7 @@ import type { ProgramRights } from "@treadle/contracts/program-rights";
 import type { NodeSpans } from "@treadle/observe";
 import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";
+import { eventParts } from "./event-parts.ts";
 import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
 import type { PayloadDepot } from "./payload-depot.ts";
 import type { SpareHosts } from "./spare-hosts.ts";
@@ -35,7 +36,6 @@ const beatIntervalMs = 500;
 const logIntervalMs = 100;
 /** Lines that wait at most; a worker that prints faster than they leave loses some, and is told so. */
 const maxLines = 2000;
-const maxEventBytes = 400_000;
 const maxLineLength = 2000;
 
 export type SessionOptions = {
@@ -240,7 +240,7 @@ export class RunSession {
     const { node } = this.#options;
     const waiting = [...this.#beats.values()];
     this.#beats.clear();
-    for (const beats of partsOf(waiting)) this.#options.onBeats({ node, session: this.session, beats });
+    for (const beats of eventParts(waiting)) this.#options.onBeats({ node, session: this.session, beats });
   }
 
   #addLine(worker: string, level: string, line: string): void {
@@ -259,23 +259,6 @@ export class RunSession {
     }
     this.#lines = [];
     this.#numDropped = 0;
-    for (const part of partsOf(lines)) this.#options.onLog({ node, lines: part });
+    for (const part of eventParts(lines)) this.#options.onLog({ node, lines: part });
   }
-}
-
-/** In their order, each part no larger as JSON than an event may be. */
-function* partsOf<T>(entries: readonly T[]): Generator<T[]> {
-  let part: T[] = [];
-  let partBytes = 0;
-  for (const entry of entries) {
-    const sizeBytes = Buffer.byteLength(JSON.stringify(entry));
-    if (part.length > 0 && partBytes + sizeBytes > maxEventBytes) {
-      yield part;
-      part = [];
-      partBytes = 0;
-    }
-    part.push(entry);
-    partBytes += sizeBytes + 1;
-  }
-  if (part.length > 0) yield part;
 }
