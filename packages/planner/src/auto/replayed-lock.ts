@@ -125,6 +125,7 @@ export class ReplayedLock {
     }
     member.state = "ready";
     member.goOn = goOn;
+    if (party.state === "asking" || party.state === "preparing") return; // the grant is for all that are ready then
     if (party.members.some(({ state }) => state === "new" || state === "waiting")) return;
     this.#askFor(party);
   }
