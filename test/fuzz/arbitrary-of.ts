@@ -29,7 +29,16 @@ const instances = [
   new Float64Array([1, 0.5]),
 ];
 /** what schemas of strings may ask for */
-const names = ["a", "maker/0", "file:///a.ts", "1", "cpu:0", "treadle-a-", "2026-01-01T00:00:00Z", crypto.randomUUID()];
+const names = [
+  "a",
+  "maker/0",
+  "file:///a.ts",
+  "1",
+  "cpu:0",
+  "treadle-a.1-",
+  "2026-01-01T00:00:00Z",
+  crypto.randomUUID(),
+];
 const strings = fc.oneof(fc.constantFrom(...names), fc.string({ maxLength: 12 }));
 
 export function arbitraryOf(schema: z.ZodType, depth = 0): fc.Arbitrary<unknown> {

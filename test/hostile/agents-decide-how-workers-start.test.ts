@@ -89,7 +89,12 @@ describe("NA2, NA4: an agent that allows nothing refuses what would run other co
     ["a run that leaves the folder", () => ({ over: { run: "../x" }, boot: { runId: "../x" } }), "link.protocol"],
     ["a run that is another", () => ({ boot: { runId: "run-2" } }), "node.forbidden"],
     ["shared memory of others", () => ({ over: { segmentPrefix: "treadle-" } }), "link.protocol"],
-    ["shared memory of another run", () => ({ over: { segmentPrefix: "treadle-run-2-" } }), "node.forbidden"],
+    ["shared memory of another run", () => ({ over: { segmentPrefix: "treadle-run-2.1-" } }), "node.forbidden"],
+    [
+      "shared memory of a run whose name begins with its own",
+      () => ({ over: { segmentPrefix: "treadle-run-1-2.1-" } }),
+      "node.forbidden",
+    ],
     ["shared memory outside of its folder", () => ({ over: { segmentPrefix: "treadle-../../x" } }), "link.protocol"],
   ];
   test.each(attacks)("%s", async (_, attack, refusal) => {

@@ -76,7 +76,7 @@ test("what an agent does not allow it refuses, whoever signs it; a module of its
     ["node.forbidden", { env: preload }],
     ["node.forbidden", { env: { LD_PRELOAD: "/tmp/evil.so" } }],
     ["node.forbidden", { run: "run-1" }, { runId: "run-2" }],
-    ["node.forbidden", { segmentPrefix: "treadle-run-2-" }],
+    ["node.forbidden", { segmentPrefix: "treadle-run-2.1-" }],
     ["link.protocol", { modulePath: "../outside.mjs" }],
     ["link.protocol", { run: "../x" }, { runId: "../x" }],
     ["node.unavailable", { codeHash: "another" }],

@@ -8,7 +8,7 @@ export function spawnCommand(project: string, codeHash: string, { over = {}, boo
   const command: SpawnCommand = {
     run: "run-1",
     session: 1,
-    segmentPrefix: "treadle-run-1-",
+    segmentPrefix: "treadle-run-1.1-",
     modulePath: "worker.ts",
     projectRoot: pathToFileURL(`${project}/`).href,
     codeHash,

@@ -96,7 +96,7 @@ const status: RunStatus = { restarts: 0, workers: [], channels: [], waits: [] };
 
 const openRun = () =>
   nodes.open(
-    { runId: "run-1", segmentPrefix: "treadle-run-1-", token },
+    { runId: "run-1", segmentPrefix: "treadle-run-1.1-", token },
     {
       onHeartbeat: (worker) => heartbeats.push(worker),
       onLog: (_, __, line) => lines.push(line),
