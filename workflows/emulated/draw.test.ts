@@ -45,6 +45,7 @@ describe("drawn workloads", () => {
       sevenStages: has(({ stages }) => stages.length === 7),
       wideRanks: has(({ stages }) => stages.some(({ devicesPerRank }) => devicesPerRank === 4)),
       limits: has(({ stages }) => stages.some(({ mostRanks }) => mostRanks !== undefined)),
+      gangs: has(({ stages }) => stages.at(-1)?.gang === true),
       swaps: has(({ stages }) => stages.some(({ engine }) => engine.residentBytes !== undefined)),
       tails: has(({ stages }) => (stages[0]?.lengthSpread ?? 0) > 0.4),
       varying: has(({ stages }) => stages.some(({ engine }) => engine.durationSpread !== undefined)),

@@ -26,6 +26,8 @@ type DrawnStage = {
   readonly from: readonly string[];
   readonly devicesPerRank: number;
   readonly mostRanks: number | undefined;
+  /** where it trains */
+  readonly gang: boolean;
   /** for one of its items, on one device */
   readonly itemSeconds: number;
   readonly baseSeconds: number;
@@ -94,6 +96,7 @@ function drawStage(name: string, before: readonly string[], around: Around, rand
     from,
     devicesPerRank,
     mostRanks,
+    gang: random.split("gang").float() < 0.5,
     itemSeconds: round((between(0.06, 0.5, random) * ranks * devicesPerRank ** alpha) / batch),
     baseSeconds: random.float() < 0.4 ? between(0.002, 0.03, random) : 0,
     optimStepSeconds: random.float() < 0.5 ? between(0.005, 0.05, random) : 0,
@@ -160,7 +163,8 @@ function stageOf(drawn: Drawn, stage: DrawnStage, index: number): StageInput {
   }
   if (flow.puts.length > 0) return { work: "score", ...flow, ...layout, engine: { ...engine, logprobs: cost } };
   const { optimStepSeconds } = stage;
-  return { work: "train", ...flow, ...layout, engine: { ...engine, training: cost, optimStepSeconds } };
+  const gang = stage.gang ? { gang: true } : {};
+  return { work: "train", ...flow, ...layout, ...gang, engine: { ...engine, training: cost, optimStepSeconds } };
 }
 
 /** Workloads that lack one thing which this one has, the largest things first. */
@@ -203,6 +207,7 @@ const withLess: readonly ((stage: DrawnStage) => DrawnStage)[] = [
   (stage) => ({ ...stage, baseSeconds: 0, optimStepSeconds: 0 }),
   (stage) => ({ ...stage, from: stage.from.slice(0, 1) }),
   (stage) => ({ ...stage, engine: { ...stage.engine, alpha: 1 } }),
+  (stage) => ({ ...stage, gang: false }),
   (stage) => ({ ...stage, devicesPerRank: 1 }),
   (stage) => ({ ...stage, mostRanks: undefined }),
 ];

@@ -27,6 +27,8 @@ export const Stage = z.strictObject({
   engine: EmulatedProfile.omit({ devices: true }),
   devicesPerRank: z.int().positive().default(1),
   ranks: z.strictObject({ max: z.int().positive().optional(), fixed: z.int().positive().optional() }).optional(),
+  /** its ranks get their devices together, and start again together, as those of a data-parallel trainer */
+  gang: z.boolean().optional(),
 });
 type Stage = z.infer<typeof Stage>;
 
@@ -37,7 +39,7 @@ export const Config = z.strictObject({
 });
 
 export class StageWorker extends Worker<Stage & { readonly turns: number; readonly batch: number }> {
-  static override readonly resizes = true;
+  static override readonly resizes: boolean = true;
 
   #engine!: EmulatedEngine;
 
@@ -127,6 +129,11 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
   }
 }
 
+export class GangStageWorker extends StageWorker {
+  static override readonly restart = "group";
+  static override readonly resizes = false;
+}
+
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { stages, turns, batch } = config;
   const names = new Set(Object.values(stages).flatMap(({ takes, puts }) => [...takes, ...puts]));
@@ -137,7 +144,8 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       const { ranks, devicesPerRank, engine } = stage;
       const memoryPerDeviceMiB = engine.residentBytes === undefined ? undefined : engine.residentBytes / 2 ** 20;
       const options = { name, devicesPerRank, memoryPerDeviceMiB, ...(ranks ? { ranks: defined(ranks) } : {}) };
-      return { stage, group: cluster.launch(StageWorker, { ...stage, turns, batch }, options) };
+      const workerClass = stage.gang ? GangStageWorker : StageWorker;
+      return { stage, group: cluster.launch(workerClass, { ...stage, turns, batch }, options) };
     }),
   );
   const prompts = channels.get("prompts");
