@@ -86,21 +86,19 @@ export function rehearsalOf(
     throw new TreadleError("config.invalid", `${given} needs ${missing}, too: estimates are made by both`);
   }
   const shape = modelShapeOf(readModel(model), model);
-  const configs = launched
-    .filter(({ workerClass }) => workerClass.modelWork !== undefined)
-    .map(({ name, config }) => ({ name, ...WorkConfig.parse(config) }));
-  const components = launched.flatMap(({ name, options, workerClass }): ModelComponent[] => {
-    if (workerClass.modelWork === undefined) return [];
-    const epochs = configs.find((each) => each.name === name)?.epochs;
-    return [{ name, work: workerClass.modelWork, devicesPerRank: options.devicesPerRank, epochs }];
+  const models = launched.flatMap(({ name, config, options, workerClass: { modelWork } }) => {
+    if (modelWork === undefined) return [];
+    const { groupSize, epochs } = WorkConfig.parse(config);
+    return [{ groupSize, component: { name, work: modelWork, devicesPerRank: options.devicesPerRank, epochs } }];
   });
+  const components = models.map(({ component }): ModelComponent => component);
   if (components.length === 0) {
     throw new TreadleError(
       "config.invalid",
       "no component of this workflow says that it runs a model ('static modelWork' of its class), so nothing can be estimated",
     );
   }
-  const groupSize = configs.find((each) => each.groupSize !== undefined)?.groupSize ?? 1;
+  const groupSize = models.find((each) => each.groupSize !== undefined)?.groupSize ?? 1;
   const tokens = (flag: string, text: string): number => wholeNumber(flag, text, { least: 1, most: mostTokens });
   const lengths = {
     promptTokens: tokens("--prompt-tokens", flags.promptTokens),

@@ -78,14 +78,15 @@ export const isRehearsed = ({ hardware }: Profile): boolean => hardware.key.star
  */
 export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal {
   checkSetting(setting);
-  const { device, devices, shape, lengths, batch, measured, createdAt } = setting;
+  const { device, devices, shape, lengths, batch, createdAt } = setting;
+  const measured = setting.measured && checkMeasured(setting.measured, profile);
   const hardware: Hardware = { figures: figuresOf(device), shape, lengths };
   const models = setting.components.map((component) => {
     const before = profile.components[component.name];
     if (before === undefined)
       throw new TreadleError("problem.invalid", `the profile does not know component '${component.name}'`);
     const estimated = estimate(hardware, component, setting);
-    const correction = measured && correctionOf(estimated, component.name, checkMeasured(measured, profile));
+    const correction = measured && correctionOf(estimated, component.name, measured);
     const own = profileOf(before, estimated, setting, correction?.factor ?? 1);
     return { name: component.name, own, part: partOf(component, own, estimated, setting, correction) };
   });
