@@ -3,7 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { ActorConfig, InferenceConfig } from "@treadle/workers";
 import { afterEach, expect, test } from "vitest";
-import { pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { childrenOf, isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { lacksTorch } from "../support/torch.ts";
 import { PublishingActor, PullingInference } from "../support/workers/publishing.ts";
 
@@ -47,6 +47,41 @@ test.skipIf(reason)(
     expect(await move()).toBeGreaterThan(0);
     expect(await storesOf(runId)).toHaveLength(1);
     await world.close();
+    expect(await segmentsOf(runId)).toEqual([]);
+    world = undefined;
+  },
+  900_000,
+);
+
+test.skipIf(reason)(
+  "a trainer over two processes starts again when one of them is killed, and leaves none",
+  async () => {
+    world = await startCluster({ cluster: { devices: 1 } });
+    const { cluster, runId, events } = world;
+    const sharded = { ...engine, shards: 2 } as unknown as ActorConfig["engine"];
+    const actor = cluster.launch(PublishingActor, { ...training, engine: sharded });
+    const scorer = cluster.launch(PullingInference, { model, engine } as unknown as InferenceConfig);
+    const move = async () => {
+      const [trained] = await actor.stepOnce();
+      await scorer.pullWeights(actor as never);
+      const [scored] = await scorer.scores();
+      for (const [at, logprob] of trained!.logprobs.entries()) expect(scored?.logprobs[at]).toBeCloseTo(logprob, 4);
+      return scored?.policyVersion;
+    };
+    expect(await move()).toBe(1);
+    const worker = pidOf(events, "publishing-actor/0");
+    const [first, ...none] = childrenOf(worker, "treadle_torch");
+    expect(none).toEqual([]);
+    const [second] = childrenOf(first!, "treadle_torch");
+    process.kill(second!, "SIGKILL");
+    await until(() => pidOf(events, "publishing-actor/0") !== worker, "the trainer to start again", 120_000);
+    expect([first!, second!].filter(isAlive)).toEqual([]);
+    expect(await move()).toBeGreaterThan(0);
+    const [again] = childrenOf(pidOf(events, "publishing-actor/0"), "treadle_torch");
+    const all = [again!, ...childrenOf(again!, "treadle_torch")];
+    expect(all).toHaveLength(2);
+    await world.close();
+    await until(() => !all.some(isAlive), "its processes to end");
     expect(await segmentsOf(runId)).toEqual([]);
     world = undefined;
   },

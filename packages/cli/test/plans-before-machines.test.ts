@@ -99,7 +99,7 @@ test("shows memory, seconds and the arithmetic before the plan, and keeps what w
   const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
   expect([kept.graph.batch, kept.hardware.key]).toEqual([512, "rehearsed-h200"]);
   expect(kept.components["actor"]!.maxDevices).toBe(64);
-  expect(stdout.replaceAll(/\s+/g, " ")).toContain("'actor' would need an engine of your own");
+  expect(stdout.replaceAll(/\s+/g, " ")).toContain("give 'actor' ranks of as many in placement.components");
   expect(stderr).not.toContain("measure again"); // what was measured here counts for nothing
 }, 180_000);
 

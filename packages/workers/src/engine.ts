@@ -56,30 +56,42 @@ export const EngineConfig = z.strictObject({
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
 
+const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
   choice?.kind === "sglang" || choice?.kind === "vllm";
 
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
   const { config, rank, log, hostFiles } = worker;
-  if (config.emulated || !isServer(config.engine)) return createEngine(worker, seed);
+  if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true });
   return ServerEngine.create(config.model, config.engine, { rank, hostFiles, warn: (message) => log.warn(message) });
 }
 
 /**
  * An engine for generation and training, with no memory on its worker's devices before its first `restore`; an emulated one
- * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank.
+ * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank. On PyTorch it is sharded over the
+ * accelerators of its rank, or as `engine.shards` says.
  */
-export async function createEngine(
-  { config, devices: { ids }, component, rank, hostFiles }: Worker<EngineConfig>,
+export const createEngine = (worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine & TrainingEngine> =>
+  makeEngine(worker, seed, { generates: false });
+
+async function makeEngine(
+  { config, devices: { ids }, component, rank, hostFiles, log }: Worker<EngineConfig>,
   seed: number,
+  { generates }: { readonly generates: boolean },
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) {
     const choice = config.engine;
     const torch = isServer(choice) ? { ...choice.trainer, path: choice.model } : choice;
     if (torch?.kind === "torch") {
       if (torch.weightsFolder !== undefined) checkFolder(torch.weightsFolder, "engine.weightsFolder");
-      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles });
+      const accelerators = ids.filter(isAccelerator).length;
+      if (generates && accelerators > 1)
+        log.warn(
+          `the rank has '${accelerators}' accelerators, and the engine on PyTorch generates on one; set placement.components.${component} to ranks of one, or let an SGLang or vLLM server generate`,
+        );
+      const shards = torch.shards === "auto" ? Math.max(1, accelerators) : torch.shards;
+      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes: generates ? 1 : shards });
     }
     return TransformerEngine.create(config.model);
   }

@@ -131,7 +131,7 @@ class Steps(unittest.TestCase):
     def test_bfloat16_keeps_what_is_trained_in_float32(self):
         """Steps that are too small for bfloat16 add up."""
         engine = engine_of(tiny("bfloat16"), "bfloat16")
-        before = [each.detach().clone() for _, each in engine.parameters.named]
+        before = [each.detach().clone() for each in engine.parameters.used()]
         self.assertTrue(all(each.dtype == torch.bfloat16 for each in before))
         exact = [each.float() for each in before]
         for _ in range(3):
@@ -139,7 +139,7 @@ class Steps(unittest.TestCase):
             engine.submit(lambda: engine.optim_step(Step(1e-5, 1.0, math.inf, 0.9, 0.99, 1e-8, 0.0))).result()
         masters = engine.parameters.masters()
         self.assertTrue(any(not torch.equal(one, other) for one, other in zip(masters, exact)))
-        for (_, computing), master in zip(engine.parameters.named, masters):
+        for computing, master in zip(engine.parameters.used(), masters):
             self.assertTrue(torch.equal(computing, master.bfloat16()))
         checkpoint = engine.submit(lambda: engine.read("checkpoint")).result()
         other = engine_of(tiny("bfloat16"), "bfloat16")

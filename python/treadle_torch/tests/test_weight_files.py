@@ -210,7 +210,7 @@ class Published(unittest.TestCase):
                 difference = (score(receiver) - score(trainer)).abs().max()
                 self.assertLessEqual(difference, 0 if trained == received else 0.1)
                 if trained == received:
-                    text = lambda engine: engine.submit(lambda: [each.tolist() for _, each in engine.parameters.named]).result()  # noqa: E731
+                    text = lambda engine: engine.submit(lambda: [each.tolist() for each in engine.parameters.used()]).result()  # noqa: E731
                     self.assertEqual(json.dumps(text(receiver)), json.dumps(text(trainer)))
                 trainer.close()
                 receiver.close()

@@ -2,11 +2,11 @@
 import { figuresOf, formatBytes, type Rehearsal, type RehearsalSetting, type RehearsedPart } from "@treadle/planner";
 import { formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
 
-/** What an estimate takes for granted that no shipped engine does yet. */
+/** What an estimate takes for granted that the shipped engine does in part. */
 function trainerNote(parts: readonly RehearsedPart[]): string {
   const trainers = parts.filter(({ work }) => work === "training").map(({ component }) => `'${component}'`);
   if (trainers.length === 0) return "";
-  return `Training is estimated for a trainer that shards over all of its devices (FSDP) and makes activations again. The shipped trainer on PyTorch uses one device a rank: ${trainers.join(", ")} would need an engine of your own.`;
+  return `Training is estimated for a trainer that shards over all of its devices (FSDP) and makes activations again. The shipped trainer on PyTorch shards over the devices of a rank, on one node: give ${trainers.join(", ")} ranks of as many in placement.components, as '0-7 /8'.`;
 }
 
 /** Lines of `columns` characters at most. */

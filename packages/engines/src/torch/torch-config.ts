@@ -15,6 +15,8 @@ export const TorchConfig = z.strictObject({
   checkpointActivations: z.boolean().default(false),
   /** compiles each block of the training passes, by torch.compile; needs a C compiler */
   compile: z.boolean().default(false),
+  /** processes over which the model of a rank that trains or scores is sharded, each on a device of its own: a number, or `auto`, one for each accelerator that the rank has */
+  shards: z.union([z.literal("auto"), z.int().positive().max(1024)]).default("auto"),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
   /** how weights reach engines on PyTorch and servers: `ticket`, as files that they read, where they can; `bytes`, always through Node */

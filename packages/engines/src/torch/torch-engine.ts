@@ -67,6 +67,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #process: TorchProcess;
   readonly #client: TorchClient;
   readonly #described: Described;
+  readonly #isSharded: boolean;
   readonly #running = new Set<Running>();
   readonly ended: Promise<TreadleError>;
   #isClosed = false;
@@ -78,8 +79,15 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #ticketChecksum: string | undefined;
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
 
-  private constructor(config: TransformerConfig, process: TorchProcess, client: TorchClient, described: Described) {
+  private constructor(
+    config: TransformerConfig,
+    process: TorchProcess,
+    client: TorchClient,
+    described: Described,
+    isSharded: boolean,
+  ) {
     super();
+    this.#isSharded = isSharded;
     this.config = config;
     this.#process = process;
     this.#client = client;
@@ -99,8 +107,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     {
       loaded = true,
       hostFiles,
+      processes = 1,
     }: {
       readonly loaded?: boolean;
+      /** over which the model is sharded (`fully_shard`), with a device each; such an engine trains and scores, and does not generate */
+      readonly processes?: number;
       /** names for the files of published weights; default: outside of any run */
       readonly hostFiles?: HostFiles | undefined;
     } = {},
@@ -113,7 +124,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       );
     }
     const files = weightFilesOf(parsed.data.torch, hostFiles);
-    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, loaded, files);
+    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, {
+      loaded,
+      weightFiles: files,
+      processes,
+    });
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
       const engine = new TorchEngine(
@@ -121,6 +136,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         process,
         client,
         describedBy(await client.unary("Describe", {})),
+        processes > 1,
       );
       if (!loaded) await engine.release();
       await engine.#look();
@@ -465,14 +481,24 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const { tokens, temperatures, weights, columns } = rows;
       const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures, weights });
       const pieces = this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
-      const result = await floatsIn(pieces, rows.rows * columns);
+      const result = await this.#whole(floatsIn(pieces, rows.rows * columns));
       this.refuseReleased(output);
       return result;
     });
   }
 
   #read(state: "weights" | "gradients"): Promise<Float32Array> {
-    return floatsIn(this.#client.download("Read", { state: states[state] }), this.numParameters);
+    return this.#whole(floatsIn(this.#client.download("Read", { state: states[state] }), this.numParameters));
+  }
+
+  /** Of several processes one may stand still: the others would wait for it in every later call, too. */
+  async #whole<T>(call: Promise<T>): Promise<T> {
+    try {
+      return await call;
+    } catch (error) {
+      if (this.#isSharded && this.#isLost(error)) void this.#process.end();
+      throw error;
+    }
   }
 
   async #write(state: "weights" | "gradients", arrays: readonly Float32Array[], policyVersion = 0): Promise<void> {

@@ -78,12 +78,22 @@ export class TorchProcess {
     return this.#failure;
   }
 
-  /** An engine that is not loaded has no memory on its device before it is restored. */
+  /**
+   * An engine that is not loaded has no memory on its devices before it is restored. One of several `processes` is the first of
+   * them, which starts the others and ends with each of them.
+   */
   static async start(
     model: TransformerConfig,
     config: TorchConfig,
-    loaded = true,
-    weightFiles = weightFilesOf(config, undefined),
+    {
+      loaded = true,
+      weightFiles = weightFilesOf(config, undefined),
+      processes = 1,
+    }: {
+      readonly loaded?: boolean;
+      readonly weightFiles?: WeightFiles | undefined;
+      readonly processes?: number;
+    } = {},
   ): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
     const python = pythonInterpreter(config.python, "engine.python"); // PGR1
@@ -93,6 +103,10 @@ export class TorchProcess {
       address: started.address,
       folder,
       token: started.token,
+      rank: 0,
+      processes,
+      // Processes wait for each other as long as one may take to start, or a call of theirs to be answered.
+      timeout_s: Math.max(config.startTimeoutMs, config.callTimeoutMs) / 1000,
       threads: config.threads,
       slots,
       device: config.device,

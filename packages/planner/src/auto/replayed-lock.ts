@@ -26,6 +26,8 @@ type Party = {
   readonly devices: Device[];
   state: "new" | "asking" | "preparing" | "holding" | "lent" | "closed";
   isReclaim: boolean;
+  /** whether it is looked at again before time goes on */
+  isDue: boolean;
 };
 
 type Worker = ReplayedWorker & {
@@ -102,6 +104,7 @@ export class ReplayedLock {
       devices: [],
       state: "new",
       isReclaim: false,
+      isDue: false,
     };
     if (isGang) this.#gangs.set(sequence, party);
     const member: Member = { party, state: "new", hasEnqueued: false, goOn: () => {} };
@@ -199,6 +202,16 @@ export class ReplayedLock {
     return devices.every(({ parties }) => parties.every((other) => !feeding.has(other.sequence) || hasHadTurn(other)));
   }
 
+  /** Once for all of its ranks that have come or left by now: a gang may have thousands. */
+  #prepareSoon(party: Party): void {
+    if (party.isDue) return;
+    party.isDue = true;
+    this.#times.after(0, () => {
+      party.isDue = false;
+      this.#prepare(party);
+    });
+  }
+
   #prepare(party: Party): void {
     const { workers, members } = party;
     if (!this.#makeRoom(workers)) return;
@@ -207,7 +220,7 @@ export class ReplayedLock {
       worker.state = "onloading";
       this.#times.after(worker.onloadSeconds, () => {
         worker.state = "loaded";
-        this.#prepare(party);
+        this.#prepareSoon(party);
       });
     }
     if (workers.some(({ state }) => state !== "loaded")) return;
@@ -262,7 +275,7 @@ export class ReplayedLock {
       this.#times.after(worker.offloadSeconds, () => {
         worker.state = "unloaded";
         const waiting = new Set(this.#devicesOf(worker).map(({ holder }) => holder));
-        for (const party of waiting) if (party?.state === "preparing") this.#prepare(party);
+        for (const party of waiting) if (party?.state === "preparing") this.#prepareSoon(party);
       });
     }
     return gone.length === 0 && [...excess].every(([device, over]) => over + leaving.get(device)! <= 0);

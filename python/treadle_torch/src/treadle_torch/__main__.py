@@ -1,6 +1,7 @@
 """Serves an engine until standard input ends: `python -m treadle_torch`, whose first line of input is its configuration.
 
-The client that started it holds the other end, so the process ends with it, however that dies.
+The client that started it holds the other end, so the process ends with it, however that dies. Where the engine has several
+processes, this one starts the others in the same way; their further lines are the jobs that it tells them.
 """
 
 from __future__ import annotations
@@ -10,46 +11,67 @@ import os
 import shutil
 import sys
 import threading
+import time
+from typing import Any
 
 
 def main() -> None:
     settings = json.loads(sys.stdin.readline())
+    # Nothing is downloaded, whatever a model's folder names.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+    # What processes of an engine say to each other stays on the machine.
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo" if sys.platform == "linux" else "lo0")
+    if settings["rank"] == 0:
+        _lead(settings)
+    else:
+        _follow(settings)
+
+
+def _lead(settings: dict[str, Any]) -> None:
+    followers: Any = None
+    store: Any = None
 
     def end_with_input() -> None:
         sys.stdin.read()
+        if followers is not None:
+            followers.end()
         shutil.rmtree(settings["folder"], ignore_errors=True)
         if store is not None:
             store.close()
         os._exit(0)
 
-    store = None
     threading.Thread(target=end_with_input, daemon=True).start()
-    # Nothing is downloaded, whatever a model's folder names.
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
 
-    import torch
-
-    from .device import place
-    from .engine import Engine
     from .errors import Refusal
-    from .model import ModelOptions, PassOptions, make_model
+    from .followers import ENDED, Followers
     from .server import serve
     from .weight_files import Root, Store
 
-    torch.set_num_threads(settings["threads"])
+    def broken(error: BaseException) -> None:
+        """A job has failed that other processes are still at: whoever waits for it is answered, and all of them end."""
+        if followers is None:
+            return
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+        def end() -> None:
+            time.sleep(1)
+            followers.end()
+            os._exit(ENDED)
+
+        threading.Thread(target=end, daemon=True).start()
+
     try:
-        placement = place(settings["device"], settings["dtype"])
-        passes = PassOptions(checkpoints=settings["checkpoint_activations"], compiles=settings["compile"])
-        engine = Engine(
-            make_model(ModelOptions(**settings["model"]), placement.dtype, passes),
-            settings["slots"],
-            placement,
-            uses_graphs=settings["cuda_graphs"],
-            is_loaded=settings["loaded"],
-        )
+        if settings["processes"] > 1:
+            followers = Followers(settings, settings["processes"])
+            engine = _engine(settings, tell=followers.tell, broken=broken)
+        else:
+            engine = _engine(settings)
     except Refusal as refusal:
         print(json.dumps({"code": refusal.code, "message": str(refusal)}), flush=True)
+        if followers is not None:
+            followers.end()
         sys.exit(2)
     files = settings["weight_files"]
     if files["store"] is not None:
@@ -58,6 +80,39 @@ def main() -> None:
     server = serve(engine, settings["address"], settings["token"], store, roots)
     print(json.dumps({"ready": True}), flush=True)
     server.wait_for_termination()
+
+
+def _follow(settings: dict[str, Any]) -> None:
+    from .followers import end_with_parent, follow, read_jobs
+
+    end_with_parent()
+    jobs = read_jobs(sys.stdin)
+    follow(_engine({**settings, "loaded": False}), jobs)
+
+
+def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
+    import torch
+
+    from .device import place
+    from .engine import Engine
+    from .model import ModelOptions, PassOptions, make_model
+    from .sharding import Shards
+
+    torch.set_num_threads(settings["threads"])
+    rank, size = settings["rank"], settings["processes"]
+    placement = place(settings["device"], settings["dtype"], rank, size)
+    passes = PassOptions(checkpoints=settings["checkpoint_activations"], compiles=settings["compile"])
+    model = make_model(ModelOptions(**settings["model"]), placement.dtype, passes, is_shell=rank > 0)
+    rendezvous = os.path.join(settings["folder"], "rendezvous")
+    return Engine(
+        model,
+        settings["slots"],
+        placement,
+        uses_graphs=settings["cuda_graphs"],
+        is_loaded=settings["loaded"],
+        shards=Shards.join(rank, size, rendezvous, settings["timeout_s"], placement),
+        **jobs,
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
@@ -26,19 +27,26 @@ def encode(tensors: list[torch.Tensor]) -> bytes:
     return b"".join(each.detach().float().cpu().contiguous().numpy().tobytes() for each in tensors)
 
 
-def encode_checkpoint(optimiser: AdamW, policy_version: int) -> bytes:
-    parameters = optimiser.parameters
-    header = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": _layout(parameters)}
+@dataclass(frozen=True)
+class Checkpoint:
+    """Parameters, first moments and second moments, each whole; none in a process that is not the first."""
+
+    policy_version: int
+    steps: int
+    tensors: list[torch.Tensor] | None
+
+
+def encode_checkpoint(optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor]) -> bytes:
+    """Of parameters, first and second moments."""
+    layout = _layout(optimiser.parameters)
+    header = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
     text = json.dumps(header).encode()
-    firsts, seconds = optimiser.moments()
-    numbers = encode([*parameters.masters(), *firsts, *seconds])
-    body = struct.pack("<II", MAGIC, len(text)) + text + numbers
+    body = struct.pack("<II", MAGIC, len(text)) + text + encode(wholes)
     return body + hashlib.sha256(body).digest()
 
 
-def decode_checkpoint(data: bytes, optimiser: AdamW) -> int:
-    """Returns the policy version; refuses, and changes nothing, unless everything fits and is finite."""
-    parameters = optimiser.parameters
+def read_checkpoint(data: bytes, parameters: Parameters) -> Checkpoint:
+    """Refuses unless everything fits and is finite."""
     body = data[:-DIGEST_BYTES]
     if len(data) < 8 + DIGEST_BYTES or struct.unpack_from("<I", data)[0] != MAGIC:
         _refuse("it is no checkpoint of an engine")
@@ -61,18 +69,23 @@ def decode_checkpoint(data: bytes, optimiser: AdamW) -> int:
         if not part.isfinite().all() or (index >= 2 * count and (part < 0).any()):
             what = ("weights", "first moments", "second moments")[index // count]
             _refuse(f"its {what} of '{parameters.names[index % count]}' are not all numbers that are allowed")
+    return Checkpoint(version, steps, parts)
+
+
+@torch.no_grad()
+def apply_checkpoint(checkpoint: Checkpoint, optimiser: AdamW) -> None:
+    parameters = optimiser.parameters
     firsts, seconds = optimiser.moments()
-    with torch.no_grad():
-        for target, part in zip([*parameters.masters(), *firsts, *seconds], parts, strict=True):
-            target.copy_(part)
-    optimiser.steps = steps
+    targets = [*parameters.masters(), *firsts, *seconds]
+    for target, part in zip(targets, parameters.parts(checkpoint.tensors, len(targets), torch.float32), strict=True):
+        target.copy_(part)
+    optimiser.steps = checkpoint.steps
     parameters.zero()
     parameters.publish()
-    return version
 
 
 def _layout(parameters: Parameters) -> list[dict[str, object]]:
-    return [{"name": name, "shape": list(parameter.shape)} for name, parameter in parameters.named]
+    return [{"name": name, "shape": list(shape)} for name, shape in parameters.layout]
 
 
 def _refuse(what: str) -> NoReturn:

@@ -36,7 +36,8 @@ class DeviceMemory:
 HOST = Placement(torch.device("cpu"), torch.float32)
 
 
-def place(device: str, dtype: str) -> Placement:
+def place(device: str, dtype: str, rank: int = 0, size: int = 1) -> Placement:
+    """Of one of as many processes that have a device each."""
     if dtype not in DTYPES:
         raise _config(f"engine.dtype is '{dtype}'; allowed are {_quoted(DTYPES)}")
     if device not in ("auto", "cpu", "cuda"):
@@ -52,7 +53,13 @@ def place(device: str, dtype: str) -> Placement:
     if has_cuda and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name()
         raise _config(f"engine.dtype is 'bfloat16', which the device '{name}' does not compute; set it to 'float32'")
-    return Placement(torch.device("cuda", torch.cuda.current_device()) if has_cuda else torch.device("cpu"), DTYPES[dtype])
+    if not has_cuda:
+        return Placement(torch.device("cpu"), DTYPES[dtype])
+    if size > 1:
+        if (count := torch.cuda.device_count()) < size:
+            raise _config(f"the engine has '{size}' processes, and PyTorch finds '{count}' devices; see what CUDA_VISIBLE_DEVICES says")
+        torch.cuda.set_device(rank)
+    return Placement(torch.device("cuda", torch.cuda.current_device()), DTYPES[dtype])
 
 
 def measure(placement: Placement) -> DeviceMemory:

@@ -5,6 +5,9 @@ The thread owns parameters, gradients, optimiser and cache; nobody else touches 
 PE1 jobs run one after another, each whole; between two of them one token of every sequence is generated.
 PE2 parameters change only between two tokens, and then what is being generated starts over from its prompts.
 PE3 on a released engine what computes is refused; what reads the host's copy still answers.
+
+Over several processes each has an engine. That of the first has all jobs; those that concern the others it tells them (`tell`), and
+their engines do the same with parts of their own (SH1).
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
 
-from .checkpoint import decode_checkpoint, encode, encode_checkpoint
+from .checkpoint import Checkpoint, apply_checkpoint, encode, encode_checkpoint, read_checkpoint
 from .device import HOST, DeviceMemory, Placement, measure
 from .errors import Refusal, invalid
 from .generation import Decoder, Generation
@@ -27,8 +30,9 @@ from .losses import METRICS, Entries, PolicyGradient, weighted_loss
 from .model import CausalModel
 from .offload import Offload
 from .optimiser import AdamW, Step
-from .packing import Pass, pack
-from .parameters import Parameters
+from .packing import Pass, lengths_of, pack
+from .parameters import ALONE, Parameters
+from .sharding import Shards, rows_of_each
 from .weight_files import Obstacle, Store, Ticket
 
 T = TypeVar("T")
@@ -70,12 +74,19 @@ class Engine:
         *,
         uses_graphs: bool = False,
         is_loaded: bool = True,
+        shards: Shards = ALONE,
+        tell: Callable[..., None] = lambda call, **given: None,
+        broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
+        """`tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them."""
         self.model = model
         self.placement = placement
-        self.parameters = Parameters(model.named())
+        self.shards = shards
+        self.parameters = Parameters(model.named(), shards)
         self.optimiser = AdamW(self.parameters)
         self.policy_version = 0
+        self._tell = tell
+        self._broken = broken
         self._decoder = Decoder(model, placement, num_slots, uses_graphs=uses_graphs)
         self._offload = {tag: Offload(placement) for tag in ("weights", "optimiser")}
         self._paused = False
@@ -132,6 +143,8 @@ class Engine:
                 except BaseException as error:  # noqa: BLE001
                     remedy = "set engine.checkpointActivations, or take a smaller model"
                     result.set_exception(_out_of_memory(error, remedy) or error)
+                    if not isinstance(error, Refusal):
+                        self._broken(error)
             self._began = None
 
     # What follows runs on the thread.
@@ -142,6 +155,10 @@ class Engine:
             raise Refusal("engine.released", f"'{method}' was called on a released engine; call restore first")
 
     def generate(self, generation: Generation) -> None:
+        if not self.shards.is_alone:
+            raise invalid(
+                f"an engine of '{self.shards.size}' processes trains and scores; what generates has one device, or is a server"
+            )
         self.refuse_released("generate", "weights", "cache")
         self._decoder.begin(generation)
 
@@ -162,10 +179,14 @@ class Engine:
 
     def release(self, tags: Iterable[str]) -> Moved:
         """Gives device memory back: weights and optimiser move to the host, the cache is dropped."""
-        return self._moved([tag for tag in tags if tag not in self._released], self._release)
+        leaving = [tag for tag in tags if tag not in self._released]
+        self._tell("release", tags=leaving)
+        return self._moved(leaving, self._release)
 
     def restore(self, tags: Iterable[str]) -> Moved:
-        return self._moved([tag for tag in tags if tag in self._released], self._restore)
+        coming = [tag for tag in tags if tag in self._released]
+        self._tell("restore", tags=coming)
+        return self._moved(coming, self._restore)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that a release gives back, or on a released device are left there, and those on the host."""
@@ -178,96 +199,141 @@ class Engine:
     def score(self, batch: dict[str, torch.Tensor], output: str) -> torch.Tensor:
         """`[rows, columns]`; 0 in the first column, and where there are weights, and they are 0."""
         self.refuse_released(output, "weights")
+        if output == "values" and self.model.value is None:
+            raise invalid("the model has no value head where values were asked for")
+        self._tell("score", batch=shapes_of(batch), output=output)
+        self.shards.share(list(batch.values()))
         tokens = batch["tokens"]
         wanted = batch["weights"] != 0 if "weights" in batch else torch.ones(tokens.shape, dtype=torch.bool)
         result = torch.zeros(tokens.shape)
         with torch.no_grad():
-            for one in self._passes(tokens, wanted):
-                logprobs, _, values = self._predict(one, batch)
-                if output == "values":
-                    if values is None:
-                        raise invalid("the model has no value head where values were asked for")
-                    result[one.rows, one.columns] = values.cpu()
-                else:
-                    result[one.rows, one.columns] = logprobs.cpu()
-        return result
+            for one, source in self._passes(batch, wanted):
+                logprobs, _, values = self._predict(one, source)
+                if source is batch:
+                    result[one.rows, one.columns] = (logprobs if output == "logprobs" else values).cpu()
+        return self.shards.sum(result)
 
     def forward_backward(self, batch: dict[str, torch.Tensor], spec: PolicyGradient | None) -> dict[str, float]:
         """Adds the gradient of the sum of weight times term to what has accumulated."""
         self.refuse_released("forwardBackward", "weights", "optimiser")
+        self._tell("forward_backward", batch=shapes_of(batch), spec=spec and asdict(spec))
+        self.shards.share(list(batch.values()))
         sums: list[torch.Tensor] = []
         names = [name for name in batch if name not in ("tokens", "temperatures")]
-        for one in self._passes(batch["tokens"], batch["weights"] != 0):
-            given = {name: self._put(batch[name][one.rows, one.columns]) for name in names}
-            loss, metrics = weighted_loss(spec, Entries(one.groups, given, *self._predict(one, batch)))
+        for one, source in self._passes(batch, batch["weights"] != 0):
+            given = {name: self._put(source[name][one.rows, one.columns]) for name in names}
+            loss, metrics = weighted_loss(spec, Entries(one.groups, given, *self._predict(one, source)))
             if loss.requires_grad:
-                loss.backward()
+                # Gradients are averaged over processes where their sum is wanted.
+                (loss if self.shards.is_alone else loss * self.shards.size).backward()
             sums.append(torch.stack([metrics[name] for name in METRICS]))
         # What is read waits for the device, once.
-        total = torch.stack(sums).sum(0).tolist() if sums else [0.0] * len(METRICS)
-        return dict(zip(METRICS, total, strict=True))
+        total = torch.stack(sums).sum(0) if sums else torch.zeros(len(METRICS), dtype=torch.float64)
+        return dict(zip(METRICS, self.shards.sum(total).tolist(), strict=True))
 
     def optim_step(self, step: Step) -> tuple[float, int]:
         self.refuse_released("optimStep", "weights", "optimiser")
+        self._tell("optim_step", step=asdict(step))
         grad_norm = self.optimiser.step(step)
         self.policy_version += 1
         self._decoder.restart()
         return grad_norm, self.policy_version
 
     def read(self, state: str) -> bytes:
+        """Whole, where this is the first process."""
+        self._tell("read", state=state)
         if state == "checkpoint":
-            return encode_checkpoint(self.optimiser, self.policy_version)
-        if state == "weights":
-            return encode(self.parameters.exact())
-        gradients = zip(self.parameters.gradients, self.parameters.named, strict=True)
-        return encode([torch.zeros(each.shape) if gradient is None else gradient for gradient, (_, each) in gradients])
+            parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
+        else:
+            parts = self.parameters.exact()
+        if state == "gradients":
+            gradients = zip(self.parameters.gradients, parts, strict=True)
+            parts = [torch.zeros_like(part) if gradient is None else gradient for gradient, part in gradients]
+        wholes = self.parameters.wholes(parts)
+        if not self.shards.is_lead:
+            return b""
+        return encode_checkpoint(self.optimiser, self.policy_version, wholes) if state == "checkpoint" else encode(wholes)
 
     def write(self, state: str, data: bytes, policy_version: int) -> int:
         """All or nothing."""
         if state == "checkpoint":
             self.refuse_released("load")
-            self.policy_version = decode_checkpoint(data, self.optimiser)
-            self._decoder.restart()
-            return self.policy_version
+            return self.resume_from(read_checkpoint(data, self.parameters))
         size = self.parameters.num_elements
         if len(data) != 4 * size:
             raise invalid(f"{state} have '{len(data)}' bytes where the model has '{size}' parameters of 4")
-        flat = torch.frombuffer(bytearray(data), dtype=torch.float32)
+        wholes = self.parameters.split(torch.frombuffer(bytearray(data), dtype=torch.float32))
         if state == "gradients":
-            device = HOST.device if "optimiser" in self._released else self.placement.device
-            self.parameters.gradients = [part.to(device, copy=True) for part in self.parameters.split(flat)]
+            self.take_gradients(wholes)
             return self.policy_version
-        return self.load(self.parameters.split(flat), policy_version)
+        return self.load(wholes, policy_version)
 
-    def load(self, weights: list[torch.Tensor], policy_version: int) -> int:
+    def resume_from(self, checkpoint: Checkpoint) -> int:
+        self._tell("resume_from", policy_version=checkpoint.policy_version, steps=checkpoint.steps)
+        apply_checkpoint(checkpoint, self.optimiser)
+        self.policy_version = checkpoint.policy_version
+        self._decoder.restart()
+        return self.policy_version
+
+    def take_gradients(self, wholes: list[torch.Tensor] | None) -> None:
+        if not self.shards.is_alone and not self.shards.has_parts:
+            self.refuse_released("setGradients")
+        self._tell("take_gradients")
+        device = HOST.device if "optimiser" in self._released else self.placement.device
+        parts = self.parameters.parts(wholes, len(self.parameters.layout), torch.float32)
+        self.parameters.gradients = [part.to(device, copy=True) for part in parts]
+
+    def load(self, wholes: list[torch.Tensor] | None, policy_version: int) -> int:
         """PE2. One for each parameter; they were checked."""
         self.refuse_released("loadWeights", "weights")
-        self.parameters.write(weights)
+        self._tell("load", policy_version=policy_version)
+        self.parameters.write(self.parameters.parts(wholes, len(self.parameters.layout), torch.float32))
         self.policy_version = policy_version
         self._decoder.restart()
         return self.policy_version
 
-    def publish(self, store: Store) -> Ticket | Obstacle:
+    def publish(self, store: Store | None) -> Ticket | Obstacle | None:
         """The weights that passes compute with, in the numbers that they compute in.
 
         A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
         numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
         """
-        return store.write(self.policy_version, self.parameters.named)
+        self._tell("publish")
+        used = self.parameters.used()
+        tensors = self.parameters.wholes(used) if self.shards.has_parts else used
+        return store and store.write(self.policy_version, list(zip(self.parameters.names, tensors, strict=True)))
 
-    def _passes(self, tokens: torch.Tensor, wanted: torch.Tensor) -> list[Pass]:
-        return pack(tokens, wanted, PASS_TOKENS, self.placement.device)
+    def _passes(
+        self, batch: dict[str, torch.Tensor], wanted: torch.Tensor
+    ) -> Iterator[tuple[Pass, dict[str, torch.Tensor]]]:
+        """Those of this process, each with what it is a pass of. All processes make as many, so some are of nothing (SH1)."""
+        tokens, device = batch["tokens"], self.placement.device
+        if not self.shards.is_alone:
+            rows = list(rows_of_each(lengths_of(wanted), self.shards.size))[self.shards.rank]
+            is_own = torch.zeros(len(tokens), 1, dtype=torch.bool)
+            is_own[rows] = True
+            wanted = wanted & is_own
+        passes = pack(tokens, wanted, PASS_TOKENS, device)
+        missing = int(self.shards.most(len(passes))[0]) - len(passes)
+        for one in passes:
+            yield one, batch
+        if missing > 0:
+            nothing = {name: each.new_zeros((1, 2)[: each.dim()]) for name, each in batch.items()}
+            if "temperatures" in nothing:
+                nothing["temperatures"].fill_(1)
+            [one] = pack(nothing["tokens"], torch.ones(1, 2, dtype=torch.bool), PASS_TOKENS, device)
+            for _ in range(missing):
+                yield one, nothing
 
     def _put(self, array: torch.Tensor) -> torch.Tensor:
         return array.to(self.placement.device, non_blocking=True)
 
     def _predict(self, one: Pass, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Of each entry: its log-probability at its row's temperature, the entropy of its distribution, and its value."""
-        hidden = self.model.body(one.tokens[None], one.view.positions[None], one.view)[0][one.places]
         tokens = self._put(batch["tokens"][one.rows, one.columns].long())
         temperatures = batch.get("temperatures")
         scale = None if temperatures is None else self._put(temperatures[one.rows])
-        return *self.model.scores(hidden, tokens, scale), self.model.values(hidden)
+        return self.model(one.view, one.tokens, one.places, tokens, scale)
 
     def _moved(self, tags: list[str], act: Callable[[str], int]) -> Moved:
         before, began = measure(self.placement), time.monotonic()
@@ -282,14 +348,35 @@ class Engine:
         self._released.add(tag)
         if tag != "optimiser":
             self._decoder.release(Refusal("engine.released", "'generate' was running when the engine was released"))
-        return 0 if tag == "cache" else self._offload[tag].release(self._held(tag))
+        if tag == "cache":
+            return 0
+        own = self.shards.move(HOST.device) if tag == "weights" and self.shards.has_parts else 0
+        return own + self._offload[tag].release(self._held(tag))
 
     def _restore(self, tag: str) -> int:
         self._released.discard(tag)
-        return 0 if tag == "cache" else self._offload[tag].restore(self._held(tag))
+        if tag == "cache":
+            return 0
+        if tag == "optimiser" or self.shards.is_alone:
+            return self._offload[tag].restore(self._held(tag))
+        if self.shards.has_parts:
+            return self.shards.move(self.placement.device) + self._offload[tag].restore(self._held(tag))
+        wholes = [each.detach() for each in self.parameters.used()] if self.shards.is_lead else None
+        self.parameters.close()
+        self.shards.apply(self.model, self.model.units(), self.placement)
+        self.parameters.hold(self.model.named())
+        self.parameters.write(self.parameters.parts(wholes, len(self.parameters.layout), torch.float32))
+        return sum(each.numel() * each.element_size() for each in self.parameters.held())
 
     def _held(self, tag: str) -> list[torch.Tensor]:
-        return [*self.parameters.held(), *self.model.buffers()] if tag == "weights" else self.optimiser.held()
+        """What is moved tensor by tensor; the parts of a sharded model are not."""
+        if tag == "optimiser":
+            return self.optimiser.held()
+        return self.parameters.copies() if self.shards.has_parts else [*self.parameters.held(), *self.model.buffers()]
+
+
+def shapes_of(batch: dict[str, torch.Tensor]) -> dict[str, list[int]]:
+    return {name: list(each.shape) for name, each in batch.items()}
 
 
 def _out_of_memory(error: BaseException, remedy: str) -> Refusal | None:

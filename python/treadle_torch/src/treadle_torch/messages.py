@@ -150,7 +150,7 @@ def publish_message(published: Ticket | Obstacle) -> pb.PublishReply:
 def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
     """PS3: of this model, which bounds what is read."""
     tensors = tuple(Tensor(each.name, tuple(each.shape), each.dtype, each.crc32) for each in request.tensors)
-    expected = [(name, tuple(each.shape)) for name, each in parameters.named]
+    expected = [(name, tuple(shape)) for name, shape in parameters.layout]
     if [(each.name, each.shape) for each in tensors] != expected or any(each.dtype not in DTYPES for each in tensors):
         raise Refusal("engine.weights-mismatch", f"weights of version '{request.policy_version}' refused: their tensors are not the model's")
     if not request.folder or request.folder in (".", "..") or "/" in request.folder:

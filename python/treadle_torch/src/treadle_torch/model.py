@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from dataclasses import dataclass
 
@@ -41,10 +42,13 @@ class PassOptions:
     compiles: bool = False
 
 
-def make_model(options: ModelOptions, dtype: torch.dtype, passes: PassOptions | None = None) -> CausalModel:
-    """On the host. Random weights are the same for every precision, up to its rounding."""
+def make_model(
+    options: ModelOptions, dtype: torch.dtype, passes: PassOptions | None = None, *, is_shell: bool = False
+) -> CausalModel:
+    """On the host. Random weights are the same for every precision, up to its rounding. A shell has no memory for them."""
     torch.manual_seed(options.seed)
-    inner = _load(options.path, dtype) if options.path else _random(options)
+    with torch.device("meta") if is_shell else contextlib.nullcontext():
+        inner = _load(options.path, dtype, is_shell=is_shell) if options.path else _random(options)
     if options.vocab_size > inner.config.vocab_size:
         raise _config(
             f"the model has a vocabulary of '{inner.config.vocab_size}' where model.vocabSize is '{options.vocab_size}'"
@@ -72,7 +76,8 @@ class CausalModel(nn.Module):
         _refuse_other_attention(config, context_length)
         self._body = inner.base_model
         head = inner.get_output_embeddings()
-        self._refuse_other_head(head)
+        if not head.weight.is_meta:
+            self._refuse_other_head(head)
         self._head = head.weight
         self.value = nn.Linear(config.hidden_size, 1, bias=False, device=self._head.device) if value_head else None
         if self.value is not None:
@@ -85,6 +90,24 @@ class CausalModel(nn.Module):
         """Tied ones once, in a fixed order."""
         own = list(self.inner.named_parameters())
         return own if self.value is None else [*own, (VALUE_HEAD, self.value.weight)]
+
+    def units(self) -> list[nn.Module]:
+        """Parts that hold parameters of their own. What is left belongs to the model: embeddings and the last norm."""
+        return [*self._body.layers, *([] if self.value is None else [self.value])]
+
+    def forward(
+        self,
+        view: Packed,
+        given: torch.Tensor,
+        places: torch.Tensor,
+        tokens: torch.Tensor,
+        temperatures: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Of one packed row `given` and tokens that are predicted at `places` of it: log-probabilities, entropies, values."""
+        hidden = self.body(given[None], view.positions[None], view)[0][places]
+        values = self.values(hidden)
+        # A view that somebody changes in place would leave a sharded model without its gradient.
+        return *self.scores(hidden, tokens, temperatures), None if values is None else values.clone()
 
     def body(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, cache: object = None) -> torch.Tensor:
         """`[rows, columns, width]`: what the model makes of each token, of those that the view shows to it."""
@@ -139,7 +162,7 @@ def _wrap(block: nn.Module, passes: PassOptions) -> None:
     block.forward = forward
 
 
-def _load(path: str, dtype: torch.dtype) -> nn.Module:
+def _load(path: str, dtype: torch.dtype, *, is_shell: bool) -> nn.Module:
     folder = pathlib.Path(path)
     if not (folder / "config.json").is_file():
         raise _config(f"engine.path '{path}' has no config.json; give the folder of a Hugging Face model")
@@ -147,6 +170,8 @@ def _load(path: str, dtype: torch.dtype) -> nn.Module:
         raise _config(f"engine.path '{path}' has no weights in safetensors; other formats are not read")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        if is_shell:
+            return AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=dtype)
         model, info = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,

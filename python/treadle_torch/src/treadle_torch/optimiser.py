@@ -31,7 +31,8 @@ class AdamW:
     """Decoupled weight decay, of matrices only. A step is taken as a whole or not at all.
 
     On the host a step is computed in float64. On a device it is PyTorch's fused kernel, in float32, once a bound of what it
-    can write shows that every weight stays finite; where the bound does not, it is as on the host.
+    can write shows that every weight stays finite; where the bound does not, it is as on the host. Of a sharded model each process
+    takes the step of its parts, and all decide alike (SH2).
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -53,12 +54,13 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, step: Step) -> float:
+        masters = self.parameters.masters()
         gradients = [
             torch.zeros_like(each) if gradient is None else gradient
-            for each, gradient in zip(self.parameters.masters(), self.parameters.gradients, strict=True)
+            for each, gradient in zip(masters, self.parameters.gradients, strict=True)
         ]
         norms = torch.stack([torch.linalg.vector_norm(each, dtype=torch.float64) for each in gradients]).tolist()
-        squares = math.fsum(norm * norm for norm in norms)
+        squares = float(self.parameters.shards.sum(torch.tensor(math.fsum(norm * norm for norm in norms), dtype=torch.float64)))
         grad_norm = math.sqrt(squares) * abs(step.scale) if math.isfinite(squares) else squares
         if not math.isfinite(grad_norm):
             raise _diverged(
@@ -75,7 +77,7 @@ class AdamW:
         if gradients[0].is_cuda and factor != 0 and self.bound(step, bounded) < LARGEST_WEIGHT:
             self.step_fused(gradients, factor, step)
         else:
-            self._step_exactly(gradients, factor, step)
+            self._step_exactly(masters, gradients, factor, step)
         self.steps += 1
         self.parameters.zero()
         self.parameters.publish()
@@ -83,18 +85,17 @@ class AdamW:
 
     def bound(self, step: Step, grad_norm: float) -> float:
         """No weight is larger after the step: a root of second moments only makes a move smaller."""
-        largest = lambda tensors: max(torch.stack(torch._foreach_norm(tensors, math.inf)).tolist())  # noqa: E731
-        first = step.beta1 * largest(self.moments()[0]) + (1 - step.beta1) * grad_norm
+        moment, weight = self.parameters.shards.most(_largest(self.moments()[0]), _largest(self.parameters.masters()))
+        first = step.beta1 * moment + (1 - step.beta1) * grad_norm
         moved = step.learning_rate / (1 - step.beta1 ** (self.steps + 1)) * first / max(step.epsilon, 5e-324)
-        weights = largest(self.parameters.masters()) * (1 + step.learning_rate * step.weight_decay)
-        return weights + moved
+        return weight * (1 + step.learning_rate * step.weight_decay) + moved
 
     def step_fused(self, gradients: list[torch.Tensor], factor: float, step: Step) -> None:
         """Takes the gradients: they are scaled in place."""
         masters = self.parameters.masters()
         device = masters[0].device
         for decays in (True, False):
-            which = [index for index, each in enumerate(masters) if (each.dim() > 1) == decays]
+            which = [index for index, each in enumerate(masters) if (each.dim() > 1) == decays and each.numel() > 0]
             if not which:
                 continue
             pick = lambda tensors: [tensors[index].detach() for index in which]  # noqa: B023, E731
@@ -116,31 +117,39 @@ class AdamW:
                 maximize=False,
             )
 
-    def _step_exactly(self, gradients: list[torch.Tensor], factor: float, step: Step) -> None:
-        masters = self.parameters.masters()
+    def _step_exactly(
+        self, masters: list[torch.Tensor], gradients: list[torch.Tensor], factor: float, step: Step
+    ) -> None:
         firsts, seconds = self.moments()
-        after = lambda index: self._after(index, gradients[index].double() * factor, step)  # noqa: E731
+        each = list(zip(masters, firsts, seconds, gradients, strict=True))
         # All weights are looked at before the first is written.
-        for index in range(len(masters)):
-            if not after(index)[0].float().isfinite().all():
-                raise _diverged(
-                    "the step would make a weight that float32 cannot hold; lower the learning rate or the weight decay"
-                )
-        for index, master in enumerate(masters):
-            for target, value in zip((master, firsts[index], seconds[index]), after(index), strict=True):
+        fits = all(bool(self._after(*one, factor, step)[0].float().isfinite().all()) for one in each)
+        if self.parameters.shards.most(not fits)[0]:
+            raise _diverged(
+                "the step would make a weight that float32 cannot hold; lower the learning rate or the weight decay"
+            )
+        for one in each:
+            for target, value in zip(one, self._after(*one, factor, step), strict=False):
                 target.copy_(value)
 
-    def _after(self, index: int, gradient: torch.Tensor, step: Step) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """In float64; the gradient is scaled and bounded."""
-        value = self.parameters.masters()[index].double()
-        firsts, seconds = self.moments()
+    def _after(
+        self, master: torch.Tensor, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor, factor: float, step: Step
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """In float64; the gradient is scaled and bounded by the factor."""
+        scaled = gradient.double() * factor
+        value = master.double()
         steps = self.steps + 1
-        first = step.beta1 * firsts[index].double() + (1 - step.beta1) * gradient
-        second = step.beta2 * seconds[index].double() + (1 - step.beta2) * gradient.square()
+        first = step.beta1 * first.double() + (1 - step.beta1) * scaled
+        second = step.beta2 * second.double() + (1 - step.beta2) * scaled.square()
         corrected = (second / (1 - step.beta2**steps)).sqrt() + step.epsilon
         moved = step.learning_rate / (1 - step.beta1**steps) * first / corrected
         decay = step.learning_rate * step.weight_decay * value if value.dim() > 1 else 0.0
         return value - (moved + decay), first, second
+
+
+def _largest(tensors: list[torch.Tensor]) -> float:
+    held = [each for each in tensors if each.numel() > 0]
+    return max(torch.stack(torch._foreach_norm(held, math.inf)).tolist()) if held else 0.0
 
 
 def _diverged(message: str) -> Refusal:

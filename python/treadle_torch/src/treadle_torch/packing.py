@@ -30,8 +30,7 @@ def pack(tokens: torch.Tensor, wanted: torch.Tensor, budget: int, device: torch.
     """
     wanted = wanted.clone()
     wanted[:, :1] = False  # nothing stands before the first token
-    columns = torch.arange(tokens.shape[1])
-    lengths = torch.where(wanted, columns, 0).amax(1) if wanted.numel() else torch.zeros(len(tokens), dtype=torch.long)
+    lengths = lengths_of(wanted)
     order = lengths.argsort(descending=True, stable=True)
     bins: list[list[int]] = []
     used = 0
@@ -45,6 +44,12 @@ def pack(tokens: torch.Tensor, wanted: torch.Tensor, budget: int, device: torch.
         bins[-1].append(row)
         used += length
     return [_laid(rows, lengths[rows].tolist(), tokens, wanted, device) for rows in bins]
+
+
+def lengths_of(wanted: torch.Tensor) -> torch.Tensor:
+    """Of each row, the tokens that are read."""
+    columns = torch.arange(wanted.shape[1])
+    return torch.where(wanted, columns, 0).amax(1) if wanted.numel() else torch.zeros(len(wanted), dtype=torch.long)
 
 
 def _laid(rows: list[int], lengths: list[int], tokens: torch.Tensor, wanted: torch.Tensor, device: torch.device) -> Pass:

@@ -2,82 +2,119 @@
 
 A copy of the model in bfloat16, rather than autocast over float32: each weight is rounded once a step and not in each pass,
 activations between products have half the bytes, and sampler and trainer compute the same numbers.
+
+Where a model is over several processes, all of this is about the parts that this one has; `layout` is about the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
+
+from .sharding import Shards, own
+
+ALONE = Shards()
 
 
 class Parameters:
     """The float32 parameters of a model in bfloat16 exist from the first call that trains or needs them exactly."""
 
-    def __init__(self, named: list[tuple[str, nn.Parameter]]) -> None:
-        self.named = named
+    def __init__(self, named: list[tuple[str, nn.Parameter]], shards: Shards = ALONE) -> None:
+        self.shards = shards
+        self.layout = [(name, each.shape) for name, each in named]
+        # none where the parameter itself is in float32
+        self._copies: list[torch.Tensor | None] | None = None
+        self.hold(named)
+
+    def hold(self, named: list[tuple[str, nn.Parameter]]) -> None:
+        """The model's; once it is sharded, they are others."""
+        self._parameters = [each for _, each in named]
         self.gradients: list[torch.Tensor | None] = [None] * len(named)
-        self._masters: list[torch.Tensor] | None = None
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(lambda each, at=index: self._collect(at, each))
-            for index, (_, parameter) in enumerate(named)
+            for index, parameter in enumerate(self._parameters)
         ]
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.named]
+        return [name for name, _ in self.layout]
 
     @property
     def num_elements(self) -> int:
-        return sum(parameter.numel() for _, parameter in self.named)
+        return sum(shape.numel() for _, shape in self.layout)
+
+    def used(self) -> list[torch.Tensor]:
+        """What passes compute with."""
+        return [own(each) for each in self._parameters]
 
     def masters(self) -> list[torch.Tensor]:
         """In float32: the parameters themselves where they are."""
-        if self._masters is None:
-            self._masters = [each if each.dtype == torch.float32 else each.detach().float() for _, each in self.named]
-        return self._masters
+        used = self.used()
+        if self._copies is None:
+            self._copies = [None if each.dtype == torch.float32 else each.detach().float() for each in used]
+        return [each if copy is None else copy for each, copy in zip(used, self._copies, strict=True)]
 
     def exact(self) -> list[torch.Tensor]:
         """As `masters`, and makes none that would stay."""
-        return self._masters or [each for _, each in self.named]
+        return self.used() if self._copies is None else self.masters()
 
     @torch.no_grad()
     def publish(self) -> None:
         """Rounds what was trained into the copy that computes."""
-        pairs = [(each, master) for (_, each), master in zip(self.named, self.masters(), strict=True) if each is not master]
+        pairs = [(each, copy) for each, copy in zip(self.used(), self._copies or [], strict=True) if copy is not None]
         if pairs:
             torch._foreach_copy_(*(list(each) for each in zip(*pairs, strict=True)))
 
     @torch.no_grad()
-    def write(self, parts: list[torch.Tensor]) -> None:
+    def write(self, parts: Iterable[torch.Tensor]) -> None:
         """Weights from elsewhere, in whatever numbers. Float32 ones are kept only where something is trained."""
-        keeps = self._masters is not None
-        targets = self.masters() if keeps else [each for _, each in self.named]
-        for target, part in zip(targets, parts, strict=True):
+        keeps = self._copies is not None
+        for target, part in zip(self.exact(), parts, strict=True):
             target.copy_(part)
         if keeps:
             self.publish()
 
     def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        parts = flat.split([each.numel() for _, each in self.named])
-        return [part.view(each.shape) for part, (_, each) in zip(parts, self.named, strict=True)]
+        parts = flat.split([shape.numel() for _, shape in self.layout])
+        return [part.view(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
+
+    def wholes(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Of one part or more of each parameter, on the first process and on the host; all take part."""
+        return [self.shards.whole(part, self._shape(index)).detach().cpu() for index, part in enumerate(parts)]
+
+    def parts(self, wholes: list[torch.Tensor] | None, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        """The inverse of `wholes`; only the first process has them."""
+        return [
+            self.shards.part(None if wholes is None else wholes[index], self._shape(index), dtype)
+            for index in range(count)
+        ]
 
     def zero(self) -> None:
-        self.gradients = [None] * len(self.named)
+        self.gradients = [None] * len(self.layout)
+
+    def copies(self) -> list[torch.Tensor]:
+        """In float32, beside the model."""
+        return [each for each in self._copies or [] if each is not None]
 
     def held(self) -> list[torch.Tensor]:
         """Everything of the weights that takes memory."""
-        own = [each for each in self._masters or [] if not isinstance(each, nn.Parameter)]
-        return [*(each for _, each in self.named), *own]
+        return [*self.used(), *self.copies()]
 
     def close(self) -> None:
         """Another may have the model."""
         for hook in self._hooks:
             hook.remove()
 
+    def _shape(self, index: int) -> torch.Size:
+        return self.layout[index % len(self.layout)][1]
+
     def _collect(self, index: int, parameter: nn.Parameter) -> None:
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             return
+        gradient = own(gradient)
         sum_ = self.gradients[index]
         if sum_ is None:
             self.gradients[index] = gradient.float()

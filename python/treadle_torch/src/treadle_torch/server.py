@@ -88,7 +88,7 @@ class EngineService:
             vocab_size=engine.model.vocab_size,
             context_length=engine.model.context_length,
             has_values=engine.model.value is not None,
-            parameters=[pb.Parameter(name=name, shape=each.shape) for name, each in engine.parameters.named],
+            parameters=[pb.Parameter(name=name, shape=shape) for name, shape in engine.parameters.layout],
             torch_version=torch.__version__,
             transformers_version=transformers.__version__,
         )

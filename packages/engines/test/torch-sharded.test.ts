@@ -1,0 +1,269 @@
+/** One model over several Python processes computes what it does in one, and all of them end together. */
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { LossSpec } from "@treadle/contracts";
+import { TorchEngine } from "@treadle/engines";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { childrenOf } from "../../../test/support/cluster.ts";
+import { lacksTorch } from "../../../test/support/torch.ts";
+import { wholeOf } from "../src/testing/whole-of.ts";
+import { randomBatch, smallConfig } from "./small-transformer.ts";
+
+const reason = lacksTorch();
+const withValues = { ...smallConfig, valueHead: true };
+const losses: readonly LossSpec[] = [
+  { type: "cross-entropy" },
+  {
+    type: "policy-gradient",
+    ratio: "token",
+    clipLow: 0.2,
+    clipHigh: 0.28,
+    klCoefficient: 0.1,
+    entropyCoefficient: 0.01,
+    value: { coefficient: 0.5, clip: 0.2 },
+  },
+  { type: "policy-gradient", ratio: "sequence", clipLow: 0.2, clipHigh: 0.2, klCoefficient: 0, entropyCoefficient: 0 },
+];
+const step = { learningRate: 0.02, scale: 0.1, maxGradNorm: 1, weightDecay: 0.1 };
+
+/** Sums of as many terms in another order differ by so much of their size. */
+function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, share = 1e-4): void {
+  expect(actual.length).toBe(expected.length);
+  const size = Math.max(1e-3, ...Array.from(expected, Math.abs));
+  for (let at = 0; at < actual.length; at++)
+    expect(Math.abs(actual[at]! - expected[at]!)).toBeLessThanOrEqual(share * size);
+}
+
+const ofEngine = (pid: number): number[] => childrenOf(pid, "treadle_torch");
+const isThere = (pid: number): boolean => {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]![0] !== "Z";
+  } catch {
+    return false;
+  }
+};
+const gone = (pids: readonly number[]) =>
+  vi.waitFor(() => expect(pids.filter(isThere)).toEqual([]), { timeout: 60_000, interval: 100 });
+
+describe.skipIf(reason)(reason ?? "a model over several processes", () => {
+  let folder: string;
+  let alone: TorchEngine;
+  let two: TorchEngine;
+  let three: TorchEngine;
+  const create = (processes: number, dtype: "float32" | "bfloat16" = "float32") =>
+    TorchEngine.create(withValues, { kind: "torch", dtype, weightsFolder: folder }, { processes });
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "treadle-sharded-"));
+    alone = await create(1);
+    [two, three] = await Promise.all([create(2), create(3)]);
+  }, 600_000);
+  afterAll(async () => {
+    await Promise.all([alone, two, three].map((engine) => engine?.close()));
+    await rm(folder, { recursive: true, force: true });
+  });
+  const dataOf = async (engine: TorchEngine): Promise<number[]> =>
+    (await engine.exportWeights()).parameters.flatMap(({ data }) => [...data]);
+  const level = async () => {
+    const state = await wholeOf(alone.save());
+    await Promise.all([two, three].map((engine) => engine.load([state])));
+  };
+
+  test("begins with the weights of one process, whatever parts do not divide", async () => {
+    expect(ofEngine(two.pid!)).toHaveLength(1);
+    expect(ofEngine(three.pid!)).toHaveLength(2);
+    const expected = await alone.exportWeights();
+    for (const engine of [two, three]) expect(await engine.exportWeights()).toEqual(expected);
+  });
+
+  test("has its losses, gradients, norms and steps, of any rows, fewer than there are processes, too", async () => {
+    await level();
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.integer({ min: 1, max: 9 }), fc.integer({ min: 2, max: 6 }), fc.nat()), {
+          minLength: 1,
+          maxLength: 3,
+        }),
+        fc.nat(losses.length - 1),
+        async (batches, which) => {
+          const loss = losses[which]!;
+          for (const [rows, columns, seed] of batches) {
+            const batch = randomBatch(rows, columns, seed);
+            const expected = await alone.forwardBackward(batch, loss);
+            for (const engine of [two, three]) {
+              const told = await engine.forwardBackward(batch, loss);
+              expectClose(Object.values(told), Object.values(expected));
+              expect(Object.keys(told)).toEqual(Object.keys(expected));
+            }
+          }
+          const gradients = await alone.gradients();
+          const { gradNorm } = await alone.optimStep(step);
+          const [weights, moments] = [await dataOf(alone), await wholeOf(alone.save())];
+          for (const engine of [two, three]) {
+            expectClose(await engine.gradients(), gradients);
+            expectClose([(await engine.optimStep(step)).gradNorm], [gradNorm]);
+            expectClose(await dataOf(engine), weights, 1e-3);
+            await engine.load([moments]); // what rounding has moved apart does not add up
+            expect(await wholeOf(engine.save())).toEqual(moments);
+            expect(engine.policyVersion).toBe(alone.policyVersion);
+          }
+        },
+      ),
+      { numRuns: 12 },
+    );
+  });
+
+  test("scores and values rows as one process does, those without weight left 0", async () => {
+    await level();
+    for (const rows of [1, 2, 7]) {
+      const { tokens, weights } = randomBatch(rows, 6, rows);
+      for (const given of [
+        { rows, columns: 6, tokens },
+        { rows, columns: 6, tokens, weights },
+      ]) {
+        const [logprobs, values] = [await alone.logprobs(given), await alone.values(given)];
+        for (const engine of [two, three]) {
+          expectClose(await engine.logprobs(given), logprobs);
+          expectClose(await engine.values(given), values);
+        }
+      }
+    }
+  });
+
+  test("goes on from a checkpoint that any number of processes has saved", async () => {
+    await level();
+    const batch = randomBatch(5, 6, 3);
+    for (const engine of [alone, two, three]) {
+      await engine.forwardBackward(batch, losses[1]!);
+      await engine.optimStep(step);
+    }
+    const [saved, expected] = [await wholeOf(three.save()), await dataOf(three)];
+    for (const engine of [alone, two]) {
+      await engine.load([saved]);
+      expect(await dataOf(engine)).toEqual(expected);
+      expect(engine.policyVersion).toBe(three.policyVersion);
+    }
+    const broken = Uint8Array.from(saved);
+    broken[broken.length - 40]! ^= 1;
+    await expect(two.load([broken])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+    expect(await dataOf(two)).toEqual(expected);
+  });
+
+  test("publishes its weights whole, and takes them by a ticket, as bytes, and a gradient from elsewhere", async () => {
+    await level();
+    await two.forwardBackward(randomBatch(3, 6, 1), losses[0]!);
+    await two.optimStep(step);
+    const publication = await two.publish();
+    expect(publication).toHaveProperty("ticket");
+    const { ticket } = publication as { ticket: Parameters<TorchEngine["loadTicket"]>[0] };
+    await Promise.all([alone, three].map((engine) => engine.loadTicket(ticket)));
+    const expected = await dataOf(two);
+    expect(await dataOf(alone)).toEqual(expected);
+    expect(await dataOf(three)).toEqual(expected);
+    const { ticketChecksum: _, ...weights } = await alone.exportWeights();
+    await two.loadWeights({ ...weights, parameters: weights.parameters });
+    expect(await dataOf(two)).toEqual(expected);
+    const given = Float32Array.from({ length: two.numParameters }, (_, at) => Math.sin(at));
+    await three.setGradients(given);
+    expect(await three.gradients()).toEqual(given);
+  });
+
+  test("is as it was after a release, and refuses what cannot be without harm to any process", async () => {
+    await level();
+    const expected = await dataOf(two);
+    await two.forwardBackward(randomBatch(3, 6, 2), losses[0]!);
+    const gradients = await two.gradients();
+    await two.release();
+    await expect(two.forwardBackward(randomBatch(2, 6, 1), losses[0]!)).rejects.toMatchObject({
+      code: "engine.released",
+    });
+    expect(await dataOf(two)).toEqual(expected);
+    await two.restore();
+    expect(await two.gradients()).toEqual(gradients);
+    const sampling = { maxTokens: 2, temperature: 1, stopTokens: [], seed: 1 };
+    await expect(two.generate([Int32Array.of(1)], sampling)).rejects.toMatchObject({
+      code: "engine.invalid-request",
+      message: expect.stringContaining("trains and scores"),
+    });
+    await two.setGradients(gradients.fill(Number.NaN));
+    await expect(two.optimStep(step)).rejects.toMatchObject({ code: "engine.diverged" });
+    await two.setGradients(gradients.fill(0));
+    await two.optimStep(step);
+    expect(two.policyVersion).toBe(alone.policyVersion + 1);
+  });
+
+  test("in bfloat16 it has the steps of one process within its rounding", async () => {
+    const [one, both] = await Promise.all([create(1, "bfloat16"), create(2, "bfloat16")]);
+    onTestFinished(() => Promise.all([one.close(), both.close()]).then(() => {}));
+    for (const engine of [one, both]) {
+      for (let seed = 0; seed < 3; seed++) {
+        await engine.forwardBackward(randomBatch(6, 6, seed), losses[1]!);
+        await engine.optimStep(step);
+      }
+    }
+    const [own, other] = [await dataOf(one), await dataOf(both)];
+    const distance = Math.hypot(...own.map((value, at) => value - other[at]!));
+    expect(distance / Math.hypot(...own)).toBeLessThan(0.02);
+  });
+
+  test.each(["SIGKILL", "SIGSTOP"] as const)(
+    "one process that gets %s ends the engine, which says so, and leaves none",
+    async (signal) => {
+      const callTimeoutMs = 15_000;
+      const engine = await TorchEngine.create(withValues, { kind: "torch", callTimeoutMs }, { processes: 3 });
+      onTestFinished(() => engine.close());
+      const pids = [engine.pid!, ...ofEngine(engine.pid!)];
+      process.kill(pids[2]!, signal);
+      const failed = engine.forwardBackward(randomBatch(3, 6, 1), losses[0]!);
+      await expect(failed).rejects.toMatchObject({ code: "service.failed" });
+      const error = await engine.ended;
+      if (signal === "SIGKILL")
+        expect(error.message).toContain("process '2' of the engine's '3' was ended by signal 9");
+      await gone(pids);
+    },
+    120_000,
+  );
+
+  test("none outlives its parent, a stopped one included (PF1)", async () => {
+    const source = new URL("../src/index.ts", import.meta.url).href;
+    const script = `const { TorchEngine } = await import(${JSON.stringify(source)});
+      const engine = await TorchEngine.create(${JSON.stringify(smallConfig)}, { kind: "torch" }, { processes: 2 });
+      process.stdout.write(String(engine.pid));
+      setInterval(() => {}, 1000);`;
+    const flags = ["--conditions=source", "--import", "tsx", "--input-type=module", "-e", script];
+    const parent = spawn(process.execPath, flags, { stdio: ["ignore", "pipe", "inherit"] });
+    onTestFinished(() => void parent.kill("SIGKILL"));
+    const [said] = await once(parent.stdout, "data");
+    const pid = Number(String(said));
+    const pids = [pid, ...ofEngine(pid)];
+    expect(pids).toHaveLength(2);
+    process.kill(pids[1]!, "SIGSTOP");
+    parent.kill("SIGKILL");
+    await gone(pids);
+  });
+
+  test("a configuration that is refused leaves no process", async () => {
+    const mark = `TREADLE_TEST_MARK=${randomUUID()}`;
+    vi.stubEnv("TREADLE_TEST_MARK", mark.split("=")[1]!);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const created = TorchEngine.create({ ...withValues, width: 6, heads: 2 }, { kind: "torch" }, { processes: 2 });
+    await expect(created).rejects.toMatchObject({ code: "config.invalid" });
+    const isMarked = (pid: number): boolean => {
+      try {
+        return pid !== process.pid && readFileSync(`/proc/${pid}/environ`, "latin1").split("\0").includes(mark);
+      } catch {
+        return false;
+      }
+    };
+    const left = () =>
+      readdirSync("/proc")
+        .map(Number)
+        .filter((pid) => pid > 0 && isMarked(pid));
+    await vi.waitFor(() => expect(left()).toEqual([]), { timeout: 30_000, interval: 100 });
+  });
+});

@@ -1,0 +1,128 @@
+"""The other processes of an engine that has several: started, told of each job, watched, ended.
+
+PF1 none outlives the first: it ends with its standard input, and where it is stopped, with its parent (Linux).
+PF2 when one ends, the first ends and says which: what the engine has is in parts, and one is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+import torch
+
+from .checkpoint import Checkpoint
+from .engine import Engine
+from .errors import Refusal
+from .losses import PolicyGradient, ValueTerm
+from .optimiser import Step
+
+ENDED = 5
+FAILED = 6
+
+
+class Followers:
+    """Held by the first process."""
+
+    def __init__(self, settings: dict[str, Any], size: int) -> None:
+        """Each reads its settings, of its rank, as the first has read its own."""
+        self._is_ending = False
+        self._children = [
+            subprocess.Popen([sys.executable, "-m", __package__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            for _ in range(1, size)
+        ]
+        for rank, child in enumerate(self._children, 1):
+            self._send(child, {**settings, "rank": rank})
+            threading.Thread(target=self._watch, args=(rank, child), daemon=True).start()
+
+    def tell(self, call: str, **given: object) -> None:
+        for child in self._children:
+            self._send(child, {"call": call, **given})
+
+    def end(self) -> None:
+        self._is_ending = True
+        for child in self._children:
+            child.kill()
+
+    def _watch(self, rank: int, child: subprocess.Popen[bytes]) -> None:
+        status = child.wait()
+        if self._is_ending:
+            return
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with code {status}"
+        print(f"process '{rank}' of the engine's '{len(self._children) + 1}' {how}", file=sys.stderr, flush=True)
+        self.end()
+        os._exit(ENDED)
+
+    @staticmethod
+    def _send(child: subprocess.Popen[bytes], message: dict[str, object]) -> None:
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps(message).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            pass  # PF2: whoever watches it ends this process
+
+
+def end_with_parent() -> None:
+    """PF1."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def read_jobs(lines: IO[str]) -> queue.SimpleQueue[dict[str, Any]]:
+    """Read beside the jobs, so that the end of the input ends what waits for others."""
+    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in lines:
+            jobs.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return jobs
+
+
+def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Does what it is told. A refusal is the first's, too, which answers with it (SH2)."""
+    while True:
+        given = jobs.get()
+        act = CALLS[given.pop("call")]
+        try:
+            engine.submit(lambda: act(engine, **given)).result()  # noqa: B023 it is awaited
+        except Refusal:
+            pass
+        except BaseException as error:  # noqa: BLE001 the first is told by its end
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(FAILED)
+
+
+def _batch(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.empty(shape, dtype=torch.int32 if name == "tokens" else torch.float32) for name, shape in shapes.items()
+    }
+
+
+def _spec(given: dict[str, Any] | None) -> PolicyGradient | None:
+    return given and PolicyGradient(**{**given, "value": given["value"] and ValueTerm(**given["value"])})
+
+
+# Arrays come over the collectives of the job.
+CALLS: dict[str, Any] = {
+    "score": lambda engine, batch, output: engine.score(_batch(batch), output),
+    "forward_backward": lambda engine, batch, spec: engine.forward_backward(_batch(batch), _spec(spec)),
+    "optim_step": lambda engine, step: engine.optim_step(Step(**step)),
+    "read": lambda engine, state: engine.read(state),
+    "resume_from": lambda engine, policy_version, steps: engine.resume_from(Checkpoint(policy_version, steps, None)),
+    "take_gradients": lambda engine: engine.take_gradients(None),
+    "load": lambda engine, policy_version: engine.load(None, policy_version),
+    "publish": lambda engine: engine.publish(None),
+    "release": lambda engine, tags: engine.release(tags),
+    "restore": lambda engine, tags: engine.restore(tags),
+}

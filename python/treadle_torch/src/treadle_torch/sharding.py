@@ -1,0 +1,155 @@
+"""One model over several processes: each has a part of every parameter, gradient and moment (PyTorch's `fully_shard`).
+
+A part is that of `torch.chunk` over the first dimension; the last may be smaller, or empty.
+
+SH1 all processes make the same calls of collectives in the same order: the first tells the others of a job before it begins.
+SH2 a refusal is decided by numbers that all of them have, so all refuse alike. Whatever else fails ends all of them.
+SH3 until a model is first loaded, the first process has it whole, on the host, and the others a shell of it: to shard it takes
+    memory on devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .device import Placement
+
+
+class Shards:
+    """What the processes of one engine do together; a process that is alone does nothing of it."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank = rank
+        self.size = size
+        self._model: nn.Module | None = None
+
+    @staticmethod
+    def join(rank: int, size: int, rendezvous: str, timeout_s: float, placement: Placement) -> Shards:
+        """Waits for the others, whose `rendezvous` is a file of the same path."""
+        if size > 1:
+            backend = "cpu:gloo,cuda:nccl" if placement.is_cuda else "gloo"
+            dist.init_process_group(
+                backend, init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+            )
+        return Shards(rank, size)
+
+    @property
+    def is_alone(self) -> bool:
+        return self.size == 1
+
+    @property
+    def is_lead(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def has_parts(self) -> bool:
+        """SH3."""
+        return self._model is not None
+
+    def apply(self, model: nn.Module, units: Sequence[nn.Module], placement: Placement) -> None:
+        """Each unit is gathered when it is computed and let go of after it, in the backward pass, too.
+
+        Only the first process has the model's weights, and only it has some afterwards: its parts.
+        """
+        # Few engines have several processes, and these take long to import.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = init_device_mesh(placement.device.type, (self.size,))
+        # Gradients are summed in float32, whatever passes compute in.
+        policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+        for unit in (*units, model):
+            fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+        if not self.is_lead:
+            model.to_empty(device=placement.device)
+        self.share(list(model.buffers()))
+        self._model = model
+
+    def move(self, device: torch.device) -> int:
+        """The parts of all parameters, with the model's buffers. Returns how many bytes are elsewhere now."""
+        assert self._model is not None
+        moving = [own(each) for each in self._model.parameters() if each.device.type != device.type]
+        self._model.to(device)
+        return sum(each.numel() * each.element_size() for each in moving)
+
+    def whole(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """On the first process, of the parts that all have; elsewhere what it is does not matter."""
+        if not self.has_parts:
+            return part
+        padded = self._padded(part.detach(), shape)
+        parts = [torch.empty_like(padded) for _ in range(self.size)] if self.is_lead else None
+        dist.gather(padded, parts, dst=0)
+        return part if parts is None else torch.cat(parts)[: shape[0]]
+
+    def part(self, whole: torch.Tensor | None, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Of what the first process has, on the host."""
+        if not self.has_parts:
+            assert whole is not None
+            return whole
+        rows = _rows(shape[0], self.size)
+        part = torch.empty((rows, *shape[1:]), dtype=dtype)
+        parts = None
+        if whole is not None:
+            parts = [self._padded(each, shape) for each in whole.to(dtype).contiguous().split(rows)]
+            parts += [torch.zeros_like(part)] * (self.size - len(parts))
+        dist.scatter(part, parts, src=0)
+        return part[: max(0, min(rows, shape[0] - self.rank * rows))]
+
+    def share(self, tensors: Sequence[torch.Tensor]) -> None:
+        """What the first process has in them, all have then."""
+        if not self.is_alone:
+            for each in tensors:
+                dist.broadcast(each, src=0)
+
+    def sum(self, numbers: torch.Tensor) -> torch.Tensor:
+        """On the host, over all processes."""
+        numbers = numbers.cpu()
+        if not self.is_alone:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def most(self, *numbers: float) -> list[float]:
+        """The largest of all processes. NaN is larger than any other."""
+        if self.is_alone:
+            return list(numbers)
+        each = torch.tensor(numbers, dtype=torch.float64)
+        is_nan = each.isnan().double()
+        dist.all_reduce(is_nan, op=dist.ReduceOp.MAX)
+        each = each.nan_to_num(nan=0.0)
+        dist.all_reduce(each, op=dist.ReduceOp.MAX)
+        return torch.where(is_nan > 0, torch.nan, each).tolist()
+
+    def _padded(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        rows = _rows(shape[0], self.size)
+        if len(part) == rows:
+            return part.contiguous()
+        padded = part.new_zeros((rows, *shape[1:]))
+        padded[: len(part)] = part
+        return padded
+
+
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """What this process has of it, in the same memory."""
+    with torch.no_grad():
+        to_local = getattr(tensor, "to_local", None)
+        return tensor if to_local is None else to_local()
+
+
+def rows_of_each(lengths: torch.Tensor, size: int) -> Iterator[list[int]]:
+    """For each process, rows of about as many tokens: the longest first, to whom has fewest so far."""
+    rows: list[list[int]] = [[] for _ in range(size)]
+    tokens = [0] * size
+    for row in lengths.argsort(descending=True, stable=True).tolist():
+        rank = min(range(size), key=lambda each: (tokens[each], each))
+        rows[rank].append(row)
+        tokens[rank] += int(lengths[row])
+    yield from rows
+
+
+def _rows(count: int, size: int) -> int:
+    return -(-count // size)
