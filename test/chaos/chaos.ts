@@ -11,6 +11,7 @@ import { segmentsOf } from "../support/cluster.ts";
 import { startTreadle } from "../support/treadle.ts";
 import { batch, ChaosCluster, type Subject } from "./chaos-cluster.ts";
 import { type Disaster, disasters, drawDisaster, possibleDisasters, type Strike } from "./disasters.ts";
+import { Pauses } from "./pauses.ts";
 
 export type ChaosOptions = {
   readonly minutes: number;
@@ -81,37 +82,19 @@ export async function chaos({
   const endings = new Set<Promise<void>>();
   const ongoing = new Set<string>();
   const calm = new AbortController();
-  let longestPauseMs = 0;
-  let movedMs = performance.now();
-  let lastSteps = cluster.steps;
-  let awayMs = 0;
-  let longestOwn = { ms: 0, strikes: 0 };
-  let longestRecoveryMs = 0;
-  let struck = { atMs: movedMs, awayMs }; // last, and for how long nobody could go on before it
-  let lookedMs = movedMs;
+  const pauses = new Pauses(performance.now(), cluster.steps);
   let wrong: string[] = [];
   const watch = () => {
-    const { steps } = cluster;
-    const nowMs = performance.now();
-    const pauseMs = nowMs - movedMs;
-    if (cluster.absences.isStandstill) awayMs += nowMs - lookedMs;
-    lookedMs = nowMs;
-    longestPauseMs = Math.max(longestPauseMs, pauseMs);
-    if (pauseMs - awayMs > longestOwn.ms) longestOwn = { ms: pauseMs - awayMs, strikes: wrong.length };
-    const sinceMs = Math.max(movedMs, struck.atMs);
-    const notAwayMs = nowMs - sinceMs - (awayMs - (struck.atMs > movedMs ? struck.awayMs : 0));
-    longestRecoveryMs = Math.max(longestRecoveryMs, notAwayMs);
-    if (steps > lastSteps) {
-      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one, ${(notAwayMs / 1000).toFixed(1)} s of them since the last strike${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s in which nobody could make one` : ""}`;
-      if (pauseMs - awayMs > longPauseMs) {
-        log(`${lastSteps} steps: ${seconds}: ${wrong.join(", ")}`);
-        if (pauseMs - awayMs > veryLongPauseMs) for (const line of cluster.saidSince(pauseMs)) log(`    ${line}`);
-      }
-      movedMs = nowMs;
-      awayMs = 0;
-      wrong = [...ongoing];
+    const look = { nowMs: performance.now(), steps: cluster.steps, isStandstill: cluster.absences.isStandstill };
+    const pause = pauses.look(look, wrong.length);
+    if (pause === undefined) return;
+    const { ms, countedMs, sinceStruckMs, awayMs } = pause;
+    if (countedMs > longPauseMs) {
+      const seconds = `${inSeconds(countedMs)} s without one, ${inSeconds(sinceStruckMs)} s of them since the last strike${awayMs > 0 ? ` and ${inSeconds(awayMs)} s in which nobody could make one` : ""}`;
+      log(`before step ${look.steps}: ${seconds}: ${wrong.join(", ")}`);
+      if (countedMs > veryLongPauseMs) for (const line of cluster.saidSince(ms)) log(`    ${line}`);
     }
-    lastSteps = Math.max(lastSteps, steps);
+    wrong = [...ongoing];
   };
   const watching = setInterval(watch, 250);
   const untilMs = performance.now() + minutes * 60_000;
@@ -122,16 +105,16 @@ export async function chaos({
       if (performance.now() > untilMs + restMs) throw new Error(`it could not be struck by '${due.join("', '")}'`);
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
-      if (endings.size >= maxAtOnce || performance.now() - movedMs > patienceMs) continue;
+      if (endings.size >= maxAtOnce || pauses.quietMs(performance.now()) > patienceMs) continue;
       const kind = due[0] ?? drawDisaster(random, possible);
       const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
       const end = await (disasters[kind].strike as Strike)(cluster);
       if (end === undefined) continue;
       due.shift();
-      struck = { atMs: performance.now(), awayMs };
+      pauses.strike(performance.now());
       strikes[kind] = (strikes[kind] ?? 0) + 1;
       const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
-      log(`${lastSteps} steps: ${what}`);
+      log(`${cluster.steps} steps: ${what}`);
       ongoing.add(what);
       wrong.push(what);
       const ending = delay(lastsMs, undefined, { signal: calm.signal })
@@ -145,8 +128,8 @@ export async function chaos({
     }
     calm.abort();
     await Promise.all(endings);
-    log(`${lastSteps} steps: nothing is wrong any more`);
-    const reached = lastSteps + 2;
+    log(`${cluster.steps} steps: nothing is wrong any more`);
+    const reached = cluster.steps + 2;
     await within(restMs, `step ${reached} once nothing is wrong`, () => cluster.steps >= reached, signal);
   } finally {
     clearInterval(watching);
@@ -166,14 +149,16 @@ export async function chaos({
     workersReplaced: events.filter(({ type }) => type === "worker-restarted").length,
     runnersStarted: cluster.runners.length,
     gaveUp: cluster.gaveUp,
-    longestPauseSeconds: Math.round(longestPauseMs / 1000),
-    longestPause: { seconds: longestOwn.ms / 1000, strikes: longestOwn.strikes },
-    longestRecoverySeconds: longestRecoveryMs / 1000,
+    longestPauseSeconds: Math.round(pauses.longestMs / 1000),
+    longestPause: { seconds: pauses.longestCounted.ms / 1000, strikes: pauses.longestCounted.strikes },
+    longestRecoverySeconds: pauses.longestSinceStruckMs / 1000,
     recovery,
   };
 }
 
-function recoveriesOf(events: readonly RunEvent[]): ChaosReport["recovery"] {
+const inSeconds = (ms: number): string => (ms / 1000).toFixed(1);
+
+export function recoveriesOf(events: readonly RunEvent[]): ChaosReport["recovery"] {
   const recoveries = events.flatMap((event) =>
     event.type === "worker-restarted" && event.recovery !== undefined ? [event.recovery] : [],
   );

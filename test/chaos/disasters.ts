@@ -1,5 +1,6 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
 
+import { setTimeout as delay } from "node:timers/promises";
 import { Flood } from "../support/flood.ts";
 import type { Part } from "./absences.ts";
 import { type ChaosCluster, hangMs, isRunning } from "./chaos-cluster.ts";
@@ -97,11 +98,20 @@ export const disasters = {
   },
   "door flooded": {
     weight: 2,
-    strike: async ({ runner, workers, random }: ChaosCluster) => {
-      const pids = [runner?.child.pid, ...workers()].filter((pid) => pid !== undefined);
+    strike: async ({ runner, agents, workers, random }: ChaosCluster) => {
+      const own = [runner?.child.pid, ...agents.map((agent) => agent?.child.pid)];
+      const pids = [...own, ...workers()].filter((pid) => pid !== undefined);
       const flood = new Flood();
-      const isOpen = flood.at(pids[Math.floor(random() ** 2 * pids.length)] as number);
-      return isOpen ? async () => flood.end() : undefined;
+      const pid = pids[Math.floor(random() ** 2 * pids.length)] as number;
+      flood.at(pid);
+      // None is struck whose doors are shut, or who hears nobody.
+      for (let waitedMs = 0; flood.numConnected === 0 && waitedMs < 500; waitedMs += 20) await delay(20);
+      if (flood.numConnected === 0) return flood.end();
+      const again = setInterval(() => flood.at(pid), 100).unref(); // at those that it opens meanwhile, too
+      return async () => {
+        clearInterval(again);
+        flood.end();
+      };
     },
   },
   "child left behind": {

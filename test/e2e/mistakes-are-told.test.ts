@@ -1,4 +1,5 @@
 /** Mistakes of a newcomer's first workflow, and what a run says of them: each in a process, as they would see it. */
+import { once } from "node:events";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
@@ -28,6 +29,20 @@ test("an endless loop is named with its worker, method and line, and a second si
   expect(pids.filter(isAlive)).toEqual(pids);
   started.child.kill("SIGTERM");
   expect((await started.finished).code).toBe(130);
+  await until(() => !pids.some(isAlive));
+});
+
+test("a workflow that computes for ever is told of, and the next signal ends it with its workers", async () => {
+  await using runs = await temporaryRuns();
+  const started = startTreadle(args(runs.path, "endless-workflow"));
+  const ended = once(started.child, "exit");
+  await until(() => /has computed for \d+ s without a pause, and hears no signal/.test(started.output()));
+  const [run = ""] = await readdir(runs.path);
+  const events = (await readFile(join(runs.path, run, "events.jsonl"), "utf8")).trim().split("\n");
+  const pids = pidsOf(events.map((line) => JSON.parse(line) as RunEvent));
+  expect(pids).toHaveLength(1);
+  started.child.kill("SIGTERM");
+  expect(await ended).toEqual([null, "SIGTERM"]);
   await until(() => !pids.some(isAlive));
 });
 

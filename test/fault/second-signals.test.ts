@@ -39,7 +39,7 @@ test("S4: a second signal ends a run while a process that a dead worker started 
     `cluster.nats.url=${world.nats.url}`,
     ...keyOverrides(world.nats.keys),
     "steps=100000",
-    "pauseMs=50",
+    "pauseMs=3600000", // no step ends by itself
   ];
   const workflow = join(world.project, "support/workflows/ledger");
   const flags = ["--plain", "--runs", world.runs, ...settings.flatMap((each) => ["--set", each])];
@@ -49,10 +49,10 @@ test("S4: a second signal ends a run while a process that a dead worker started 
     const lines = await readFile(join(world.runs, folder, "events.jsonl"), "utf8").catch(() => "");
     return lines.split("\n").flatMap((line) => (line.endsWith("}") ? [JSON.parse(line) as RunEvent] : []));
   };
-  const [victim = 0] = await until(async () => {
-    const found = await events();
-    return found.some(({ type }) => type === "step-finished") ? pidsOf(found) : undefined;
-  }, "a step");
+  const [victim] = (await until(async () => {
+    const pids = pidsOf(await events());
+    return pids.length > 1 ? pids : undefined;
+  }, "the workers")) as [number];
   process.kill(victim, "SIGUSR2"); // it starts a process in a session of its own, and dies
   await until(async () => (await events()).some(({ type }) => type === "worker-died"), "its death to be noticed");
   run.child.kill("SIGTERM");

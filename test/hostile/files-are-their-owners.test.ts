@@ -1,14 +1,14 @@
 /** Another user of the machine: what a run leaves and listens on is its owner's alone. */
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, statSync } from "node:fs";
-import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { segmentsOf, until } from "../support/cluster.ts";
 import { socketFolders } from "../support/ledger.ts";
 import { NodesWorld } from "../support/nodes.ts";
-import { loaderFlags, projectRoot, runner } from "../support/project.ts";
+import { command, loaderFlags, projectRoot, runner } from "../support/project.ts";
 
 const nobody = 65_534;
 const isRoot = process.getuid?.() === 0;
@@ -41,6 +41,23 @@ test(`a run's folder and every file in it are its owner's alone, whatever whoeve
     await rm(root, { recursive: true, force: true });
   }
 });
+
+test("so is what a workflow writes elsewhere when the command line runs it", async () => {
+  const root = await mkdtemp(join(tmpdir(), "treadle-l-"));
+  try {
+    const begins = join(root, "begins");
+    await writeFile(begins, "");
+    const settings = ["steps=1", `beginsWith=${begins}`].flatMap((each) => ["--set", each]);
+    const workflow = join(projectRoot, "test/support/workflows/ledger");
+    const args = [command, "run", workflow, "--plain", "--runs", join(root, "runs"), ...settings];
+    const careless = ["-c", 'umask 022; exec "$0" "$@"', process.execPath, ...args];
+    const { status, stderr } = spawnSync("sh", careless, { cwd: projectRoot, encoding: "utf8" });
+    expect(status, stderr).toBe(0);
+    expect(statSync(`${begins}.awaited`).mode & 0o777).toBe(0o600);
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}, 120_000);
 
 test(`sockets and shared memory of a run under way are its owner's alone${tried}`, async () => {
   await using world = await NodesWorld.open();

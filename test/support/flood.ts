@@ -21,6 +21,7 @@ export class Flood implements AsyncDisposable {
   /** the processes with a door at which there is one */
   readonly pids = new Set<number>();
   #isOver = false;
+  #numConnected = 0;
 
   constructor({ connections = 300, againMs = 20 }: FloodOptions = {}) {
     this.#connections = connections;
@@ -40,6 +41,11 @@ export class Flood implements AsyncDisposable {
     return doors.length > 0;
   }
 
+  /** How often a connection has stood. */
+  get numConnected(): number {
+    return this.#numConnected;
+  }
+
   end(): void {
     this.#isOver = true;
     for (const socket of this.#sockets) socket.destroy();
@@ -54,6 +60,9 @@ export class Flood implements AsyncDisposable {
     const socket = connect(door);
     this.#sockets.add(socket);
     socket
+      .on("connect", () => {
+        this.#numConnected++;
+      })
       .on("error", () => {})
       .once("close", () => {
         this.#sockets.delete(socket);

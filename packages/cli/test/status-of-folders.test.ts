@@ -1,6 +1,6 @@
 import { initialState, type RunNow } from "@treadle/dashboard/view";
 import { expect, test } from "vitest";
-import { renderLocalStatus } from "../src/view/status.ts";
+import { renderLocalStatus, renderStatus } from "../src/view/status.ts";
 
 const running: RunNow = {
   runId: "a",
@@ -48,4 +48,18 @@ test("where none is under way, it says how the newest ended and what to do about
     "the newest, a, interrupted at step 3: go on with: treadle resume a",
   );
   expect(renderLocalStatus("/runs", [])).toContain("none; start one with 'treadle run'");
+});
+
+test("a run whose runner is gone is shown, however many have ended after it", () => {
+  const info = { workflow: "w", host: "h", pid: 1, startedAt: "2026-01-01T00:00:00Z" };
+  const gone = { ...info, runId: "gone", state: "running" as const, step: 7 };
+  const later = Array.from({ length: 9 }, (_, at) => ({
+    ...info,
+    runId: `later-${at}`,
+    state: "finished" as const,
+    step: 2,
+  }));
+  const shown = renderStatus({ nodes: [], runs: [], ended: [gone, ...later] });
+  expect(shown).toContain("ended\n  gone: its runner is gone, step 7\n  later-4: finished, step 2\n");
+  expect(shown).not.toContain("later-3");
 });

@@ -1,3 +1,5 @@
+import { hearSignals } from "./default-signals.ts";
+
 /** What is left undone then, whoever comes next finds and mends as after a crash. */
 const lastMs = 1000;
 const interruptedCode = 130;
@@ -11,7 +13,8 @@ export const aborted = (signal: AbortSignal): Promise<void> =>
 
 /**
  * Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. Whatever hangs, the process and its
- * workers end within `lastMs` of the second signal, and at once with the third.
+ * workers end within `lastMs` of the second signal, and at once with the third. Where this process itself computes without a
+ * pause, the first signal after some seconds of that ends it.
  */
 export async function interruptible<T>(
   act: (signals: { readonly stop: AbortSignal; readonly kill: AbortSignal }) => Promise<T>,
@@ -31,13 +34,10 @@ export async function interruptible<T>(
       onStop();
     }
   };
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
+  using _ = hearSignals(onSignal);
   try {
     return await act({ stop: stop.signal, kill: kill.signal });
   } finally {
     clearTimeout(last);
-    process.off("SIGINT", onSignal);
-    process.off("SIGTERM", onSignal);
   }
 }

@@ -12,6 +12,7 @@ import { Command } from "commander";
 import { z } from "zod";
 import { printClockLine } from "../view/clock-line.ts";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
+import { hearSignals } from "./default-signals.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated } from "./settings.ts";
 
@@ -167,14 +168,15 @@ export function nodeCommand(): Command {
           "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
         );
       }
+      let ask = () => {};
       const asked = new Promise<"asked">((resolve) => {
-        let isAsked = false;
-        const onSignal = () => {
-          if (isAsked) process.exit(130); // whatever still runs here ends with this process
-          isAsked = true;
-          resolve("asked");
-        };
-        for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, onSignal);
+        ask = () => resolve("asked");
+      });
+      let isAsked = false;
+      using _ = hearSignals(() => {
+        if (isAsked) process.exit(130); // whatever still runs here ends with this process
+        isAsked = true;
+        ask();
       });
       if ((await Promise.race([asked, node.replaced])) === "asked") {
         printClockLine("drains: its runs move on between two steps");

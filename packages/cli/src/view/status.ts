@@ -7,11 +7,13 @@ const maxEnded = 5;
 
 export function renderStatus({ nodes, runs, ended }: ClusterStatus): string {
   const trusted = ended.filter(({ isUntrusted }) => !isUntrusted);
+  const isGone = ({ state }: RunRecord): boolean => state === "running"; // a runner that was killed wrote nothing more
+  const shown = [...trusted.filter(isGone), ...trusted.filter((each) => !isGone(each)).slice(-maxEnded)];
   const untrusted = ended.filter(({ isUntrusted }) => isUntrusted);
   return [
     ...section("nodes", nodes.map(nodeLine), "none; start one with 'treadle node'"),
     ...section("runs", runs.flatMap(runLines), "none under way"),
-    ...(trusted.length === 0 ? [] : section("ended", trusted.slice(-maxEnded).map(endedLine), "")),
+    ...(shown.length === 0 ? [] : section("ended", shown.map(endedLine), "")),
     // Apart: however many there are, they hide none that is signed.
     ...(untrusted.length === 0
       ? []
@@ -97,7 +99,6 @@ function runLines({ runId, info, status, problem }: ClusterStatus["runs"][number
 }
 
 function endedLine({ runId, state, step, failure }: RunRecord): string {
-  // A runner that was killed wrote nothing more.
   const how = state === "running" ? "its runner is gone" : state;
   return `${runId}: ${how}, step ${step}${failure === undefined ? "" : `: ${failure.split("\n")[0]}`}`;
 }

@@ -5,6 +5,7 @@ import { z } from "zod";
 const mistakes = [
   "none",
   "endless-loop",
+  "endless-workflow",
   "never-taken",
   "never-put",
   "function-in-result",
@@ -60,6 +61,7 @@ export default workflow(z.strictObject({ mistake: z.enum(mistakes) }), async ({ 
     if (config.mistake === "function-in-result") await judge.explain();
     if (config.mistake !== "never-put") await items.put(...batch);
     await judge.double(items.source, doubled.sink);
+    if (config.mistake === "endless-workflow") backtrack();
     if (config.mistake === "never-taken") continue;
     for await (const _ of doubled);
   }
