@@ -4,6 +4,23 @@ import { defineConfig } from "vitest/config";
 /** Those of Node itself, so that tests load what users load; and this repository's sources. */
 const conditions = ["source", "node", "import", "default"];
 
+/** These change nothing of their process, and need no program that is made for tests: their files share what they import. */
+const withPython = "reference-loss-agrees-*|models-are-counted|tokenizer-folder";
+const shared = [
+  ...[
+    "contracts",
+    "core",
+    "learning",
+    "multiplexer",
+    "observe",
+    "planner",
+    "simulation",
+    "trajectories",
+    "workers",
+  ].map((name) => `packages/${name}/test`),
+  "packages/runtime/test/author",
+].map((folder) => `${folder}/**/!(${withPython}).test.ts`);
+
 const { TREADLE_SEED: asked = "1" } = process.env;
 const seed = asked === "random" ? Math.floor(Math.random() * 2 ** 31) : Number(asked);
 
@@ -12,10 +29,20 @@ export default defineConfig({
   ssr: { resolve: { conditions } },
   resolve: { conditions },
   test: {
-    include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-    globalSetup: ["sandbox-programs", "chromium", "torch-environment"].map((name) =>
-      fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)),
-    ),
+    projects: [
+      { extends: true, test: { name: "shared", include: shared, isolate: false } },
+      {
+        extends: true,
+        test: {
+          name: "apart",
+          include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
+          exclude: shared,
+          globalSetup: ["sandbox-programs", "chromium", "torch-environment"].map((name) =>
+            fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)),
+          ),
+        },
+      },
+    ],
     setupFiles: fileURLToPath(new URL("support/seed.ts", import.meta.url)),
     // What tests draw is the same for everybody, unless a seed is given: a failure can be had again.
     // What tests read of commands is the same on every machine: many a CI sets variables that turn colours on.

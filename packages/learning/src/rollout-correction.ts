@@ -115,5 +115,6 @@ function weightsOf(episode: Episode, logRatios: Float64Array, level: WeightLevel
   return new Float64Array(logRatios.length).fill(weightOf(level === "mean" ? sum / positions.length : sum));
 }
 
-const k3 = (logRatio: number): number => Math.exp(logRatio) - 1 - logRatio;
+/** Never below 0, where rounding would have it. */
+const k3 = (logRatio: number): number => Math.max(0, Math.expm1(logRatio) - logRatio);
 const clamp = (logRatio: number): number => Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio);
