@@ -7,7 +7,7 @@ import { existsSync } from "node:fs";
 import { chmod, mkdir, readdir, readFile, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { AgentName, type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
-import { validateConfig } from "@treadle/runtime/runner";
+import { lockFolder, validateConfig } from "@treadle/runtime/runner";
 import { accountsConfig, makeKey, parseTrust, ServerSetup, serverConfigs, type TrustedKey } from "@treadle/transport";
 import { z } from "zod";
 
@@ -93,34 +93,47 @@ function parentsOf(path: string): string[] {
 
 /** A key of its own for one more node. The servers are to be told: `nats-server --signal reload`. */
 export async function addNode(folder: string, name: string): Promise<string[]> {
-  const path = resolve(folder);
-  const setup = await readJson(path, serversFile, ServerSetup);
-  const keys = parseTrust(await readFile(join(path, trustFile), "utf8"), join(path, trustFile));
-  const made = newKey({ role: "node", name: newName(name, keys) });
-  const text = trustText([...keys, made]);
-  await writeKey(path, made);
-  await replacePrivate(join(path, trustFile), text);
-  return writeServers(path, setup, [...keys, made]);
+  return changing(folder, async (path, setup, keys) => {
+    const made = newKey({ role: "node", name: newName(name, keys) });
+    const text = trustText([...keys, made]);
+    await writeKey(path, made);
+    await replacePrivate(join(path, trustFile), text);
+    return writeServers(path, setup, [...keys, made]);
+  });
 }
 
 /** Revokes its key. The servers are to be told, and other machines given the new trust file. */
 export async function removeNode(folder: string, name: string): Promise<string[]> {
+  return changing(folder, async (path, setup, keys) => {
+    const left = keys.filter((key) => key.name !== name);
+    if (left.length === keys.length) {
+      const names = keys.flatMap((key) => key.name ?? []);
+      throw new TreadleError(
+        "config.invalid",
+        `no node '${name}' has a key of its own; nodes with one: ${names.length === 0 ? "none" : names.join(", ")}`,
+      );
+    }
+    // What tells that it is not done yet goes last: one that was killed on the way is finished by doing it again.
+    const servers = await writeServers(path, setup, left);
+    await rm(join(path, keyFile({ role: "node", name })), { force: true });
+    await replacePrivate(join(path, trustFile), trustText(left));
+    return servers;
+  });
+}
+
+/** One at a time: of two that have read the same keys, the later would write over what the earlier has changed. */
+async function changing<T>(
+  folder: string,
+  act: (path: string, setup: ServerSetup, keys: readonly TrustedKey[]) => Promise<T>,
+): Promise<T> {
   const path = resolve(folder);
   const setup = await readJson(path, serversFile, ServerSetup);
-  const keys = parseTrust(await readFile(join(path, trustFile), "utf8"), join(path, trustFile));
-  const left = keys.filter((key) => key.name !== name);
-  if (left.length === keys.length) {
-    const names = keys.flatMap((key) => key.name ?? []);
-    throw new TreadleError(
-      "config.invalid",
-      `no node '${name}' has a key of its own; nodes with one: ${names.length === 0 ? "none" : names.join(", ")}`,
-    );
+  const free = await lockFolder(path, join(path, "change.lock"), () => {});
+  try {
+    return await act(path, setup, parseTrust(await readFile(join(path, trustFile), "utf8"), join(path, trustFile)));
+  } finally {
+    await free();
   }
-  // What tells that it is not done yet goes last: one that was killed on the way is finished by doing it again.
-  const servers = await writeServers(path, setup, left);
-  await rm(join(path, keyFile({ role: "node", name })), { force: true });
-  await replacePrivate(join(path, trustFile), trustText(left));
-  return servers;
 }
 
 /** What connects this process as a runner, or as the node of that name. */

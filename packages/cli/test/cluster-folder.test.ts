@@ -217,3 +217,14 @@ test("a node's own key is found by its name, as runs call it, or where there is 
   await writeFile(elsewhere, "no key", { mode: 0o600 });
   expect(await refusalOf("--credentials", elsewhere)).toContain("elsewhere.nk' holds no key");
 });
+
+test("nodes that are added at the same time all have a key that counts, and one that is removed meanwhile has none", async () => {
+  await initCluster(folder, setup, ["a", "b"]);
+  const names = ["n1", "n2", "n3", "n4"];
+  await Promise.all([removeNode(folder, "b"), ...names.map((name) => addNode(folder, name))]);
+  const keys = parseTrust(await readFile(join(folder, "trust"), "utf8"), "trust");
+  expect(keys.flatMap(({ name }) => name ?? []).sort()).toEqual(["a", ...names]);
+  const files = await readdir(folder);
+  expect(files.filter((file) => file.startsWith("node-")).sort()).toEqual(["a", ...names].map((n) => `node-${n}.nk`));
+  expect(files.filter((file) => file.includes("lock"))).toEqual([]);
+});

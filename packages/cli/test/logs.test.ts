@@ -1,5 +1,8 @@
-import { expect, it } from "vitest";
-import { jsonLine, personLine } from "../src/commands/logs.ts";
+import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, it, onTestFinished } from "vitest";
+import { jsonLine, LogReader, personLine } from "../src/commands/logs.ts";
 
 const atMs = Date.UTC(2026, 0, 2, 3, 4, 5);
 const logged = JSON.stringify({ level: 40, time: atMs, pid: 7, worker: "rollout/0", seconds: 3, msg: "slow" });
@@ -34,4 +37,23 @@ it("gives machines an object a line", () => {
     text: 'slow {"seconds":3}',
   });
   expect(JSON.parse(jsonLine("rollout/0", "printed"))).toEqual({ worker: "rollout/0", text: "printed" });
+});
+
+async function freshOf(reader: LogReader): Promise<string[]> {
+  const lines: string[] = [];
+  for await (const line of reader.fresh()) lines.push(line);
+  return lines;
+}
+
+it("reads a file to its end, however long it is, and later what has come", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-logs-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, "rollout-0.log");
+  const lines = Array.from({ length: 200_000 }, (_, at) => `ä line ${at}`);
+  await writeFile(file, `${lines.join("\n")}\nbegun`);
+  const reader = new LogReader(file);
+  expect(await freshOf(reader)).toEqual(lines);
+  expect(await freshOf(reader)).toEqual([]);
+  await appendFile(file, " and ended\n");
+  expect(await freshOf(reader)).toEqual(["begun and ended"]);
 });

@@ -8,6 +8,7 @@ import { formatTime, jsonText, printable } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
 
 const pollMs = 300;
+const pieceBytes = 2 ** 20;
 
 type Flags = { readonly run?: string; readonly runs?: string; readonly follow?: boolean; readonly json?: boolean };
 
@@ -26,7 +27,7 @@ export function logsCommand(): Command {
         for (const file of await logFiles(logs, worker)) {
           const reader = read.get(file) ?? new LogReader(join(logs, file));
           read.set(file, reader);
-          for (const line of await reader.fresh())
+          for await (const line of reader.fresh())
             process.stdout.write(`${flags.json ? jsonLine(workerOf(file), line) : personLine(workerOf(file), line)}\n`);
         }
       };
@@ -67,7 +68,7 @@ async function logFiles(folder: string, worker: string | undefined): Promise<str
 }
 
 /** Whole lines of a file that grows. */
-class LogReader {
+export class LogReader {
   readonly #path: string;
   readonly #decoder = new StringDecoder("utf8");
   #readBytes = 0;
@@ -77,23 +78,19 @@ class LogReader {
     this.#path = path;
   }
 
-  async fresh(): Promise<string[]> {
+  /** Those that are there now, a piece of the file at a time. */
+  async *fresh(): AsyncGenerator<string> {
     const { size } = await stat(this.#path).catch(() => ({ size: 0 }));
-    if (size <= this.#readBytes) return [];
-    const file = await open(this.#path);
-    try {
-      const { buffer, bytesRead } = await file.read(
-        Buffer.alloc(Math.min(size - this.#readBytes, 16 * 2 ** 20)),
-        0,
-        undefined,
-        this.#readBytes,
-      );
+    if (size <= this.#readBytes) return;
+    await using file = await open(this.#path);
+    while (this.#readBytes < size) {
+      const piece = Buffer.alloc(Math.min(size - this.#readBytes, pieceBytes));
+      const { bytesRead } = await file.read(piece, 0, undefined, this.#readBytes);
+      if (bytesRead === 0) return; // it has been cut meanwhile
       this.#readBytes += bytesRead;
-      const lines = (this.#rest + this.#decoder.write(buffer.subarray(0, bytesRead))).split("\n");
+      const lines = (this.#rest + this.#decoder.write(piece.subarray(0, bytesRead))).split("\n");
       this.#rest = lines.pop() ?? "";
-      return lines;
-    } finally {
-      await file.close();
+      yield* lines;
     }
   }
 }

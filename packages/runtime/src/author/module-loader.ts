@@ -7,6 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { z } from "zod";
+import { guardCompileCache } from "./compile-cache.ts";
 import { ownImports } from "./own-imports.ts";
 import { type AnyWorkerClass, Worker } from "./worker.ts";
 
@@ -22,6 +23,7 @@ let loader: Promise<void> | undefined;
  */
 async function registerTypeScript(module: string): Promise<void> {
   await loadImports(module);
+  guardCompileCache();
   const { register } = await import("tsx/esm/api");
   register();
   registerHook(pathToFileURL(join(ownFolder, "dist/author/typescript-modules.js")));

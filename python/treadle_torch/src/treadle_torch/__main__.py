@@ -20,6 +20,9 @@ def main() -> None:
     # Nothing is downloaded, whatever a model's folder names.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+    # Elsewhere others could put in what is run.
+    own = os.path.join(os.path.expanduser("~"), ".cache", "treadle", "torchinductor")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
     # What processes of an engine say to each other stays on the machine.
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo" if sys.platform == "linux" else "lo0")
