@@ -1,17 +1,18 @@
 /** One model over several Python processes computes what it does in one, and all of them end together. */
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { LossSpec } from "@treadle/contracts";
 import { TorchEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { childrenOf } from "../../../test/support/cluster.ts";
-import { lacksTorch } from "../../../test/support/torch.ts";
+import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { wholeOf } from "../src/testing/whole-of.ts";
 import { randomBatch, smallConfig } from "./small-transformer.ts";
 
@@ -200,16 +201,66 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
   test("in bfloat16 it has the steps of one process within its rounding", async () => {
     const [one, both] = await Promise.all([create(1, "bfloat16"), create(2, "bfloat16")]);
     onTestFinished(() => Promise.all([one.close(), both.close()]).then(() => {}));
-    for (const engine of [one, both]) {
-      for (let seed = 0; seed < 3; seed++) {
-        await engine.forwardBackward(randomBatch(6, 6, seed), losses[1]!);
-        await engine.optimStep(step);
-      }
+    for (let seed = 0; seed < 3; seed++) {
+      for (const engine of [one, both]) await engine.forwardBackward(randomBatch(6, 6, seed), losses[1]!);
+      expectClose(await both.gradients(), await one.gradients(), 0.05);
+      const [own, other] = [await one.optimStep(step), await both.optimStep(step)];
+      expectClose([other.gradNorm], [own.gradNorm], 0.03);
     }
     const [own, other] = [await dataOf(one), await dataOf(both)];
     const distance = Math.hypot(...own.map((value, at) => value - other[at]!));
     expect(distance / Math.hypot(...own)).toBeLessThan(0.02);
   });
+
+  test.each(["float32", "bfloat16"] as const)(
+    "in %s it answers for its weights before it is first loaded, and trains as one that was not asked",
+    async (dtype) => {
+      const settings = { kind: "torch", dtype, weightsBy: "bytes" } as const;
+      const engine = await TorchEngine.create(withValues, settings, { processes: 2, loaded: false });
+      onTestFinished(() => engine.close());
+      const exported = await engine.exportWeights();
+      const saved = await wholeOf(engine.save());
+      await engine.restore();
+      expect(await engine.exportWeights()).toEqual(exported);
+      await engine.forwardBackward(randomBatch(3, 6, 1), losses[1]!);
+      await engine.optimStep(step);
+      const after = await dataOf(engine);
+      await engine.load([saved]);
+      expect(await engine.exportWeights()).toEqual({ ...exported, policyVersion: 0 });
+      await engine.forwardBackward(randomBatch(3, 6, 1), losses[1]!);
+      await engine.optimStep(step);
+      expect(await dataOf(engine)).toEqual(after);
+    },
+  );
+
+  test("a model of a folder is read by one process, with activations made again; what its config.json does not say is refused", async () => {
+    const model = await mkdtemp(join(tmpdir(), "treadle-model-"));
+    onTestFinished(() => rm(model, { recursive: true, force: true }));
+    const script = fileURLToPath(new URL("../../../python/treadle_torch/tests/make_model.py", import.meta.url));
+    execFileSync(python, [script, model, "qwen3", "[[1, 2, 3, 4, 5, 6]]"]);
+    const settings = { kind: "torch", path: model, checkpointActivations: true } as const;
+    const [one, both] = await Promise.all(
+      [1, 2].map((processes) => TorchEngine.create(smallConfig, settings, { processes })),
+    );
+    onTestFinished(() => Promise.all([one?.close(), both?.close()]).then(() => {}));
+    expect(await both!.exportWeights()).toEqual(await one!.exportWeights());
+    for (const engine of [one!, both!]) await engine.forwardBackward(randomBatch(5, 6, 4), losses[2]!);
+    expectClose(await both!.gradients(), await one!.gradients());
+    const longer = { ...smallConfig, contextLength: 64 };
+    await expect(TorchEngine.create(longer, settings, { processes: 2 })).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining("the model reads '6' tokens"),
+    });
+    const untie = `import sys, safetensors.torch as s
+path = sys.argv[1] + "/model.safetensors"
+tensors = s.load_file(path)
+s.save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, path, {"format": "pt"})`;
+    execFileSync(python, ["-c", untie, model]);
+    await expect(TorchEngine.create(smallConfig, settings, { processes: 2 })).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining("are not those that its config.json says"),
+    });
+  }, 300_000);
 
   test.each(["SIGKILL", "SIGSTOP"] as const)(
     "one process that gets %s ends the engine, which says so, and leaves none",

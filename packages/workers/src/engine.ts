@@ -90,7 +90,7 @@ async function makeEngine(
         log.warn(
           `the rank has '${accelerators}' accelerators, and the engine on PyTorch generates on one; set placement.components.${component} to ranks of one, or let an SGLang or vLLM server generate`,
         );
-      const shards = torch.shards === "auto" ? Math.max(1, accelerators) : torch.shards;
+      const shards = torch.shards !== "auto" ? torch.shards : torch.device === "cpu" ? 1 : Math.max(1, accelerators);
       return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes: generates ? 1 : shards });
     }
     return TransformerEngine.create(config.model);

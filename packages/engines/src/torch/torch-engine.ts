@@ -311,7 +311,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
    */
   async publish(): Promise<Publication | undefined> {
     if (!this.#process.weightFiles) return undefined;
-    return this.inTurn(async () => publicationOf(await this.#client.unary("Publish", {})));
+    return this.inTurn(async () => publicationOf(await this.#whole(this.#client.unary("Publish", {}))));
   }
 
   readTicket(ticket: WeightTicket): Promise<Weights> {
@@ -321,7 +321,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** The process copies its state before it sends the first piece: with that one, the turn is over. */
   save(): AsyncIterable<Uint8Array> {
     const pieces = this.#client.download("Read", { state: states.checkpoint });
-    const first = this.inTurn(() => pieces.next());
+    const first = this.inTurn(() => this.#whole(pieces.next()));
     first.catch(() => {}); // whoever reads is told
     return followed(first, pieces);
   }
@@ -547,7 +547,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** One after another, whatever else waits. */
   #controlled(method: "Pause" | "Resume" | "Release" | "Restore"): Promise<void> {
     const turn = this.#control.then(async () => {
-      await this.#client.unary(method, {});
+      await this.#whole(this.#client.unary(method, {}));
     });
     this.#control = turn.catch(() => {});
     return turn;

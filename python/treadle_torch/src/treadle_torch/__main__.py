@@ -20,6 +20,9 @@ def main() -> None:
     # Nothing is downloaded, whatever a model's folder names.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+    # Processes of an engine have places of their own, whatever started the first.
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
     # Elsewhere others could put in what is run.
     own = os.path.join(os.path.expanduser("~"), ".cache", "treadle", "torchinductor")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
@@ -48,7 +51,7 @@ def _lead(settings: dict[str, Any]) -> None:
     threading.Thread(target=end_with_input, daemon=True).start()
 
     from .errors import Refusal
-    from .followers import ENDED, Followers
+    from .followers import ENDED, REFUSED, Followers
     from .server import serve
     from .weight_files import Root, Store
 
@@ -72,10 +75,10 @@ def _lead(settings: dict[str, Any]) -> None:
         else:
             engine = _engine(settings)
     except Refusal as refusal:
-        print(json.dumps({"code": refusal.code, "message": str(refusal)}), flush=True)
         if followers is not None:
             followers.end()
-        sys.exit(2)
+        print(_told(refusal), flush=True)
+        sys.exit(REFUSED)
     files = settings["weight_files"]
     if files["store"] is not None:
         store = Store(**files["store"])
@@ -86,11 +89,21 @@ def _lead(settings: dict[str, Any]) -> None:
 
 
 def _follow(settings: dict[str, Any]) -> None:
-    from .followers import end_with_parent, follow, read_jobs
+    from .errors import Refusal
+    from .followers import REFUSED, end_with_parent, follow, read_jobs
 
     end_with_parent()
     jobs = read_jobs(sys.stdin)
-    follow(_engine({**settings, "loaded": False}), jobs)
+    try:
+        engine = _engine({**settings, "loaded": False})
+    except Refusal as refusal:
+        print(_told(refusal), flush=True)
+        os._exit(REFUSED)
+    follow(engine, jobs)
+
+
+def _told(refusal: Any) -> str:
+    return json.dumps({"code": refusal.code, "message": str(refusal)})
 
 
 def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
@@ -98,6 +111,7 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
 
     from .device import place
     from .engine import Engine
+    from .errors import Refusal
     from .model import ModelOptions, PassOptions, make_model
     from .sharding import Shards
 
@@ -107,13 +121,21 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
     passes = PassOptions(checkpoints=settings["checkpoint_activations"], compiles=settings["compile"])
     model = make_model(ModelOptions(**settings["model"]), placement.dtype, passes, is_shell=rank > 0)
     rendezvous = os.path.join(settings["folder"], "rendezvous")
+    shards = Shards.join(rank, size, rendezvous, settings["timeout_s"], placement)
+    parts = [*model.named(), *model.named_buffers()]
+    if not shards.agree(str([(name, tuple(each.shape), each.dtype) for name, each in parts])):
+        raise Refusal(
+            "config.invalid",
+            f"the weights in engine.path '{settings['model']['path']}' are not those that its config.json says, as where it ties "
+            "the output embedding to the input's and there are two of them; correct config.json, or set engine.shards to 1",
+        )
     return Engine(
         model,
         settings["slots"],
         placement,
         uses_graphs=settings["cuda_graphs"],
         is_loaded=settings["loaded"],
-        shards=Shards.join(rank, size, rendezvous, settings["timeout_s"], placement),
+        shards=shards,
         **jobs,
     )
 

@@ -87,6 +87,7 @@ class Engine:
         self.policy_version = 0
         self._tell = tell
         self._broken = broken
+        self._failure: BaseException | None = None
         self._decoder = Decoder(model, placement, num_slots, uses_graphs=uses_graphs)
         self._offload = {tag: Offload(placement) for tag in ("weights", "optimiser")}
         self._paused = False
@@ -124,6 +125,8 @@ class Engine:
         self.submit(end).result()
 
     def _run(self) -> None:
+        if self.placement.is_cuda:
+            torch.cuda.set_device(self.placement.device)  # a thread has its own, and sharding asks for it
         while not self._is_closed:
             with self._wake:
                 while not self._jobs and (self._paused or not self._decoder.can_step()):
@@ -139,11 +142,14 @@ class Engine:
             else:
                 act, result = job
                 try:
+                    if self._failure is not None:
+                        raise RuntimeError(f"an earlier job has failed in some of the engine's processes: {self._failure}")
                     result.set_result(act())
                 except BaseException as error:  # noqa: BLE001
                     remedy = "set engine.checkpointActivations, or take a smaller model"
                     result.set_exception(_out_of_memory(error, remedy) or error)
-                    if not isinstance(error, Refusal):
+                    if not self.shards.is_alone and not isinstance(error, Refusal):
+                        self._failure = self._failure or error
                         self._broken(error)
             self._began = None
 
@@ -224,8 +230,7 @@ class Engine:
             given = {name: self._put(source[name][one.rows, one.columns]) for name in names}
             loss, metrics = weighted_loss(spec, Entries(one.groups, given, *self._predict(one, source)))
             if loss.requires_grad:
-                # Gradients are averaged over processes where their sum is wanted.
-                (loss if self.shards.is_alone else loss * self.shards.size).backward()
+                loss.backward()
             sums.append(torch.stack([metrics[name] for name in METRICS]))
         # What is read waits for the device, once.
         total = torch.stack(sums).sum(0) if sums else torch.zeros(len(METRICS), dtype=torch.float64)
@@ -241,7 +246,8 @@ class Engine:
 
     def read(self, state: str) -> bytes:
         """Whole, where this is the first process."""
-        self._tell("read", state=state)
+        if self.shards.has_parts:
+            self._tell("read", state=state)
         if state == "checkpoint":
             parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
         else:
@@ -298,7 +304,8 @@ class Engine:
         A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
         numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
         """
-        self._tell("publish")
+        if self.shards.has_parts:
+            self._tell("publish")
         used = self.parameters.used()
         tensors = self.parameters.wholes(used) if self.shards.has_parts else used
         return store and store.write(self.policy_version, list(zip(self.parameters.names, tensors, strict=True)))
@@ -341,6 +348,8 @@ class Engine:
         if self.placement.is_cuda:
             torch.cuda.synchronize(self.placement.device)
             torch.cuda.empty_cache()
+        # Whoever gets the devices next gets them from all processes.
+        num_bytes = int(self.shards.sum(torch.tensor(float(num_bytes), dtype=torch.float64)))
         note = "" if self.placement.is_cuda else "the engine computes on the host: weights and optimiser stay where they are"
         return Moved(before, measure(self.placement), num_bytes, time.monotonic() - began, note)
 
@@ -363,6 +372,7 @@ class Engine:
             return self.shards.move(self.placement.device) + self._offload[tag].restore(self._held(tag))
         wholes = [each.detach() for each in self.parameters.used()] if self.shards.is_lead else None
         self.parameters.close()
+        self.optimiser.forget()
         self.shards.apply(self.model, self.model.units(), self.placement)
         self.parameters.hold(self.model.named())
         self.parameters.write(self.parameters.parts(wholes, len(self.parameters.layout), torch.float32))

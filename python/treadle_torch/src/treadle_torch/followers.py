@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, Any
 
 import torch
@@ -24,6 +25,7 @@ from .errors import Refusal
 from .losses import PolicyGradient, ValueTerm
 from .optimiser import Step
 
+REFUSED = 2
 ENDED = 5
 FAILED = 6
 
@@ -35,7 +37,7 @@ class Followers:
         """Each reads its settings, of its rank, as the first has read its own."""
         self._is_ending = False
         self._children = [
-            subprocess.Popen([sys.executable, "-m", __package__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            subprocess.Popen([sys.executable, "-m", __package__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             for _ in range(1, size)
         ]
         for rank, child in enumerate(self._children, 1):
@@ -52,9 +54,16 @@ class Followers:
             child.kill()
 
     def _watch(self, rank: int, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdout is not None
+        said = child.stdout.read().decode(errors="replace").strip()  # until it ends
         status = child.wait()
         if self._is_ending:
             return
+        if status == REFUSED:
+            # What is wrong with the configuration is this process's answer.
+            print(said, flush=True)
+            self.end()
+            os._exit(REFUSED)
         how = f"was ended by signal {-status}" if status < 0 else f"ended with code {status}"
         print(f"process '{rank}' of the engine's '{len(self._children) + 1}' {how}", file=sys.stderr, flush=True)
         self.end()
@@ -100,6 +109,7 @@ def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
             pass
         except BaseException as error:  # noqa: BLE001 the first is told by its end
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            time.sleep(1)  # where another's end is the cause, that is seen first
             os._exit(FAILED)
 
 

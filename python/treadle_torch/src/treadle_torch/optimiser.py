@@ -47,6 +47,10 @@ class AdamW:
             self._moments = make(), make()
         return self._moments
 
+    def forget(self) -> None:
+        """Moments of parameters that have not been trained yet, and are about to be others."""
+        self._moments = None
+
     def held(self) -> list[torch.Tensor]:
         """Everything of the optimiser that takes memory, gradients included."""
         gradients = [each for each in self.parameters.gradients if each is not None]

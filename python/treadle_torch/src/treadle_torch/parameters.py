@@ -24,13 +24,13 @@ class Parameters:
     def __init__(self, named: list[tuple[str, nn.Parameter]], shards: Shards = ALONE) -> None:
         self.shards = shards
         self.layout = [(name, each.shape) for name, each in named]
-        # none where the parameter itself is in float32
-        self._copies: list[torch.Tensor | None] | None = None
         self.hold(named)
 
     def hold(self, named: list[tuple[str, nn.Parameter]]) -> None:
         """The model's; once it is sharded, they are others."""
         self._parameters = [each for _, each in named]
+        # none where the parameter itself is in float32
+        self._copies: list[torch.Tensor | None] | None = None
         self.gradients: list[torch.Tensor | None] = [None] * len(named)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(lambda each, at=index: self._collect(at, each))

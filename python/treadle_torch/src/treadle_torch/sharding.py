@@ -10,6 +10,7 @@ SH3 until a model is first loaded, the first process has it whole, on the host, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
@@ -64,7 +65,10 @@ class Shards:
         # Gradients are summed in float32, whatever passes compute in.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for unit in (*units, model):
-            fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+            sharded = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+            # The sum, and not the mean that is the default.
+            sharded.set_force_sum_reduction_for_comms(True)
+            sharded.set_gradient_divide_factor(1.0)
         if not self.is_lead:
             model.to_empty(device=placement.device)
         self.share(list(model.buffers()))
@@ -78,10 +82,10 @@ class Shards:
         return sum(each.numel() * each.element_size() for each in moving)
 
     def whole(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """On the first process, of the parts that all have; elsewhere what it is does not matter."""
+        """On the first process and its host, of the parts that all have; elsewhere what it is does not matter."""
         if not self.has_parts:
             return part
-        padded = self._padded(part.detach(), shape)
+        padded = self._padded(part.detach().cpu(), shape)
         parts = [torch.empty_like(padded) for _ in range(self.size)] if self.is_lead else None
         dist.gather(padded, parts, dst=0)
         return part if parts is None else torch.cat(parts)[: shape[0]]
@@ -105,6 +109,15 @@ class Shards:
         if not self.is_alone:
             for each in tensors:
                 dist.broadcast(each, src=0)
+
+    def agree(self, text: str) -> bool:
+        """Whether all have the same."""
+        if self.is_alone:
+            return True
+        own = torch.frombuffer(bytearray(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8)
+        first = own.clone()
+        self.share([first])
+        return self.most(not torch.equal(own, first))[0] == 0
 
     def sum(self, numbers: torch.Tensor) -> torch.Tensor:
         """On the host, over all processes."""
