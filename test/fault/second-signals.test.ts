@@ -39,7 +39,7 @@ test("S4: a second signal ends a run while a process that a dead worker started 
     `cluster.nats.url=${world.nats.url}`,
     ...keyOverrides(world.nats.keys),
     "steps=100000",
-    "pauseMs=3600000", // no step ends by itself
+    "pauseMs=3600000", // an hour an item, so the first signal waits for a step that does not end
   ];
   const workflow = join(world.project, "support/workflows/ledger");
   const flags = ["--plain", "--runs", world.runs, ...settings.flatMap((each) => ["--set", each])];

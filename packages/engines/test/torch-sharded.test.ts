@@ -167,7 +167,7 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     expect(await dataOf(alone)).toEqual(expected);
     expect(await dataOf(three)).toEqual(expected);
     const { ticketChecksum: _, ...weights } = await alone.exportWeights();
-    await two.loadWeights({ ...weights, parameters: weights.parameters });
+    await two.loadWeights(weights);
     expect(await dataOf(two)).toEqual(expected);
     const given = Float32Array.from({ length: two.numParameters }, (_, at) => Math.sin(at));
     await three.setGradients(given);

@@ -9,7 +9,7 @@ import { Worker as Thread } from "node:worker_threads";
 
 const stampMs = 500;
 const stuckMs = 5000;
-export const endingSignals = ["SIGINT", "SIGTERM"] as const;
+const endingSignals = ["SIGINT", "SIGTERM"] as const;
 
 const source = `
 const { workerData } = require("node:worker_threads");

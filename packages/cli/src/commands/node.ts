@@ -13,6 +13,7 @@ import { z } from "zod";
 import { printClockLine } from "../view/clock-line.ts";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { hearSignals } from "./default-signals.ts";
+import { aborted } from "./interruptible.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated } from "./settings.ts";
 
@@ -168,17 +169,13 @@ export function nodeCommand(): Command {
           "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
         );
       }
-      let ask = () => {};
-      const asked = new Promise<"asked">((resolve) => {
-        ask = () => resolve("asked");
-      });
-      let isAsked = false;
+      const leave = new AbortController();
       using _ = hearSignals(() => {
-        if (isAsked) process.exit(130); // whatever still runs here ends with this process
-        isAsked = true;
-        ask();
+        if (leave.signal.aborted) process.exit(130); // whatever still runs here ends with this process
+        leave.abort();
       });
-      if ((await Promise.race([asked, node.replaced])) === "asked") {
+      await Promise.race([aborted(leave.signal), node.replaced]);
+      if (leave.signal.aborted) {
         printClockLine("drains: its runs move on between two steps");
         const isEmpty = await node.drain(drainSeconds * 1000);
         printClockLine(isEmpty ? "leaves" : "leaves: what its workers were doing is done again elsewhere");

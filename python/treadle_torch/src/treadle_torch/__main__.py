@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from typing import Any
 
 
@@ -51,27 +50,14 @@ def _lead(settings: dict[str, Any]) -> None:
     threading.Thread(target=end_with_input, daemon=True).start()
 
     from .errors import Refusal
-    from .followers import ENDED, REFUSED, Followers
+    from .followers import REFUSED, Followers
     from .server import serve
     from .weight_files import Root, Store
-
-    def broken(error: BaseException) -> None:
-        """A job has failed that other processes are still at: whoever waits for it is answered, and all of them end."""
-        if followers is None:
-            return
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-
-        def end() -> None:
-            time.sleep(1)
-            followers.end()
-            os._exit(ENDED)
-
-        threading.Thread(target=end, daemon=True).start()
 
     try:
         if settings["processes"] > 1:
             followers = Followers(settings, settings["processes"])
-            engine = _engine(settings, tell=followers.tell, broken=broken)
+            engine = _engine(settings, tell=followers.tell, broken=followers.broken)
         else:
             engine = _engine(settings)
     except Refusal as refusal:

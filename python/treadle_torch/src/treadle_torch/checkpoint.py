@@ -77,7 +77,7 @@ def apply_checkpoint(checkpoint: Checkpoint, optimiser: AdamW) -> None:
     parameters = optimiser.parameters
     firsts, seconds = optimiser.moments()
     targets = [*parameters.masters(), *firsts, *seconds]
-    for target, part in zip(targets, parameters.parts(checkpoint.tensors, len(targets), torch.float32), strict=True):
+    for target, part in zip(targets, parameters.parts(checkpoint.tensors, of_each=3), strict=True):
         target.copy_(part)
     optimiser.steps = checkpoint.steps
     parameters.zero()

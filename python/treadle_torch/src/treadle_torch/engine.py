@@ -286,14 +286,13 @@ class Engine:
             self.refuse_released("setGradients")
         self._tell("take_gradients")
         device = HOST.device if "optimiser" in self._released else self.placement.device
-        parts = self.parameters.parts(wholes, len(self.parameters.layout), torch.float32)
-        self.parameters.gradients = [part.to(device, copy=True) for part in parts]
+        self.parameters.gradients = [part.to(device, copy=True) for part in self.parameters.parts(wholes)]
 
     def load(self, wholes: list[torch.Tensor] | None, policy_version: int) -> int:
         """PE2. One for each parameter; they were checked."""
         self.refuse_released("loadWeights", "weights")
         self._tell("load", policy_version=policy_version)
-        self.parameters.write(self.parameters.parts(wholes, len(self.parameters.layout), torch.float32))
+        self.parameters.write(self.parameters.parts(wholes))
         self.policy_version = policy_version
         self._decoder.restart()
         return self.policy_version
@@ -306,8 +305,7 @@ class Engine:
         """
         if self.shards.has_parts:
             self._tell("publish")
-        used = self.parameters.used()
-        tensors = self.parameters.wholes(used) if self.shards.has_parts else used
+        tensors = self.parameters.wholes(self.parameters.used())
         return store and store.write(self.policy_version, list(zip(self.parameters.names, tensors, strict=True)))
 
     def _passes(
@@ -370,12 +368,16 @@ class Engine:
             return self._offload[tag].restore(self._held(tag))
         if self.shards.has_parts:
             return self.shards.move(self.placement.device) + self._offload[tag].restore(self._held(tag))
+        return self._shard()
+
+    def _shard(self) -> int:
+        """SH3."""
         wholes = [each.detach() for each in self.parameters.used()] if self.shards.is_lead else None
         self.parameters.close()
         self.optimiser.forget()
         self.shards.apply(self.model, self.model.units(), self.placement)
         self.parameters.hold(self.model.named())
-        self.parameters.write(self.parameters.parts(wholes, len(self.parameters.layout), torch.float32))
+        self.parameters.write(self.parameters.parts(wholes))
         return sum(each.numel() * each.element_size() for each in self.parameters.held())
 
     def _held(self, tag: str) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import torch
 
@@ -48,6 +48,16 @@ class Followers:
         for child in self._children:
             self._send(child, {"call": call, **given})
 
+    def broken(self, error: BaseException) -> None:
+        """A job has failed that others are still at: whoever waits for it is answered, and all of them end."""
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+        def end() -> None:
+            time.sleep(1)
+            self._end_all(ENDED)
+
+        threading.Thread(target=end, daemon=True).start()
+
     def end(self) -> None:
         self._is_ending = True
         for child in self._children:
@@ -62,12 +72,14 @@ class Followers:
         if status == REFUSED:
             # What is wrong with the configuration is this process's answer.
             print(said, flush=True)
-            self.end()
-            os._exit(REFUSED)
+            self._end_all(REFUSED)
         how = f"was ended by signal {-status}" if status < 0 else f"ended with code {status}"
         print(f"process '{rank}' of the engine's '{len(self._children) + 1}' {how}", file=sys.stderr, flush=True)
+        self._end_all(ENDED)
+
+    def _end_all(self, status: int) -> NoReturn:
         self.end()
-        os._exit(ENDED)
+        os._exit(status)
 
     @staticmethod
     def _send(child: subprocess.Popen[bytes], message: dict[str, object]) -> None:

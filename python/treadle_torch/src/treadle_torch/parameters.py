@@ -81,14 +81,14 @@ class Parameters:
         return [part.view(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
 
     def wholes(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Of one part or more of each parameter, on the first process and on the host; all take part."""
-        return [self.shards.whole(part, self._shape(index)).detach().cpu() for index, part in enumerate(parts)]
+        """Of one part or more of each parameter, on the first process; all take part."""
+        return [self.shards.whole(part, self._shape(index)) for index, part in enumerate(parts)]
 
-    def parts(self, wholes: list[torch.Tensor] | None, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
-        """The inverse of `wholes`; only the first process has them."""
+    def parts(self, wholes: list[torch.Tensor] | None, of_each: int = 1) -> list[torch.Tensor]:
+        """The inverse of `wholes`, of which only the first process has some: so many of each parameter."""
         return [
-            self.shards.part(None if wholes is None else wholes[index], self._shape(index), dtype)
-            for index in range(count)
+            self.shards.part(None if wholes is None else wholes[index], self._shape(index))
+            for index in range(of_each * len(self.layout))
         ]
 
     def zero(self) -> None:

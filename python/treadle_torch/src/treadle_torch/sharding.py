@@ -90,16 +90,16 @@ class Shards:
         dist.gather(padded, parts, dst=0)
         return part if parts is None else torch.cat(parts)[: shape[0]]
 
-    def part(self, whole: torch.Tensor | None, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Of what the first process has, on the host."""
+    def part(self, whole: torch.Tensor | None, shape: torch.Size) -> torch.Tensor:
+        """Of what the first process has, on the host and in float32; all of it where there are no parts."""
         if not self.has_parts:
             assert whole is not None
             return whole
         rows = _rows(shape[0], self.size)
-        part = torch.empty((rows, *shape[1:]), dtype=dtype)
+        part = torch.empty((rows, *shape[1:]))
         parts = None
         if whole is not None:
-            parts = [self._padded(each, shape) for each in whole.to(dtype).contiguous().split(rows)]
+            parts = [self._padded(each, shape) for each in whole.float().contiguous().split(rows)]
             parts += [torch.zeros_like(part)] * (self.size - len(parts))
         dist.scatter(part, parts, src=0)
         return part[: max(0, min(rows, shape[0] - self.rank * rows))]
