@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { crc32c, type RunEvent, type TrackerConfig } from "@treadle/contracts";
 import fc from "fast-check";
 import protobuf from "protobufjs";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { type TrackedRow, type Tracker, TrackerFeed } from "../src/trackers/tracker-feed.ts";
 import { Trackers } from "../src/trackers/trackers.ts";
 
@@ -373,15 +373,14 @@ def init(**given):
     say("init", given)
     return Run()
 `;
-  const env = { ...process.env };
   beforeEach(async () => {
     await mkdir(join(folder, "modules"));
     await writeFile(join(folder, "modules", "wandb.py"), double);
-    process.env["PYTHONPATH"] = join(folder, "modules");
-    process.env["WANDB_DOUBLE"] = join(folder, "said");
+    vi.stubEnv("PYTHONPATH", join(folder, "modules"));
+    vi.stubEnv("WANDB_DOUBLE", join(folder, "said"));
   });
   afterEach(() => {
-    process.env = { ...env };
+    vi.unstubAllEnvs();
   });
   const config = { kind: "wandb", project: "sums", mode: "offline", python: "python3" } as const;
   const said = async () =>
