@@ -39,7 +39,7 @@ type DrawnStage = {
 
 const memoryPerDeviceMiB = 81_920;
 /** What emulated devices take varies little, so steps on few of them, which are long, need not be measured often. */
-const auto = { measuredSeconds: 4 };
+const auto = { measuredSeconds: 8 };
 /** Ranks are processes, and twice as many take twice as long to start. */
 const mostProcesses = 28;
 const cycleTurns = 8;

@@ -146,7 +146,7 @@ export const AutoPlacementConfig = z.strictObject({
   profile: z.string().min(1).optional(),
   /** steps not counted under a new plan: engines compile, caches fill */
   warmupSteps: z.int().nonnegative().default(1),
-  /** steps measured under each plan that is probed or tried */
+  /** steps measured under each plan that is probed or tried; where steps differ, up to four times as many are probed */
   measuredSteps: z.int().positive().default(3),
   /** a plan is probed for no more steps than take so long, but for one; what is tried is not bounded by it */
   measuredSeconds: z.number().positive().default(60),

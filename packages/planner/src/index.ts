@@ -39,7 +39,7 @@ export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { type KnownComponent, knownComponents } from "./profile/known-components.ts";
-export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
+export { expectedLongest, spreadOfRatio } from "./profile/longest-item.ts";
 export { certaintyOf, describeCertainty, standardError, type TrialStakes } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";

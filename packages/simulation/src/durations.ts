@@ -4,7 +4,7 @@
  */
 import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
-import { expectedLongest, longestSeconds, measuredSeconds, medianLongest } from "@treadle/planner";
+import { expectedLongest, longestSeconds, measuredSeconds } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -93,10 +93,9 @@ export class Durations implements BatchTimes {
     let longest = 0;
     for (const ordinal of ordinals) longest = Math.max(longest, lengths[ordinal % lengths.length] as number);
     const isWhole = items >= batch;
-    // A chunk's seconds are a mean over chunks, those of a whole batch the median of steps.
-    const expected = isWhole
-      ? medianLongest(ordinals.length * component.concurrency, lengthSpread)
-      : this.#expectedLongest(ordinals.length, lengthSpread);
+    // A chunk's seconds are those of one rank, a whole batch's of the rank that takes longest.
+    const drawn = ordinals.length * (isWhole ? component.concurrency : 1);
+    const expected = this.#expectedLongest(drawn, lengthSpread);
     // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
     const isTold = component.profile.fit?.longest !== undefined;
     const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole, batch }) : seconds;
@@ -120,7 +119,7 @@ export class Durations implements BatchTimes {
         .split(step)
         .split(ordinals[0] as number),
     );
-    return Math.exp(spread * deviate) / (isWhole ? medianLongest(concurrency, spread) : Math.exp(spread ** 2 / 2));
+    return Math.exp(spread * deviate) / this.#expectedLongest(isWhole ? concurrency : 1, spread);
   }
 
   #expectedLongest(count: number, spread: number): number {

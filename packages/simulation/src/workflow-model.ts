@@ -1,6 +1,6 @@
 /** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
 import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { type ComponentLayout, layoutOf, medianLongest, usedBy } from "@treadle/planner";
+import { type ComponentLayout, layoutOf, spreadOfRatio, usedBy } from "@treadle/planner";
 
 /** What a method moves over one channel in a step, over all ranks of its component. */
 export type Flow = { readonly channel: string; readonly items: number };
@@ -148,10 +148,7 @@ function itemSpread({ samples, devicesPerRank }: ComponentProfile, devices: numb
     .toSorted((a, b) => Math.abs(Math.log2(a.devices / devices)) - Math.abs(Math.log2(b.devices / devices)));
   if (nearest?.unevenness === undefined) return 0;
   const ranks = nearest.devices / devicesPerRank;
-  const largest = Math.log(medianLongest(ranks, 1));
-  // The median of the largest over the mean of all is exp(spread · largest - spread² / 2).
-  const spread = largest - Math.sqrt(Math.max(0, largest ** 2 - 2 * Math.log(nearest.unevenness)));
-  return spread * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
+  return spreadOfRatio(ranks, nearest.unevenness) * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
 function methodsOf(component: string, { graph }: Profile): MethodModel[] {

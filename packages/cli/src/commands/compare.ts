@@ -8,7 +8,7 @@ import { compareDrawn, type DrawnResult, judgeResultsAgain } from "../comparison
 import { compareTable, drawnTable, missPromises, predictionTable, summariseComparison } from "../view/compare-table.ts";
 import { printableLines } from "../view/text.ts";
 import { interruptible } from "./interruptible.ts";
-import { wholeNumber } from "./number-flags.ts";
+import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
 
@@ -16,6 +16,7 @@ type CompareFlags = {
   readonly config: readonly string[];
   readonly set: readonly string[];
   readonly steps: string;
+  readonly precision: string;
   readonly json?: boolean;
   readonly random?: string;
   readonly seed: readonly string[];
@@ -31,7 +32,12 @@ export function compareCommand(): Command {
     .description("runs a workflow in every mode, as planned and automatically, and compares what a step takes")
     .argument("<workflow>", "folder of the workflow")
     .option("--config <files...>", "configuration files, one workload each (default: config.yaml of the workflow)", [])
-    .option("--steps <count>", "steps measured under each plan", "8")
+    .option("--steps <count>", "steps measured under each plan at least", "8")
+    .option(
+      "--precision <share>",
+      "goes on until the standard error of a step's mean is this share of it, for at most eight times as many steps",
+      "0.01",
+    )
     .option(
       "--random <count>",
       "draws this many workloads instead, by the workflow's draw.ts, and judges them; ends with 1 where they miss a promise",
@@ -71,6 +77,7 @@ const optionsOf = (workflow: string, flags: CompareFlags, signals: Signals) => (
   overrides: flags.set,
   projectRoot: findProjectRoot(),
   steps: wholeNumber("--steps", flags.steps, { least: 1, most: mostSteps }),
+  precision: realNumber("--precision", flags.precision, { least: 0 }),
   repeats: wholeNumber("--repeats", flags.repeats),
   ...signals,
 });

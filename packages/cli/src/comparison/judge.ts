@@ -2,7 +2,7 @@
 import type { ComparedPlan } from "@treadle/runtime/runner";
 
 export type SimulatedPlan = ComparedPlan & {
-  /** the median step on virtual time, or why there is none */
+  /** the mean step on virtual time, or why there is none */
   readonly simulated: { readonly seconds: number } | { readonly failure: string };
 };
 

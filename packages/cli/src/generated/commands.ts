@@ -347,8 +347,13 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--steps <count>",
-        "description": "steps measured under each plan",
+        "description": "steps measured under each plan at least",
         "default": "8"
+      },
+      {
+        "flags": "--precision <share>",
+        "description": "goes on until the standard error of a step's mean is this share of it, for at most eight times as many steps",
+        "default": "0.01"
       },
       {
         "flags": "--random <count>",

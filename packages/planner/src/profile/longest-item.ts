@@ -14,9 +14,20 @@ export function expectedLongest(count: number, spread: number): number {
   return sum / strips;
 }
 
-/** The median of the same. */
-export function medianLongest(count: number, spread: number): number {
-  return Math.exp(spread * largestQuantile(0.5, count));
+/** Beyond it the integral says less and less of the largest. */
+const mostSpread = 2;
+const halvings = 30;
+
+/** The spread whose largest of `count` is on average `ratio` times the mean of all; 0 where there is one alone. */
+export function spreadOfRatio(count: number, ratio: number): number {
+  if (count <= 1 || ratio <= 1) return 0;
+  let [low, high] = [0, mostSpread];
+  for (let i = 0; i < halvings; i++) {
+    const middle = (low + high) / 2;
+    if (expectedLongest(count, middle) / expectedLongest(1, middle) < ratio) low = middle;
+    else high = middle;
+  }
+  return low;
 }
 
 /** Of the largest of `count` standard normals the value that it stays below with probability `share`. */

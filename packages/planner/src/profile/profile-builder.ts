@@ -1,7 +1,7 @@
 import { type ComponentProfile, type FlowGraph, median, type ObservedCall, type Profile } from "@treadle/contracts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
-import { robustMedian } from "./robust-median.ts";
+import { robustMean } from "./robust-mean.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
 import { fitTime } from "./time-fit.ts";
@@ -159,7 +159,7 @@ function profileOf(
       const { devices, items } = measured[0] as (typeof own)[number];
       const free = measured.filter((sample) => !sample.isContended);
       const used = free.length > 0 ? free : measured;
-      const { median: seconds, spread, accepted, rejected } = robustMedian(used.map((sample) => sample.seconds));
+      const { mean: seconds, spread, accepted, rejected } = robustMean(used.map((sample) => sample.seconds));
       const contended = free.length === 0;
       const processorShare = median(used.map((sample) => sample.processorShare));
       const uneven = used.flatMap((sample) => sample.unevenness ?? []);
@@ -174,7 +174,7 @@ function profileOf(
         rejected: rejected + measured.length - used.length,
         contended,
         processorShare,
-        ...(uneven.length > 0 ? { unevenness: median(uneven) } : {}),
+        ...(uneven.length > 0 ? { unevenness: robustMean(uneven).mean } : {}),
       };
     })
     .toSorted((a, b) => a.devices - b.devices || a.items - b.items);

@@ -14,6 +14,7 @@
  *    compares with what steps take now.
  * RP4 the first steps under every plan are not counted: engines compile and caches fill.
  * RP5 what measuring costs is bounded: a layout whose steps are long is probed for fewer of them.
+ * RP6 a layout whose steps differ is probed for more of them, until what they take on average is known.
  */
 import {
   type DeviceSpec,
@@ -37,6 +38,7 @@ import {
   nextTrial,
   type StepTimes,
   standardError,
+  stepTimes,
   type TrialStakes,
 } from "./plan-trials.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
@@ -107,6 +109,11 @@ type Phase =
 
 /** Each time that steps drifted makes the run look longer before it plans again: trying plans costs more than noise does. */
 const patienceFactor = 4;
+
+/** A layout is probed until the relative error of its steps' mean is no more than this… */
+const knownTo = 0.015;
+/** …or for so many times the steps that are measured at least. */
+const mostProbes = 4;
 
 /** `times`: undefined until it has been tried. */
 type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined };
@@ -190,8 +197,10 @@ export class ReplannerState {
       this.#builder.add(step);
       this.#measuredOf(this.#layout.name).add(step);
     }
-    const isProbed = this.#phase.type === "probing" && sum(this.#seconds) >= measuredSeconds; // RP5
-    if (this.#seconds.length < measuredSteps && !isProbed) return undefined;
+    const isProbing = this.#phase.type === "probing";
+    const isLong = isProbing && sum(this.#seconds) >= measuredSeconds; // RP5
+    const isKnown = !isProbing || this.#isPrecise; // RP6
+    if (!isLong && !(this.#seconds.length >= measuredSteps && isKnown)) return undefined;
     switch (this.#phase.type) {
       case "probing":
         return this.#probeNext(this.#phase);
@@ -200,6 +209,11 @@ export class ReplannerState {
       case "measuring-drift":
         return this.#judge(this.#phase.builder, this.#phase.ratio, median(this.#seconds));
     }
+  }
+
+  get #isPrecise(): boolean {
+    const mostSteps = mostProbes * this.#input.options.measuredSteps;
+    return this.#seconds.length >= mostSteps || standardError(stepTimes(this.#seconds)) <= knownTo;
   }
 
   #probeNext(phase: Extract<Phase, { type: "probing" }>): PlanChange {

@@ -2,7 +2,7 @@
  * What a model's work costs on devices, by their figures: the roofline model (Williams et al., CACM 2009). Each part takes as
  * long as its arithmetic or its memory does, whichever is longer. Pure.
  */
-import { medianLongest, normalQuantile } from "../profile/longest-item.ts";
+import { expectedLongest, normalQuantile } from "../profile/longest-item.ts";
 import { type DeviceFigures, devicesPerNode, efficiencies, networkRate } from "./device-figures.ts";
 import {
   contextOfResponse,
@@ -96,7 +96,7 @@ export function generationSeconds(hardware: Hardware, degree: number, asked: Gen
   let [drained, reached] = [0, 0];
   for (let ended = 0; ended < places; ended++) {
     const isLast = ended === places - 1;
-    const ratio = isLast ? medianLongest(all, spread) : Math.exp(spread * normalQuantile((ended + 0.5) / places));
+    const ratio = isLast ? expectedLongest(all, spread) : Math.exp(spread * normalQuantile((ended + 0.5) / places));
     const length = Math.min(maxResponseTokens, responseTokens * ratio);
     if (length <= reached) continue;
     drained += (length - reached) * tokenSeconds(places - ended, promptTokens + (reached + length) / 2);

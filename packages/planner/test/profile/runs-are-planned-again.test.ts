@@ -138,10 +138,11 @@ describe("a run that is planned automatically", () => {
     );
   });
 
-  test("probes layouts whose steps are long for fewer of them, and tries plans all the same (RP5)", () => {
-    const numProbed = (seconds: number): number[] => {
+  test("probes layouts whose steps are long for fewer of them, whose steps differ for more, and tries plans all the same (RP5, RP6)", () => {
+    const numProbed = (...seconds: number[]): number[] => {
       const state = replanner({ actual, predicted: { temporal: 9, spatial: 2, hybrid: 9 } });
-      const changes = run(state, () => seconds, state.start());
+      let steps = 0;
+      const changes = run(state, () => seconds[steps++ % seconds.length] as number, state.start());
       const probed = new Set(
         changes.filter(({ phase }) => phase === "profiling").map(({ plan }) => layoutOf(plan).name),
       );
@@ -152,6 +153,9 @@ describe("a run that is planned automatically", () => {
     const actual = { temporal: 1, spatial: 1, hybrid: 1 };
     expect(new Set(numProbed(1))).toEqual(new Set([options.measuredSteps]));
     expect(new Set(numProbed(options.measuredSeconds))).toEqual(new Set([1]));
+    expect(new Set(numProbed(1, 1.01))).toEqual(new Set([options.measuredSteps]));
+    expect(new Set(numProbed(1, 2))).toEqual(new Set([4 * options.measuredSteps]));
+    expect(new Set(numProbed(options.measuredSeconds / 4, options.measuredSeconds / 2))).toEqual(new Set([3]));
   });
 
   test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (RP1)", () => {

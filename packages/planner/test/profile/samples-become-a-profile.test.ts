@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { expectedLongest } from "../../src/profile/longest-item.ts";
+import { expectedLongest, spreadOfRatio } from "../../src/profile/longest-item.ts";
 import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
-import { robustMedian } from "../../src/profile/robust-median.ts";
+import { robustMean } from "../../src/profile/robust-mean.ts";
 import type { RunningLayout } from "../../src/profile/running-layout.ts";
 import { fitTime, fittedSeconds } from "../../src/profile/time-fit.ts";
 import { lognormals } from "./lognormals.ts";
@@ -225,7 +225,19 @@ describe("a profile", () => {
 });
 
 test("outliers are rejected and the rest is summed up", () => {
-  expect(robustMedian([10, 11, 9, 10, 50])).toEqual({ median: 10, spread: 0.05, accepted: 4, rejected: 1 });
+  expect(robustMean([10, 11, 9, 10, 50])).toEqual({ mean: 10, spread: 0.05, accepted: 4, rejected: 1 });
+  // Three alike by chance make no outlier of a fourth that differs as steps do.
+  expect(robustMean([10, 10, 10, 12])).toMatchObject({ mean: 10.5, rejected: 0 });
+});
+
+test("how ranks differ is known by how much longer the busiest takes than all do on average", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 2, max: 64 }), fc.double({ min: 0, max: 1, noNaN: true }), (ranks, spread) => {
+      const ratio = expectedLongest(ranks, spread) / expectedLongest(1, spread);
+      expect(spreadOfRatio(ranks, ratio)).toBeCloseTo(spread, 2);
+    }),
+  );
+  expect([spreadOfRatio(1, 1.5), spreadOfRatio(8, 1)]).toEqual([0, 0]);
 });
 
 test("a fit finds the law that made the points", () => {

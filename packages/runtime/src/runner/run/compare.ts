@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type DeviceSpec, median, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { layoutOf, type PlanFromProfile, planFromProfile, predictPlan } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
@@ -19,9 +19,9 @@ export type ComparedPlan = {
   readonly devices: readonly DeviceSpec[];
   /** of plans that the planner knows, whoever made them */
   readonly predictedSeconds: number | undefined;
-  /** median of the steps that were measured */
+  /** mean of the steps that were measured: what a run takes is their sum */
   readonly stepSeconds: number;
-  /** of that median, in seconds, from how far single steps were off it */
+  /** of that mean, in seconds, from how far single steps were off it */
   readonly standardError: number;
   /** the same for plans that do the same */
   readonly layout: string;
@@ -42,8 +42,10 @@ export type Comparison = {
 };
 
 export type CompareOptions = MeasureOptions & {
-  /** measured under each plan, after as many that are not */
+  /** measured under each plan at least, after some that are not */
   readonly steps: number;
+  /** it is measured until the relative error of its mean is no more than this, for at most eight times as many steps */
+  readonly precision: number;
   /** times that something is measured once more where the machine was disturbed; what was disturbed least counts */
   readonly repeats?: number | undefined;
   /** a plan that is about to run, for whoever watches */
@@ -52,6 +54,7 @@ export type CompareOptions = MeasureOptions & {
 
 const modes: readonly PlacementMode[] = ["temporal", "spatial", "hybrid"];
 const warmupSteps = 2;
+const mostTimes = 8;
 
 /** Profiles the workload, then runs it in each mode as it is by default, as it is planned best, and automatically. */
 export async function compareModes(options: CompareOptions): Promise<Comparison> {
@@ -120,6 +123,7 @@ async function runOnce(
 ): Promise<ComparedPlan | undefined> {
   const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));
   const seconds: number[] = [];
+  const enough = new AbortController();
   const lateness = new TimerLateness();
   const onEvent = watched(lateness, options.onEvent);
   let placed: { readonly plan: Plan; readonly facts: PlacementFacts } | undefined;
@@ -134,10 +138,11 @@ async function runOnce(
       overrides: [
         ...(options.overrides ?? []),
         `placement.mode=${mode}`,
-        `steps=${warmupSteps + options.steps}`,
+        `steps=${warmupSteps + mostTimes * options.steps}`,
         "placement.auto.driftThreshold=1000", // the plan under comparison stays
       ],
       runsRoot,
+      stop: AbortSignal.any([enough.signal, ...(options.stop ? [options.stop] : [])]),
       ...(by === "planned" ? { decide } : {}),
       onPlaced: (plan, facts) => {
         placed = { plan, facts };
@@ -145,7 +150,10 @@ async function runOnce(
       onEvent: (event) => {
         if (event.type !== "step-started" || event.step > warmupSteps) onEvent(event);
         else options.onEvent(event);
-        if (event.type === "step-finished" && event.step > warmupSteps) seconds.push(event.seconds);
+        if (event.type !== "step-finished" || event.step <= warmupSteps) return;
+        seconds.push(event.seconds);
+        const { mean, standardError } = meanOf(seconds);
+        if (seconds.length >= options.steps && standardError <= options.precision * mean) enough.abort();
       },
     });
   } catch (error) {
@@ -159,9 +167,7 @@ async function runOnce(
   if (!placed || seconds.length === 0) return undefined;
   const { plan, facts } = placed;
   const layout = layoutOf(plan).name;
-  const stepSeconds = median(seconds);
-  // As of a normal: its deviation is 1.4826 of the median absolute one, its median's error 1.2533 of its mean's.
-  const deviation = 1.4826 * median(seconds.map((each) => Math.abs(each - stepSeconds)));
+  const { mean: stepSeconds, standardError } = meanOf(seconds);
   return {
     mode: plan.mode,
     by,
@@ -169,10 +175,17 @@ async function runOnce(
     devices: facts.devices,
     predictedSeconds: predictOne(profile, facts, { plan, layout }),
     stepSeconds,
-    standardError: (1.2533 * deviation) / Math.sqrt(seconds.length),
+    standardError,
     layout,
     lateMs: lateness.meanMs,
   };
+}
+
+function meanOf(seconds: readonly number[]): { mean: number; standardError: number } {
+  const { length } = seconds;
+  const mean = seconds.reduce((sum, each) => sum + each, 0) / length;
+  const squares = seconds.reduce((sum, each) => sum + (each - mean) ** 2, 0);
+  return { mean, standardError: Math.sqrt(squares / Math.max(1, length - 1) / length) };
 }
 
 /**
