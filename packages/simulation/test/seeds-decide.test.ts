@@ -1,4 +1,4 @@
-import { type ComponentProfile } from "@treadle/contracts";
+import type { ComponentProfile } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
 import { expect, test } from "vitest";
 import { normal } from "../src/durations.ts";
