@@ -74,4 +74,25 @@ describe("no more ranks than so many of a component", () => {
     }
     expect(found.predicted.stepSeconds).toBeGreaterThanOrEqual(4 * 8); // all items of a step on one device
   });
+
+  test("are named where they are why nothing fits", () => {
+    const memory = { fixed: 0, sharded: 8, perItem: 0 };
+    const nodes = (maxRanks: number) => [
+      { id: "rollout", time: { type: "formula", perItem: 1 }, memory, maxRanks },
+      { id: "actor", time: { type: "formula", perItem: 1 } },
+    ];
+    const solve = (memoryPerDevice: number, maxRanks: number, wishes = {}) =>
+      solvePlan({
+        ...{ devices: 4, batch: 8, memoryPerDevice, nodes: nodes(maxRanks), edges: [["rollout", "actor"]] },
+        ...wishes,
+      });
+    const [said] = solve(4, 1).explanation;
+    expect(said).toContain("'rollout' needs more than the 4 of memory a device has");
+    expect(said).toContain("raise maxRanks, which is '1' for 'rollout': with more ranks it would fit");
+    expect(solve(4, 2).feasible).toBe(true);
+    expect(solve(1, 1).explanation[0]).toContain("give it more devices, shard it, or allow smaller granularities");
+    const wide = solve(8, 1, { useAll: true, apart: [["rollout", "actor"]], modes: ["temporal"] });
+    expect(wide.feasible).toBe(false);
+    expect(wide.explanation.join()).toContain("leaves no device idle, and gives 'rollout' at most '1' rank");
+  });
 });

@@ -1,4 +1,4 @@
-import { exactSeconds } from "./component-time.ts";
+import { exactSeconds, leastSeconds } from "./component-time.ts";
 import { type Cost, costSchedule, overlapped } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
@@ -162,9 +162,18 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
     const runs = Array.from({ length: devices }, (_, i) => i + 1).some((d) =>
       Number.isFinite(exactSeconds(members, d, 1, free)),
     );
+    const limited = members.filter(({ maxRanks }) => maxRanks !== undefined);
+    const unlimited = members.map((member) => ({ ...member, maxRanks: undefined }));
+    const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+    const isLimited =
+      limited.length > 0 &&
+      model.items.some((items) => Number.isFinite(leastSeconds(unlimited, devices, items, limits)));
+    const remedy = isLimited
+      ? `raise maxRanks, which is ${limited.map((member) => `'${member.maxRanks}' for '${member.id}'`).join(" and ")}: with more ranks it would fit`
+      : "give it more devices, shard it, or allow smaller granularities";
     lines.push(
       runs
-        ? `'${id}' needs more than the ${memoryOfPool(problem, pool)} of memory a device has, even for the smallest chunk; give it more devices, shard it, or allow smaller granularities`
+        ? `'${id}' needs more than the ${memoryOfPool(problem, pool)} of memory a device has, even for the smallest chunk; ${remedy}`
         : `'${id}' does not run on up to ${devices} devices: its minDevices, unit or profile asks for more`,
     );
   }
@@ -178,7 +187,7 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
 }
 
 /** What was asked for, where that is why nothing fits. */
-function wishesOf({ modes, together, apart, reserved }: PlanProblem): string {
+function wishesOf({ modes, together, apart, reserved, useAll, nodes }: PlanProblem): string {
   const quoted = (groups: readonly (readonly string[])[]): string =>
     groups.map((ids) => ids.map((id) => `'${id}'`).join(" and ")).join(", ");
   const wishes = [
@@ -186,6 +195,10 @@ function wishesOf({ modes, together, apart, reserved }: PlanProblem): string {
     ...(together.length > 0 ? [`keeps ${quoted(together)} together`] : []),
     ...(apart.length > 0 ? [`keeps ${quoted(apart)} apart`] : []),
     ...(reserved > 0 ? [`leaves ${reserved} devices free`] : []),
+    ...(useAll ? ["leaves no device idle"] : []),
+    ...nodes.flatMap(({ id, maxRanks }) =>
+      maxRanks === undefined ? [] : [`gives '${id}' at most '${maxRanks}' ${maxRanks === 1 ? "rank" : "ranks"}`],
+    ),
   ];
   return wishes.length === 0 ? "" : ` and ${wishes.join(", and ")}; drop one of these wishes`;
 }
