@@ -62,7 +62,7 @@ function drawOne(random: Random): Drawn {
   const first = inCycle ? ["simulator", "policy"] : ["rollout"];
   const isTight = random.float() < 0.4;
   const stages = [...first, ...names.slice(0, numStages - first.length - 1), "actor"].map((name, i, all) =>
-    drawStage(name, all.slice(inCycle ? 1 : 0, i), { devices, batch, isTight }, random),
+    drawStage(name, all.slice(inCycle ? 1 : 0, i), { devices, batch, isTight, isAlone: inCycle && i < 2 }, random),
   );
   // Most often what nobody else takes from goes to the actor, and there is one trainer.
   const taken = new Set(stages.flatMap(({ from }) => from));
@@ -73,17 +73,23 @@ function drawOne(random: Random): Drawn {
   return { devices, batch, turns: inCycle ? cycleTurns : undefined, stages: whole };
 }
 
-type Around = { readonly devices: number; readonly batch: number; readonly isTight: boolean };
+type Around = {
+  readonly devices: number;
+  readonly batch: number;
+  readonly isTight: boolean;
+  /** it has one rank, whatever there is room for */
+  readonly isAlone: boolean;
+};
 
 function drawStage(name: string, before: readonly string[], around: Around, random: Random): DrawnStage {
-  const { devices, batch, isTight } = around;
+  const { devices, batch, isTight, isAlone } = around;
   const wanted = random.float() < 0.35 ? 2 : 1;
   const from = random.float() < 0.5 ? before.slice(-wanted) : random.shuffle(before).slice(0, wanted);
   const devicesPerRank = Math.min(devices, [1, 1, 1, 2, 2, 3, 4][random.integer(7)] as number);
   const most = Math.floor(devices / devicesPerRank);
   const mostRanks = random.float() < 0.3 ? 1 + random.integer(most) : undefined;
   const alpha = random.float() < 0.5 ? 1 : between(0.6, 0.95, random);
-  const ranks = Math.min(most, mostRanks ?? most);
+  const ranks = isAlone ? 1 : Math.min(most, mostRanks ?? most);
   const memory = isTight
     ? {
         residentBytes: Math.round(memoryPerDeviceMiB * 2 ** 20 * (0.2 + 0.75 * random.float())),
