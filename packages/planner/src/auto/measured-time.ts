@@ -10,6 +10,8 @@ export type Range = {
   readonly minDevices: number;
   readonly maxDevices: number;
   readonly batch: number;
+  /** in whose items the table counts; as many of them are the batch's (`divisibleBatch`). Default: the batch */
+  readonly searchedBatch?: number | undefined;
   /** of the steps that were measured */
   readonly measuredBatch: number;
   /** what it takes one at a time, for each item of the batch: a rank takes whole ones. Infinity where it takes nothing */
@@ -33,11 +35,12 @@ const mostRounds = 8;
  */
 export function timeTable(profile: ComponentProfile, range: Range): Extract<ComponentTime, { type: "table" }> {
   const samples = mergeSamples(profile, range);
+  const { searchedBatch = range.batch } = range;
   const unit = profile.devicesPerRank;
   const last = Math.max(range.minDevices, range.maxDevices);
   const items = new Set([range.batch]);
   if (!range.isWhole) {
-    for (const count of divisorsOf(range.batch)) items.add(count);
+    for (const count of divisorsOf(searchedBatch)) items.add((count * range.batch) / searchedBatch);
     for (const sample of samples) items.add(sample.items);
   }
   const devices = new Set([range.minDevices, last]);
@@ -60,7 +63,7 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   return {
     type: "table",
     devices: rows,
-    items: columns,
+    items: columns.map((column) => (column * searchedBatch) / range.batch),
     seconds: rows.map((row) => columns.map((column) => secondsAt(profile, range, samples, row, column))),
   };
 }

@@ -67,6 +67,7 @@ export type PlannedMode = {
   readonly boundSeconds: number;
   /** whole steps under this very plan, where the profile has some */
   readonly measured: StepTimes | undefined;
+  /** of the batch that was searched for, which may be a little larger than the step's (`divisibleBatch`) */
   readonly schedule: Schedule;
   /** in the grammar of `placement.components` */
   readonly placement: Readonly<Record<string, string>>;
@@ -151,7 +152,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     ...each,
     boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
   }));
-  const words = explainPlan(compileModel(searched.problem), best.schedule, inOrder.map(asAlternative), answer.stats, {
+  const scale = batch / searched.problem.batch;
+  const named = inOrder.map((each) => asAlternative(each, scale));
+  const words = explainPlan(compileModel(searched.problem), best.schedule, named, answer.stats, {
+    batch,
     empty: answer.empty,
     found: answer.alternatives.map(({ mode }) => mode),
     limits: best.limits,
@@ -180,15 +184,20 @@ function asProfiled(component: PlacementComponent, profile: Profile): PlacementC
   return isWider ? { devicesPerRank: measured, ...component } : component;
 }
 
-/** With the devices that components have in the plan. */
-function asAlternative({ mode, stepSeconds, schedule, plan, proven, boundSeconds }: PlannedMode): PlanAlternative {
+/** With the devices that components have in the plan, and chunks of the step's items; `scale`: of these for one of the search's. */
+function asAlternative(
+  { mode, stepSeconds, schedule, plan, proven, boundSeconds }: PlannedMode,
+  scale: number,
+): PlanAlternative {
   const relaid = (part: Schedule): Schedule => {
     if (part.op === "temporal" || part.op === "parallel")
       return { ...part, first: relaid(part.first), second: relaid(part.second) };
-    if (part.op === "pipeline")
+    if (part.op === "pipeline") {
+      const chunk = Math.ceil(part.chunk * scale);
       return "stages" in part
-        ? { ...part, stages: part.stages.map(relaid) }
-        : { ...part, first: relaid(part.first), second: relaid(part.second) };
+        ? { ...part, chunk, stages: part.stages.map(relaid) }
+        : { ...part, chunk, first: relaid(part.first), second: relaid(part.second) };
+    }
     const { ranks } = plan.components[part.node.split("+")[0]!]!;
     const held = new Set(ranks.flatMap((rank) => rank.devices)).size;
     return held > 0 ? { ...part, devices: held } : part;
@@ -348,15 +357,21 @@ function placeShares(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const capacity = capacityOf(schedule, batch, profile.graph, plan.components, (name) => {
+  const asSearched = { searched: problem.batch, batch };
+  const capacity = capacityOf(schedule, asSearched, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
   });
-  const inChunks = granularityOf(shares, batch, profile.graph, plan.components);
+  const chunksOf = (round: (items: number) => number) =>
+    granularityOf(shares, asSearched, profile.graph, plan.components, round);
+  const inChunks = chunksOf(Math.ceil);
+  // Ranks take whole items: more than their part of a chunk, or fewer, whichever leaves them less uneven at the end.
+  const smaller = chunksOf(Math.floor);
+  const isSmaller = Object.entries(smaller.channels).some(([channel, items]) => items !== inChunks.channels[channel]);
   const streamed = problem.nodes.some(({ stream }) => stream)
     ? [beginningAll(inChunks, capacity, { graph: profile.graph, nodes: problem.nodes })]
     : [];
   const { placed, replayed } = fastestOfReplays(
-    [...streamed, inChunks].map((granularity) => ({
+    [...streamed, inChunks, ...(isSmaller ? [smaller] : [])].map((granularity) => ({
       ...plan,
       granularity,
       ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
@@ -365,7 +380,8 @@ function placeShares(
   );
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
-    replayed ?? overlapped(asPlaced, stepWithEnds(cost, profile, batch), cost.busy) + messageSeconds(profile, cost);
+    replayed ??
+    overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) + messageSeconds(profile, cost);
   // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
   const onCores = replayed === undefined ? atLeast : replayed + Math.max(0, atLeast - cost.step);
   const shared =

@@ -11,6 +11,7 @@ import { formatBytes, rankBounds } from "../placement-ranks.ts";
 import { residentMemory } from "../plan/component-time.ts";
 import { type PlanNode, type PlanProblem, planModes } from "../plan/problem.ts";
 import { takenPerItem } from "../profile/whole-items.ts";
+import { divisibleBatch } from "./divisible-batch.ts";
 import { memoryFormula, timeTable } from "./measured-time.ts";
 import { type Pin, type Pool, poolsOf } from "./pools.ts";
 
@@ -29,6 +30,7 @@ export type PlanTarget = {
 };
 
 export type ProfileProblem = {
+  /** its batch may be larger than the step's, whose items are then a little less than one of its own (`divisibleBatch`) */
   readonly problem: PlanProblem;
   /** the devices behind the pools of the problem; the one that is in none of them is the problem's own `devices` */
   readonly pools: readonly Pool[];
@@ -66,6 +68,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   const main = pools.find((pool) => !pool.shared);
   // What a whole batch in flight brings is for a replay to say.
   const isReplayed = target.maxStaleness === 0 && profile.graph.cycles.length === 0;
+  const batch = divisibleBatch(target.batch);
   const nodes = names.map((name): PlanNode => {
     const pool = pools.find((p) => p.components.includes(name))!;
     const measured = profile.components[name]!;
@@ -84,6 +87,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         minDevices,
         maxDevices,
         batch: target.batch,
+        searchedBatch: batch,
         measuredBatch: profile.graph.batch,
         takenPerItem: takenPerItem(name, profile.graph) || Number.POSITIVE_INFINITY,
         isWhole: profile.graph.cycles.some((members) => members.includes(name)),
@@ -99,7 +103,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   });
   const problem: PlanProblem = {
     devices: main?.devices.length ?? 1,
-    batch: target.batch,
+    batch,
     granularities: "divisors",
     ...(main === undefined ? {} : { memoryPerDevice: main.memoryBytes }),
     parallelIndependent: true,

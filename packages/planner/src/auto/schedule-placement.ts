@@ -9,9 +9,12 @@ import type { Pool } from "./pools.ts";
 export type Share = {
   readonly component: string;
   readonly devices: readonly DeviceSpec[];
-  /** of the batch, handled at a time by all its ranks together */
+  /** of the batch that was searched for, handled at a time by all its ranks together */
   readonly items: number;
 };
+
+/** Items of a step, and of the batch that was searched for instead (`divisibleBatch`). */
+export type Batches = { readonly batch: number; readonly searched: number };
 
 /** The parts of a schedule, in order; none of a node. */
 export function partsOf(schedule: Schedule): readonly Schedule[] {
@@ -113,21 +116,22 @@ export function modeOfShares(shares: readonly Share[], searched: PlacementMode):
 
 /**
  * A channel carries what its consumers handle at a time, per rank; `all` where that is the whole batch. Consumers that
- * share a channel get what the finest of them needs.
+ * share a channel get what the finest of them needs. `round`: a rank takes whole items.
  */
 export function granularityOf(
   shares: readonly Share[],
-  batch: number,
+  { batch, searched }: Batches,
   graph: FlowGraph,
   components: Plan["components"],
+  round: (items: number) => number = Math.ceil,
 ): Plan["granularity"] {
   const channels: Plan["granularity"]["channels"] = {};
   for (const [channel, { consumers, itemsPerStep }] of Object.entries(graph.channels)) {
     const sizes = shares
-      .filter(({ component, items }) => consumers.includes(component) && items < batch)
+      .filter(({ component, items }) => consumers.includes(component) && items < searched)
       .map(({ component, items }) => {
-        const inChannel = (items * itemsPerStep) / graph.batch;
-        return Math.max(1, Math.ceil(inChannel / components[component]!.ranks.length));
+        const inChannel = (((items * batch) / searched) * itemsPerStep) / graph.batch;
+        return Math.max(1, round(inChannel / components[component]!.ranks.length));
       });
     if (sizes.length > 0) channels[channel] = Math.min(...sizes);
   }
@@ -162,7 +166,7 @@ export function beginningAll(
  */
 export function capacityOf(
   schedule: Schedule,
-  batch: number,
+  { batch, searched }: Batches,
   graph: FlowGraph,
   components: Plan["components"],
   isGang: (component: string) => boolean,
@@ -179,12 +183,12 @@ export function capacityOf(
   const visit = (part: Schedule): readonly string[] => {
     if (part.op === "node") return part.node.split("+");
     const members = partsOf(part).map(visit);
-    if (part.op === "temporal" && part.items < batch) {
+    if (part.op === "temporal" && part.items < searched) {
       const [producing, consuming] = members as [readonly string[], readonly string[]];
       for (const [channel, { producers, consumers, itemsPerStep }] of Object.entries(graph.channels)) {
         if (!isWithin(producers, producing) || !isWithin(consumers, consuming)) continue;
         if (isWithin([...producers, ...consumers], inCycle)) continue; // those count their turns themselves
-        const chunk = Math.max(1, Math.ceil((part.items * itemsPerStep) / graph.batch));
+        const chunk = Math.max(1, Math.ceil((((part.items * batch) / searched) * itemsPerStep) / graph.batch));
         // A rank's part of a chunk is rounded up, so all of them together hold up to a chunk and an item for each.
         const held = Object.values(components).reduce((sum, { ranks }) => sum + chunk + ranks.length, 0);
         capacity[channel] = Math.max(hasOtherWay(channel, graph) ? held : chunk, roundsOf(consumers, chunk));

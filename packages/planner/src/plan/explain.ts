@@ -27,6 +27,8 @@ export type Explained = {
   readonly found?: readonly PlanMode[];
   /** what keeps it from being faster, where that is not what the schedule alone says */
   readonly limits?: readonly string[] | undefined;
+  /** items of a step, where another batch was searched for */
+  readonly batch?: number | undefined;
 };
 
 /**
@@ -38,7 +40,7 @@ export function explainPlan(
   schedule: Schedule | null,
   alternatives: readonly PlanAlternative[],
   stats: PlanStats,
-  { empty = [], found = [], limits }: Explained = {},
+  { empty = [], found = [], limits, batch = model.problem.batch }: Explained = {},
 ): string[] {
   const { problem } = model;
   if (schedule === null) return explainInfeasible(model, stats);
@@ -46,7 +48,7 @@ export function explainPlan(
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
-    `${best!.mode}: ${problem.batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(best!.schedule)}`,
+    `${best!.mode}: ${batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(best!.schedule)}`,
     ...(limits ?? limitsOf(cost)),
     ...ranksAtLimit(model, schedule),
   ];
