@@ -63,22 +63,25 @@ const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | Vl
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
   const { config, rank, log, hostFiles } = worker;
-  if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true });
+  if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true, adapts: false });
   return ServerEngine.create(config.model, config.engine, { rank, hostFiles, warn: (message) => log.warn(message) });
 }
 
 /**
  * An engine for generation and training, with no memory on its worker's devices before its first `restore`; an emulated one
  * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank. On PyTorch it is sharded over the
- * accelerators of its rank, or as `engine.shards` says.
+ * accelerators of its rank, or as `engine.shards` says. `adapts`: false where it only scores, and trains no adapter.
  */
-export const createEngine = (worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine & TrainingEngine> =>
-  makeEngine(worker, seed, { generates: false });
+export const createEngine = (
+  worker: Worker<EngineConfig>,
+  seed: number,
+  { adapts = true }: { readonly adapts?: boolean } = {},
+): Promise<GenerationEngine & TrainingEngine> => makeEngine(worker, seed, { generates: false, adapts });
 
 async function makeEngine(
   { config, devices: { ids }, component, rank, hostFiles, log }: Worker<EngineConfig>,
   seed: number,
-  { generates }: { readonly generates: boolean },
+  { generates, adapts }: { readonly generates: boolean; readonly adapts: boolean },
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) {
     const choice = config.engine;
@@ -91,7 +94,8 @@ async function makeEngine(
           `the rank has '${accelerators}' accelerators, and the engine on PyTorch generates on one; set placement.components.${component} to ranks of one, or let an SGLang or vLLM server generate`,
         );
       const shards = torch.shards !== "auto" ? torch.shards : torch.device === "cpu" ? 1 : Math.max(1, accelerators);
-      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes: generates ? 1 : shards });
+      const processes = generates ? 1 : shards;
+      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes, adapts });
     }
     return TransformerEngine.create(config.model);
   }

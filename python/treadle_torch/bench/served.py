@@ -40,6 +40,7 @@ class Served:
             "checkpoint_activations": checkpoints,
             "compile": False,
             "cuda_graphs": cuda_graphs,
+            "lora": None,
             "loaded": True,
             "weight_files": weight_files or {"store": None, "roots": []},
             "model": model,

@@ -1,5 +1,18 @@
 import { z } from "zod";
 
+/** Low-rank adapters (LoRA), trained in place of the model's own weights. */
+export const LoraConfig = z.strictObject({
+  /** inner size of each adapter */
+  rank: z.int().positive().max(1024),
+  /** its effect is scaled by alpha over rank; default: twice the rank */
+  alpha: z.number().positive().optional(),
+  /** the matrices that are adapted, by the last part of their names; default: all of attention and MLP in the Llama and Qwen families */
+  targets: z
+    .array(z.string().min(1))
+    .min(1)
+    .default(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
+});
+
 /** A model on PyTorch, in a Python process of its own. */
 export const TorchConfig = z.strictObject({
   kind: z.literal("torch"),
@@ -17,6 +30,8 @@ export const TorchConfig = z.strictObject({
   compile: z.boolean().default(false),
   /** processes over which the model of a rank that trains or scores is sharded, each on a device of its own: a number, or `auto`, one for each accelerator that the rank has */
   shards: z.union([z.literal("auto"), z.int().positive().max(1024)]).default("auto"),
+  /** adapters that trainers train in place of the model's own weights: gradients and moments take a small part of the memory. Whoever gets weights gets whole ones, with the adapters merged in */
+  lora: LoraConfig.optional(),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
   /** how weights reach engines on PyTorch and servers: `ticket`, as files that they read, where they can; `bytes`, always through Node */

@@ -27,7 +27,14 @@ import type {
 import { refuseBegun, resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
-import { checkWeights, initialWeightsId, sealWeights, sizeOf, weightsIdOf } from "../parameters.ts";
+import {
+  checkWeights,
+  initialWeightsId,
+  type ParameterShape,
+  sealWeights,
+  sizeOf,
+  weightsIdOf,
+} from "../parameters.ts";
 import { type Pieces, piecesOf } from "../pieces.ts";
 import { checkTicket } from "../weight-ticket.ts";
 import { type GenerateCall, type Message, TorchClient, type Turn } from "./torch-client.ts";
@@ -108,8 +115,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       loaded = true,
       hostFiles,
       processes = 1,
+      adapts = true,
     }: {
       readonly loaded?: boolean;
+      /** false: without the adapters that the configuration asks for, as one that gets whole weights needs to be */
+      readonly adapts?: boolean;
       /** over which the model is sharded (`fully_shard`), with a device each; such an engine trains and scores, and does not generate */
       readonly processes?: number;
       /** names for the files of published weights; default: outside of any run */
@@ -128,6 +138,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       loaded,
       weightFiles: files,
       processes,
+      adapts,
     });
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
@@ -162,7 +173,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   get numParameters(): number {
-    return this.#described.layout.reduce((sum, parameter) => sum + sizeOf(parameter), 0);
+    return numbersIn(this.#described.layout);
+  }
+
+  /** fewer than parameters where adapters are trained */
+  get numTrained(): number {
+    return numbersIn(this.#described.trained);
   }
 
   memory(): EngineMemory {
@@ -255,10 +271,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   setGradients(gradients: Float32Array): Promise<void> {
-    if (gradients.length !== this.numParameters) {
+    if (gradients.length !== this.numTrained) {
       throw new TreadleError(
         "engine.invalid-request",
-        `gradients have '${gradients.length}' entries where the model has '${this.numParameters}' parameters; sum those of the same model`,
+        `gradients have '${gradients.length}' entries where '${this.numTrained}' parameters are trained; sum those of the same model`,
       );
     }
     return this.inTurn(() => this.#write("gradients", [gradients]));
@@ -488,7 +504,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   #read(state: "weights" | "gradients"): Promise<Float32Array> {
-    return this.#whole(floatsIn(this.#client.download("Read", { state: states[state] }), this.numParameters));
+    const length = state === "weights" ? this.numParameters : this.numTrained;
+    return this.#whole(floatsIn(this.#client.download("Read", { state: states[state] }), length));
   }
 
   /** Of several processes one may stand still: the others would wait for it in every later call, too. */
@@ -560,6 +577,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#memory = { residentBytes, loadedBytes, hostBytes: reply["host_bytes"] as number };
   }
 }
+
+const numbersIn = (layout: readonly ParameterShape[]): number =>
+  layout.reduce((sum, parameter) => sum + sizeOf(parameter), 0);
 
 const cancelled = (signal: AbortSignal): TreadleError =>
   new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });

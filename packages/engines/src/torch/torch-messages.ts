@@ -32,6 +32,7 @@ export type Described = {
   readonly vocabSize: number;
   readonly contextLength: number;
   readonly layout: readonly ParameterShape[];
+  readonly trained: readonly ParameterShape[];
 };
 
 export async function sendPrompts(
@@ -93,12 +94,14 @@ export function lossMessage(loss: LossSpec): Message {
 }
 
 export function describedBy(reply: Message): Described {
-  const parameters = reply["parameters"] as readonly { readonly name: string; readonly shape: readonly number[] }[];
+  const layoutOf = (key: string): ParameterShape[] =>
+    (reply[key] as readonly ParameterShape[]).map(({ name, shape }) => ({ name, shape }));
   return {
     epoch: reply["epoch"] as string,
     vocabSize: reply["vocab_size"] as number,
     contextLength: reply["context_length"] as number,
-    layout: parameters.map(({ name, shape }) => ({ name, shape })),
+    layout: layoutOf("parameters"),
+    trained: layoutOf("trained"),
   };
 }
 

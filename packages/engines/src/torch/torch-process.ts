@@ -89,8 +89,10 @@ export class TorchProcess {
       loaded = true,
       weightFiles = weightFilesOf(config, undefined),
       processes = 1,
+      adapts = true,
     }: {
       readonly loaded?: boolean;
+      readonly adapts?: boolean;
       readonly weightFiles?: WeightFiles | undefined;
       readonly processes?: number;
     } = {},
@@ -114,6 +116,7 @@ export class TorchProcess {
       checkpoint_activations: config.checkpointActivations,
       compile: config.compile,
       cuda_graphs: config.cudaGraphs,
+      lora: adapts && config.lora ? { alpha: 2 * config.lora.rank, ...config.lora } : null,
       loaded,
       weight_files: { store: weightFiles?.store ?? null, roots: weightFiles?.roots ?? [] },
       model: {

@@ -32,7 +32,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   /** What scores; a subclass may bring an engine of its own. */
   protected createEngine(): Promise<GenerationEngine & TrainingEngine> {
-    return createEngine(this, this.seed + this.rank);
+    return createEngine(this, this.seed + this.rank, { adapts: false });
   }
 
   override async setup(): Promise<void> {

@@ -95,6 +95,7 @@ def _told(refusal: Any) -> str:
 def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
     import torch
 
+    from .adapters import AdapterOptions
     from .device import place
     from .engine import Engine
     from .errors import Refusal
@@ -105,7 +106,8 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
     rank, size = settings["rank"], settings["processes"]
     placement = place(settings["device"], settings["dtype"], rank, size)
     passes = PassOptions(checkpoints=settings["checkpoint_activations"], compiles=settings["compile"])
-    model = make_model(ModelOptions(**settings["model"]), placement.dtype, passes, is_shell=rank > 0)
+    lora = settings["lora"] and AdapterOptions(**{**settings["lora"], "targets": tuple(settings["lora"]["targets"])})
+    model = make_model(ModelOptions(**settings["model"]), placement.dtype, passes, adapter=lora, is_shell=rank > 0)
     rendezvous = os.path.join(settings["folder"], "rendezvous")
     shards = Shards.join(rank, size, rendezvous, settings["timeout_s"], placement)
     parts = [*model.named(), *model.named_buffers()]

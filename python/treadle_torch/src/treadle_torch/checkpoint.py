@@ -36,16 +36,20 @@ class Checkpoint:
     tensors: list[torch.Tensor] | None
 
 
-def encode_checkpoint(optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor]) -> bytes:
-    """Of parameters, first and second moments."""
+def encode_checkpoint(
+    optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None
+) -> bytes:
+    """Of parameters, first and second moments; `base`: of what is below an adapter, the digest (LA3)."""
     layout = _layout(optimiser.parameters)
-    header = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
+    header: dict[str, object] = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
+    if base is not None:
+        header["base"] = base
     text = json.dumps(header).encode()
     body = struct.pack("<II", MAGIC, len(text)) + text + encode(wholes)
     return body + hashlib.sha256(body).digest()
 
 
-def read_checkpoint(data: bytes, parameters: Parameters) -> Checkpoint:
+def read_checkpoint(data: bytes, parameters: Parameters, base: str | None = None) -> Checkpoint:
     """Refuses unless everything fits and is finite."""
     body = data[:-DIGEST_BYTES]
     if len(data) < 8 + DIGEST_BYTES or struct.unpack_from("<I", data)[0] != MAGIC:
@@ -60,6 +64,8 @@ def read_checkpoint(data: bytes, parameters: Parameters) -> Checkpoint:
         _refuse("its header cannot be read")
     if layout != _layout(parameters):
         _refuse("it holds parameters of another model")
+    if header.get("base") != base:
+        _refuse("it is of an adapter over other weights, or of another alpha")
     if len(body) != 8 + length + 12 * parameters.num_elements:
         _refuse(f"it has '{len(data)}' bytes")
     numbers = torch.frombuffer(bytearray(body[8 + length :]), dtype=torch.float32)

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from .adapters import digest_of, merged
 from .checkpoint import Checkpoint, apply_checkpoint, encode, encode_checkpoint, read_checkpoint
 from .device import HOST, DeviceMemory, Placement, measure
 from .errors import Refusal, invalid
@@ -31,7 +32,7 @@ from .model import CausalModel
 from .offload import Offload
 from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
-from .parameters import ALONE, Parameters
+from .parameters import ALONE, Parameters, Tensors
 from .sharding import Shards, rows_of_each
 from .weight_files import Obstacle, Store, Ticket
 
@@ -82,7 +83,11 @@ class Engine:
         self.model = model
         self.placement = placement
         self.shards = shards
-        self.parameters = Parameters(model.named(), shards)
+        # What others get, what is trained of it, and the rest, which is below an adapter.
+        self.layout = model.weights()
+        self.parameters = Parameters(model.trained(), shards)
+        self.frozen = Tensors(model.frozen(), shards)
+        self.base = digest_of(self.frozen.used(), model.scale) if self.frozen.names and shards.is_lead else None
         self.optimiser = AdamW(self.parameters)
         self.policy_version = 0
         self._tell = tell
@@ -160,6 +165,11 @@ class Engine:
         if self._released.intersection(tags or TAGS):
             raise Refusal("engine.released", f"'{method}' was called on a released engine; call restore first")
 
+    def refuse_adapted(self) -> None:
+        """LA3."""
+        if self.frozen.names:
+            raise invalid("a model with an adapter loads no weights: what is below it never changes; set engine.path to them")
+
     def generate(self, generation: Generation) -> None:
         if not self.shards.is_alone:
             raise invalid(
@@ -196,7 +206,7 @@ class Engine:
 
     def memory(self) -> tuple[int, int]:
         """Bytes that a release gives back, or on a released device are left there, and those on the host."""
-        held = [*self.parameters.held(), *self.optimiser.held()]
+        held = [*self.parameters.held(), *self.frozen.held(), *self.optimiser.held()]
         on_host = sum(each.numel() * each.element_size() for each in held if each.device.type == "cpu")
         if self.placement.is_cuda:
             return torch.cuda.memory_allocated(self.placement.device), on_host
@@ -248,23 +258,25 @@ class Engine:
         """Whole, where this is the first process."""
         if self.shards.has_parts:
             self._tell("read", state=state)
+        if state == "weights":
+            return encode(self._weights(self.parameters.exact()))
         if state == "checkpoint":
             parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
         else:
-            parts = self.parameters.exact()
-        if state == "gradients":
-            gradients = zip(self.parameters.gradients, parts, strict=True)
+            gradients = zip(self.parameters.gradients, self.parameters.exact(), strict=True)
             parts = [torch.zeros_like(part) if gradient is None else gradient for gradient, part in gradients]
         wholes = self.parameters.wholes(parts)
         if not self.shards.is_lead:
             return b""
-        return encode_checkpoint(self.optimiser, self.policy_version, wholes) if state == "checkpoint" else encode(wholes)
+        if state == "gradients":
+            return encode(wholes)
+        return encode_checkpoint(self.optimiser, self.policy_version, wholes, self.base)
 
     def write(self, state: str, data: bytes, policy_version: int) -> int:
         """All or nothing."""
         if state == "checkpoint":
             self.refuse_released("load")
-            return self.resume_from(read_checkpoint(data, self.parameters))
+            return self.resume_from(read_checkpoint(data, self.parameters, self.base))
         size = self.parameters.num_elements
         if len(data) != 4 * size:
             raise invalid(f"{state} have '{len(data)}' bytes where the model has '{size}' parameters of 4")
@@ -305,8 +317,22 @@ class Engine:
         """
         if self.shards.has_parts:
             self._tell("publish")
-        tensors = self.parameters.wholes(self.parameters.used())
-        return store and store.write(self.policy_version, list(zip(self.parameters.names, tensors, strict=True)))
+        tensors = self._weights(self.parameters.used())
+        return store and store.write(self.policy_version, [(name, each) for (name, _), each in zip(self.layout, tensors)])
+
+    def _weights(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Whole ones, on the first process; `parts`: of what is trained."""
+        trained = self.parameters.wholes(parts)
+        if not self.frozen.names:
+            return trained
+        frozen = self.frozen.wholes(self.frozen.used())
+        if not self.shards.is_lead:
+            return []
+        names = [*self.parameters.names, *self.frozen.names]
+        tensors = dict(zip(names, [each.detach() for each in (*trained, *frozen)], strict=True))
+        # One after another: a device has no room for the model twice.
+        return [merged(name, tensors, self.model.scale).cpu() for name, _ in self.layout]
+
 
     def _passes(
         self, batch: dict[str, torch.Tensor], wanted: torch.Tensor
@@ -372,19 +398,24 @@ class Engine:
 
     def _shard(self) -> int:
         """SH3."""
-        wholes = [each.detach() for each in self.parameters.used()] if self.shards.is_lead else None
+        both = (self.parameters, self.frozen)
+        wholes = [[part.detach() for part in each.used()] if self.shards.is_lead else None for each in both]
         self.parameters.close()
         self.optimiser.forget()
         self.shards.apply(self.model, self.model.units(), self.placement)
-        self.parameters.hold(self.model.named())
-        self.parameters.write(self.parameters.parts(wholes))
-        return sum(each.numel() * each.element_size() for each in self.parameters.held())
+        self.parameters.hold(self.model.trained())
+        self.frozen.hold(self.model.frozen())
+        for each, whole in zip(both, wholes, strict=True):
+            each.write(each.parts(whole))
+        return sum(part.numel() * part.element_size() for each in both for part in each.held())
 
     def _held(self, tag: str) -> list[torch.Tensor]:
         """What is moved tensor by tensor; the parts of a sharded model are not."""
         if tag == "optimiser":
             return self.optimiser.held()
-        return self.parameters.copies() if self.shards.has_parts else [*self.parameters.held(), *self.model.buffers()]
+        if self.shards.has_parts:
+            return self.parameters.copies()
+        return [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()]
 
 
 def shapes_of(batch: dict[str, torch.Tensor]) -> dict[str, list[int]]:

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
 
 from . import attention
+from .adapters import Adapted, AdapterOptions, adapt, is_of_adapter
 from .attention import Packed, View
 from .errors import Refusal
 from .logprobs import chosen_logprobs
@@ -43,7 +44,12 @@ class PassOptions:
 
 
 def make_model(
-    options: ModelOptions, dtype: torch.dtype, passes: PassOptions | None = None, *, is_shell: bool = False
+    options: ModelOptions,
+    dtype: torch.dtype,
+    passes: PassOptions | None = None,
+    *,
+    adapter: AdapterOptions | None = None,
+    is_shell: bool = False,
 ) -> CausalModel:
     """On the host. Random weights are the same for every precision, up to its rounding. A shell has no memory for them."""
     torch.manual_seed(options.seed)
@@ -56,6 +62,8 @@ def make_model(
     for parameter in inner.parameters():
         # Buffers stay: what rotates positions is not exact in fewer bits.
         parameter.data = parameter.data.to(dtype)
+    if adapter is not None:
+        adapt(inner, adapter, options.seed)
     return CausalModel(inner, options.context_length, value_head=options.value_head, passes=passes)
 
 
@@ -69,6 +77,7 @@ class CausalModel(nn.Module):
         self.inner = inner.eval()
         config = inner.config
         self.vocab_size = config.vocab_size
+        self.scale = next((each.scale for each in inner.modules() if isinstance(each, Adapted)), 1.0)
         self.context_length = context_length
         most = getattr(config, "max_position_embeddings", None)
         if most is not None and context_length > most:
@@ -90,6 +99,17 @@ class CausalModel(nn.Module):
         """Tied ones once, in a fixed order."""
         own = list(self.inner.named_parameters())
         return own if self.value is None else [*own, (VALUE_HEAD, self.value.weight)]
+
+    def trained(self) -> list[tuple[str, nn.Parameter]]:
+        return [(name, each) for name, each in self.named() if each.requires_grad]
+
+    def frozen(self) -> list[tuple[str, nn.Parameter]]:
+        """What is below an adapter; nothing where there is none."""
+        return [(name, each) for name, each in self.named() if not each.requires_grad]
+
+    def weights(self) -> list[tuple[str, torch.Size]]:
+        """What others get of it (LA2)."""
+        return [(name, each.shape) for name, each in self.named() if not is_of_adapter(name)]
 
     def units(self) -> list[nn.Module]:
         """Parts that hold parameters of their own. What is left belongs to the model: embeddings and the last norm."""

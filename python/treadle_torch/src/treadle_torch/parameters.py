@@ -18,8 +18,8 @@ from .sharding import Shards, own
 ALONE = Shards()
 
 
-class Parameters:
-    """The float32 parameters of a model in bfloat16 exist from the first call that trains or needs them exactly."""
+class Tensors:
+    """Some of a model's, which nobody trains."""
 
     def __init__(self, named: list[tuple[str, nn.Parameter]], shards: Shards = ALONE) -> None:
         self.shards = shards
@@ -29,13 +29,6 @@ class Parameters:
     def hold(self, named: list[tuple[str, nn.Parameter]]) -> None:
         """The model's; once it is sharded, they are others."""
         self._parameters = [each for _, each in named]
-        # none where the parameter itself is in float32
-        self._copies: list[torch.Tensor | None] | None = None
-        self.gradients: list[torch.Tensor | None] = [None] * len(named)
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(lambda each, at=index: self._collect(at, each))
-            for index, parameter in enumerate(self._parameters)
-        ]
 
     @property
     def names(self) -> list[str]:
@@ -48,6 +41,47 @@ class Parameters:
     def used(self) -> list[torch.Tensor]:
         """What passes compute with."""
         return [own(each) for each in self._parameters]
+
+    @torch.no_grad()
+    def write(self, parts: Iterable[torch.Tensor]) -> None:
+        for target, part in zip(self.used(), parts, strict=True):
+            target.copy_(part)
+
+    def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        parts = flat.split([shape.numel() for _, shape in self.layout])
+        return [part.view(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
+
+    def wholes(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Of one part or more of each parameter, on the first process; all take part."""
+        return [self.shards.whole(part, self._shape(index)) for index, part in enumerate(parts)]
+
+    def parts(self, wholes: list[torch.Tensor] | None, of_each: int = 1) -> list[torch.Tensor]:
+        """The inverse of `wholes`, of which only the first process has some: so many of each parameter."""
+        return [
+            self.shards.part(None if wholes is None else wholes[index], self._shape(index))
+            for index in range(of_each * len(self.layout))
+        ]
+
+    def held(self) -> list[torch.Tensor]:
+        """Everything of them that takes memory."""
+        return self.used()
+
+    def _shape(self, index: int) -> torch.Size:
+        return self.layout[index % len(self.layout)][1]
+
+
+class Parameters(Tensors):
+    """The float32 parameters of a model in bfloat16 exist from the first call that trains or needs them exactly."""
+
+    def hold(self, named: list[tuple[str, nn.Parameter]]) -> None:
+        super().hold(named)
+        # none where the parameter itself is in float32
+        self._copies: list[torch.Tensor | None] | None = None
+        self.gradients: list[torch.Tensor | None] = [None] * len(named)
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(lambda each, at=index: self._collect(at, each))
+            for index, parameter in enumerate(self._parameters)
+        ]
 
     def masters(self) -> list[torch.Tensor]:
         """In float32: the parameters themselves where they are."""
@@ -76,21 +110,6 @@ class Parameters:
         if keeps:
             self.publish()
 
-    def split(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        parts = flat.split([shape.numel() for _, shape in self.layout])
-        return [part.view(shape) for part, (_, shape) in zip(parts, self.layout, strict=True)]
-
-    def wholes(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Of one part or more of each parameter, on the first process; all take part."""
-        return [self.shards.whole(part, self._shape(index)) for index, part in enumerate(parts)]
-
-    def parts(self, wholes: list[torch.Tensor] | None, of_each: int = 1) -> list[torch.Tensor]:
-        """The inverse of `wholes`, of which only the first process has some: so many of each parameter."""
-        return [
-            self.shards.part(None if wholes is None else wholes[index], self._shape(index))
-            for index in range(of_each * len(self.layout))
-        ]
-
     def zero(self) -> None:
         self.gradients = [None] * len(self.layout)
 
@@ -99,16 +118,12 @@ class Parameters:
         return [each for each in self._copies or [] if each is not None]
 
     def held(self) -> list[torch.Tensor]:
-        """Everything of the weights that takes memory."""
-        return [*self.used(), *self.copies()]
+        return [*super().held(), *self.copies()]
 
     def close(self) -> None:
         """Another may have the model."""
         for hook in self._hooks:
             hook.remove()
-
-    def _shape(self, index: int) -> torch.Size:
-        return self.layout[index % len(self.layout)][1]
 
     def _collect(self, index: int, parameter: nn.Parameter) -> None:
         gradient, parameter.grad = parameter.grad, None

@@ -88,7 +88,8 @@ class EngineService:
             vocab_size=engine.model.vocab_size,
             context_length=engine.model.context_length,
             has_values=engine.model.value is not None,
-            parameters=[pb.Parameter(name=name, shape=shape) for name, shape in engine.parameters.layout],
+            parameters=[pb.Parameter(name=name, shape=shape) for name, shape in engine.layout],
+            trained=[pb.Parameter(name=name, shape=shape) for name, shape in engine.parameters.layout],
             torch_version=torch.__version__,
             transformers_version=transformers.__version__,
         )
@@ -177,22 +178,23 @@ class EngineService:
         yield from chunks(self._engine.submit(lambda: self._engine.read(state)).result())
 
     def Write(self, parts: Iterator[pb.WritePart], context: grpc.ServicerContext) -> pb.WriteReply:
-        header = read_header(parts)
-        parameters = self._engine.parameters
-        size = parameters.num_elements
+        header, engine = read_header(parts), self._engine
+        if header.state == pb.WEIGHTS:
+            engine.refuse_adapted()
         if header.state == pb.CHECKPOINT:
-            # It has moments, and a header that is a few names; it ends with its own checksum.
-            data = read_body(parts, 12 * size + 256 * len(parameters.names) + 4096)
+            # It has moments, and a header that is a few names; it ends with its own checksum. One of a whole model is no adapter's.
+            layout = [*engine.layout, *engine.parameters.layout]
+            data = read_body(parts, 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096)
         else:
+            size = engine.parameters.num_elements
             if header.num_bytes > 4 * size:
                 raise invalid(f"'{header.num_bytes}' bytes were announced where at most '{4 * size}' are allowed")
             data = read_announced(parts, header.num_bytes)
             if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
                 raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
         state = STATES[header.state]
-        act = lambda: self._engine.write(state, data, header.policy_version)  # noqa: E731
-        return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: self._engine.submit(act)))
-
+        act = lambda: engine.write(state, data, header.policy_version)  # noqa: E731
+        return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: engine.submit(act)))
 
     def Publish(self, _: pb.PublishRequest, context: grpc.ServicerContext) -> pb.PublishReply:
         if (store := self._store) is None:
@@ -201,6 +203,7 @@ class EngineService:
 
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.WriteReply:
         """Files are read beside the engine, which goes on meanwhile."""
+        self._engine.refuse_adapted()
 
         def act() -> int:
             weights = read(read_ticket(request, self._engine.parameters), self._roots)

@@ -135,7 +135,7 @@ class Parameter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("epoch", "policy_version", "vocab_size", "context_length", "has_values", "parameters", "torch_version", "transformers_version")
+    __slots__ = ("epoch", "policy_version", "vocab_size", "context_length", "has_values", "parameters", "torch_version", "transformers_version", "trained")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class Description(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRANSFORMERS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
     epoch: str
     policy_version: int
     vocab_size: int
@@ -152,7 +153,8 @@ class Description(_message.Message):
     parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
     torch_version: str
     transformers_version: str
-    def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ...) -> None: ...
+    trained: _containers.RepeatedCompositeFieldContainer[Parameter]
+    def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ..., trained: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ...) -> None: ...
 
 class MemoryReply(_message.Message):
     __slots__ = ("resident_bytes", "host_bytes", "device")

@@ -1,0 +1,94 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685): beside each adapted matrix W a pair is trained, and W + scale · B A computes.
+
+LA1 an adapter begins as nothing: B is 0, so the first weights are those below it. A is drawn by the seed, alike in all processes.
+LA2 whoever gets weights gets whole ones, with the adapter merged in: samplers, servers and other tools know nothing of it.
+LA3 what is below an adapter never changes. A checkpoint has the adapter alone, and is refused over other weights.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .errors import Refusal
+
+A, B = "lora_a", "lora_b"
+THREADS = 4
+
+
+@dataclass(frozen=True)
+class AdapterOptions:
+    """`alpha` over the rank is the scale; `targets`: last parts of the names of the matrices that are adapted, as `q_proj`."""
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+class Adapted(nn.Linear):
+    """In place of a linear layer, whose parameters it has under the same names; those are not trained."""
+
+    def __init__(self, inner: nn.Linear, options: AdapterOptions) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = inner.in_features, inner.out_features
+        self.weight, self.bias, self.scale = inner.weight, inner.bias, options.scale
+        device, dtype = inner.weight.device, inner.weight.dtype
+        first = torch.empty((options.rank, self.in_features), device=device)
+        bound = math.sqrt(1 / self.in_features)  # as layers of this shape are drawn
+        self.lora_a = nn.Parameter(first.uniform_(-bound, bound).to(dtype))
+        self.lora_b = nn.Parameter(torch.zeros((self.out_features, options.rank), device=device, dtype=dtype))
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return super().forward(given) + (given @ self.lora_a.T) @ self.lora_b.T * self.scale
+
+
+def adapt(model: nn.Module, options: AdapterOptions, seed: int) -> None:
+    """The layers of a model in place; nothing else of it is trained any more."""
+    head = model.get_output_embeddings()
+    layers = [(name, each) for name, each in model.named_modules() if isinstance(each, nn.Linear) and each is not head]
+    known = sorted({name.rpartition(".")[2] for name, _ in layers})
+    for target in options.targets:
+        if target not in known:
+            allowed = ", ".join(f"'{each}'" for each in known)
+            raise Refusal("config.invalid", f"engine.lora.targets names '{target}', which this model does not have; it has {allowed}")
+    model.requires_grad_(False)
+    torch.manual_seed(seed)
+    for name, layer in layers:
+        if name.rpartition(".")[2] in options.targets:
+            model.set_submodule(name, Adapted(layer, options))
+
+
+def is_of_adapter(name: str) -> bool:
+    return name.rpartition(".")[2] in (A, B)
+
+
+def merged(name: str, tensors: Mapping[str, torch.Tensor], scale: float) -> torch.Tensor:
+    """LA2. In the type of what is trained."""
+    below = tensors[name]
+    layer, _, kind = name.rpartition(".")
+    second = tensors.get(f"{layer}.{B}") if kind == "weight" else None
+    if second is None:
+        return below
+    change = second.float() @ tensors[f"{layer}.{A}"].float()
+    return (below.float() + scale * change).to(second.dtype)
+
+
+def digest_of(tensors: Iterable[torch.Tensor], scale: float) -> str:
+    """LA3. Of what is on the host, with the adapter's scale; it is no seal against somebody who wants two to be alike."""
+
+    def checksum(tensor: torch.Tensor) -> int:
+        return zlib.crc32(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        each = list(pool.map(checksum, tensors))
+    return f"{zlib.crc32(str((each, scale)).encode()):08x}"
