@@ -14,7 +14,8 @@
  *    compares with what steps take now.
  * RP4 the first steps under every plan are not counted: engines compile and caches fill.
  * RP5 what measuring costs is bounded: a layout whose steps are long is probed for fewer of them.
- * RP6 a layout whose steps differ is probed for more of them, until what they take on average is known.
+ * RP6 a layout whose steps differ is probed for more of them, until what they take on average is known, or they are as large a
+ *    part of those that are left as may go into one layout.
  */
 import {
   type DeviceSpec,
@@ -114,6 +115,7 @@ const patienceFactor = 4;
 const knownTo = 0.015;
 /** …or for so many times the steps that are measured at least. */
 const mostProbes = 4;
+const mostShare = 0.05;
 
 /** `times`: undefined until it has been tried. */
 type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined };
@@ -212,7 +214,7 @@ export class ReplannerState {
   }
 
   get #isPrecise(): boolean {
-    const mostSteps = mostProbes * this.#input.options.measuredSteps;
+    const mostSteps = Math.min(mostProbes * this.#input.options.measuredSteps, mostShare * this.#stakes.stepsLeft);
     return this.#seconds.length >= mostSteps || standardError(stepTimes(this.#seconds)) <= knownTo;
   }
 

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { resolvePlacement } from "../../src/placement.ts";
 import { DriftDetector } from "../../src/profile/drift-detector.ts";
+import type { TrialStakes } from "../../src/profile/plan-trials.ts";
 import { type PlanChange, ReplannerState } from "../../src/profile/replanner-state.ts";
 import { layoutOf } from "../../src/profile/running-layout.ts";
 import { observed } from "./observed-calls.ts";
@@ -72,11 +73,12 @@ function run(
   first: PlanChange,
   mostSteps = 100,
   cost?: (component: string) => Cost,
+  stakes?: TrialStakes,
 ): PlanChange[] {
   const changes = [first];
   for (let step = 1; step <= mostSteps && changes.at(-1)?.phase !== "chosen"; step++) {
     const { plan } = changes.at(-1) as PlanChange;
-    const change = state.step(seconds(plan), callsOf(plan, step, cost));
+    const change = state.step(seconds(plan), callsOf(plan, step, cost), stakes);
     if (change) changes.push(change);
   }
   return changes;
@@ -139,10 +141,12 @@ describe("a run that is planned automatically", () => {
   });
 
   test("probes layouts whose steps are long for fewer of them, whose steps differ for more, and tries plans all the same (RP5, RP6)", () => {
-    const numProbed = (...seconds: number[]): number[] => {
+    const numProbed = (seconds: readonly number[], stepsLeft = Number.POSITIVE_INFINITY): number[] => {
       const state = replanner({ actual, predicted: { temporal: 9, spatial: 2, hybrid: 9 } });
       let steps = 0;
-      const changes = run(state, () => seconds[steps++ % seconds.length] as number, state.start());
+      const changes = run(state, () => seconds[steps++ % seconds.length]!, state.start(), 100, undefined, {
+        ...{ stepsLeft, changeSeconds: 0 },
+      });
       const probed = new Set(
         changes.filter(({ phase }) => phase === "profiling").map(({ plan }) => layoutOf(plan).name),
       );
@@ -151,11 +155,14 @@ describe("a run that is planned automatically", () => {
       );
     };
     const actual = { temporal: 1, spatial: 1, hybrid: 1 };
-    expect(new Set(numProbed(1))).toEqual(new Set([options.measuredSteps]));
-    expect(new Set(numProbed(options.measuredSeconds))).toEqual(new Set([1]));
-    expect(new Set(numProbed(1, 1.01))).toEqual(new Set([options.measuredSteps]));
-    expect(new Set(numProbed(1, 2))).toEqual(new Set([4 * options.measuredSteps]));
-    expect(new Set(numProbed(options.measuredSeconds / 4, options.measuredSeconds / 2))).toEqual(new Set([3]));
+    const { measuredSteps, measuredSeconds } = options;
+    expect(new Set(numProbed([1]))).toEqual(new Set([measuredSteps]));
+    expect(new Set(numProbed([measuredSeconds]))).toEqual(new Set([1]));
+    expect(new Set(numProbed([1, 1.01]))).toEqual(new Set([measuredSteps]));
+    expect(new Set(numProbed([1, 2]))).toEqual(new Set([4 * measuredSteps]));
+    expect(new Set(numProbed([measuredSeconds / 4, measuredSeconds / 2]))).toEqual(new Set([3]));
+    expect(new Set(numProbed([1, 2], 60))).toEqual(new Set([3]));
+    expect(new Set(numProbed([1, 2], 10))).toEqual(new Set([measuredSteps]));
   });
 
   test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (RP1)", () => {
