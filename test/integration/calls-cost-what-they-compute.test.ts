@@ -128,7 +128,15 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
   while (!observation) await clock.advance(1000);
   await Promise.all([running, settle()]);
   const items = counts.reduce((sum, count) => sum + count, 0);
-  const call = { ...observation, component: "actor", method: "train", rank: 0, step: 1, durationMs: clock.now() };
+  const call = {
+    ...observation,
+    component: "actor",
+    method: "train",
+    rank: 0,
+    sequence: 0,
+    step: 1,
+    durationMs: clock.now(),
+  };
   return { call, toldMs, items };
 }
 

@@ -58,6 +58,8 @@ export type ObservedCall = CallObservation & {
   readonly component: string;
   readonly method: string;
   readonly rank: number;
+  /** of the run's calls: the workflow made one with a larger number later */
+  readonly sequence: number;
   readonly step: number | undefined;
   readonly durationMs: number;
 };

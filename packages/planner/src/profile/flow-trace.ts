@@ -7,11 +7,13 @@ type Methods = FlowGraph["components"][string]["methods"];
 /**
  * The flow graph of a workflow, from the calls of whole steps (RLinf §3.4 traces the first iterations likewise). Pure.
  *
- * Components come in the order of the flow: producers before consumers, members of a cycle in the order in which they
- * were seen. Calls outside of steps are preparation and count for nothing.
+ * Components come in the order of the flow: producers before consumers; members of a cycle, and those of which none feeds the
+ * other, in the order in which the workflow calls them. So they ask for devices. Calls outside of steps are preparation and count
+ * for nothing.
  */
 export function traceFlow(calls: readonly ObservedCall[], batch: number): FlowGraph {
-  const inSteps = calls.filter((call) => call.step !== undefined);
+  // They are observed in the order in which they end.
+  const inSteps = calls.filter((call) => call.step !== undefined).sort((a, b) => a.sequence - b.sequence);
   const numSteps = Math.max(1, new Set(inSteps.map((call) => call.step)).size);
   const components = new Map<string, Map<string, { calls: number; takes: Set<string>; puts: Set<string> }>>();
   const channels = new Map<

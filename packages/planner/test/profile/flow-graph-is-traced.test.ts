@@ -42,6 +42,21 @@ describe("the flow graph of a workflow", () => {
     expect(graph.calls).toEqual([{ from: "rollout", to: "actor", method: "weights", timesPerStep: 2 }]);
   });
 
+  test("has what does not feed each other in the order in which the workflow calls it, whoever ends first", () => {
+    const rollout = observed(
+      { component: "rollout", sequence: 1 },
+      { puts: ["a", "b", "c"].map((channel) => ({ channel, items: 8 })) },
+    );
+    const scorers = ["a", "b", "c"].map((component, i) =>
+      observed({ component, sequence: 2 + i }, { takes: [{ channel: component, items: 8 }] }),
+    );
+    fc.assert(
+      fc.property(fc.shuffledSubarray([rollout, ...scorers], { minLength: 4 }), (calls) => {
+        expect(Object.keys(traceFlow(calls, 8).components)).toEqual(["rollout", "a", "b", "c"]);
+      }),
+    );
+  });
+
   test("names components that feed each other", () => {
     const graph = traceFlow(
       [

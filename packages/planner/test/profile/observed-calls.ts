@@ -12,6 +12,7 @@ export function observed(
   return {
     method: "work",
     rank: 0,
+    sequence: 0,
     step: 1,
     durationMs: busyMs,
     busyMs,

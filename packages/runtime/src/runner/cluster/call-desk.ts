@@ -284,8 +284,9 @@ export class CallDesk {
     const reply = each.reply as CallReply;
     const { durationMs, observation } = reply;
     if (observation) {
-      const { index: rank } = each;
-      this.#ports.onObserved({ component: component.name, method, rank, step, durationMs, ...observation });
+      const { index: rank, sequence } = each;
+      const called = { component: component.name, method, rank, sequence, step };
+      this.#ports.onObserved({ ...called, durationMs, ...observation });
     }
     each.resolve(reply);
   }
