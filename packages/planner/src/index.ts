@@ -39,7 +39,7 @@ export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { type KnownComponent, knownComponents } from "./profile/known-components.ts";
-export { expectedLongest, spreadOfRatio } from "./profile/longest-item.ts";
+export { expectedLongest } from "./profile/longest-item.ts";
 export { certaintyOf, describeCertainty, standardError, type TrialStakes } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
@@ -47,6 +47,7 @@ export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/r
 export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.ts";
 export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
+export { itemSpread } from "./profile/unevenness.ts";
 
 export { deviceNames, figuresOf } from "./rehearsal/device-figures.ts";
 export type { ModelComponent } from "./rehearsal/estimate.ts";

@@ -1,6 +1,6 @@
 /** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
 import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { type ComponentLayout, layoutOf, spreadOfRatio, usedBy } from "@treadle/planner";
+import { type ComponentLayout, itemSpread, layoutOf, usedBy } from "@treadle/planner";
 
 /** What a method moves over one channel in a step, over all ranks of its component. */
 export type Flow = { readonly channel: string; readonly items: number };
@@ -136,19 +136,6 @@ function checkNames(plan: Plan, { graph, components, workflow }: Profile, descri
   const unplaced = known.filter((name) => !Object.hasOwn(plan.components, name));
   if (unplaced.length > 0)
     throw invalid(`the plan has no place for ${list(unplaced)} of the profile of '${workflow}'; plan again`);
-}
-
-/**
- * By how much ranks differ, from the sample of a whole batch that is nearest: of lognormal ranks the busiest is beyond the mean
- * of all by a known part of their spread. A rank's items are a sum, in which long and short ones make up for each other.
- */
-function itemSpread({ samples, devicesPerRank }: ComponentProfile, devices: number): number {
-  const [nearest] = samples
-    .filter(({ unevenness }) => unevenness !== undefined)
-    .toSorted((a, b) => Math.abs(Math.log2(a.devices / devices)) - Math.abs(Math.log2(b.devices / devices)));
-  if (nearest?.unevenness === undefined) return 0;
-  const ranks = nearest.devices / devicesPerRank;
-  return spreadOfRatio(ranks, nearest.unevenness) * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
 function methodsOf(component: string, { graph }: Profile): MethodModel[] {

@@ -3,6 +3,7 @@ import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
 import { divisorsOf } from "../plan/model.ts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
+import { unevennessAt } from "../profile/unevenness.ts";
 import { sharedOut } from "../profile/whole-items.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
@@ -135,10 +136,11 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
   return [...byPoint.values()].map((sample) => {
     const { devices, items, wholeItems = items } = sample;
     const isWhole = items >= range.measuredBatch;
-    // As the fit was made: of what the busiest rank had.
+    // As the fit was made: of what the busiest rank had, if it had taken no longer for its items than the others.
     const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole, batch: range.measuredBatch }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
-    return { ...sample, ...(isComparable ? { offBy: Math.log(sample.seconds / expected) } : {}) };
+    const seconds = sample.seconds / busiestOf(profile, { devices, items: wholeItems, isWhole });
+    return { ...sample, ...(isComparable ? { offBy: Math.log(seconds / expected) } : {}) };
   });
 }
 
@@ -170,7 +172,16 @@ function secondsAt(
 /** `batch`: of the step that the items are of. */
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
   const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
-  return fittedSeconds(profile, { ...shared, isWhole: items >= batch, batch })!;
+  const isWhole = items >= batch;
+  return fittedSeconds(profile, { ...shared, isWhole, batch })! * busiestOf(profile, { ...shared, isWhole });
+}
+
+/** Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it. */
+function busiestOf(
+  profile: ComponentProfile,
+  { devices, items, isWhole }: { readonly devices: number; readonly items: number; readonly isWhole: boolean },
+): number {
+  return isWhole && !profile.fit?.longest ? unevennessAt(profile, devices, items) : 1;
 }
 
 /**

@@ -1,10 +1,18 @@
-import { type ComponentProfile, type FlowGraph, median, type ObservedCall, type Profile } from "@treadle/contracts";
+import {
+  type ComponentProfile,
+  type FlowGraph,
+  median,
+  type ObservedCall,
+  type Profile,
+  type ProfileSample,
+  type TimeFit,
+} from "@treadle/contracts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
 import { robustMean } from "./robust-mean.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
-import { fitTime } from "./time-fit.ts";
+import { fitTime, type OnceAStep, type UnequalItems } from "./time-fit.ts";
 import { sharedOut, takenPerItem } from "./whole-items.ts";
 
 /** What a component is, whatever it costs. */
@@ -128,6 +136,23 @@ const asShared = <T extends { readonly items: number; readonly wholeItems?: numb
   items: sample.wholeItems ?? sample.items,
 });
 
+/**
+ * Of what ranks take on average, of which the busiest one's share in a whole batch is known. Where a batch waits for its longest item,
+ * the fit tells that one apart itself.
+ */
+function fitOf(
+  samples: readonly Pick<ProfileSample, "devices" | "items" | "seconds" | "unevenness">[],
+  ...[unequal, once]: [UnequalItems | undefined, OnceAStep]
+): TimeFit | null {
+  const tailed = unequal && fitTime(samples, unequal, once);
+  if (tailed?.longest) return tailed;
+  return fitTime(
+    samples.map(({ seconds, unevenness = 1, ...at }) => ({ ...at, seconds: seconds / unevenness })),
+    undefined,
+    once,
+  );
+}
+
 /** One component after the other. */
 function secondsInTurn(costs: StepCosts): number {
   const { samples, serialSeconds, onloadSeconds, offloadSeconds, askSeconds } = costs;
@@ -211,7 +236,7 @@ function profileOf(
   return {
     ...traits,
     samples,
-    fit: fitTime(
+    fit: fitOf(
       samples.map(asShared),
       isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch, streams } : undefined,
       { seconds: onceSeconds, batch },

@@ -38,7 +38,7 @@ export function fitTime(all: readonly Point[], unequal?: UnequalItems, once?: On
 }
 
 /** What a component does once a step: chunks have their share of it, whatever they cost besides. */
-type OnceAStep = NonNullable<TimeFit["once"]>;
+export type OnceAStep = NonNullable<TimeFit["once"]>;
 
 const ofOnce = (once: OnceAStep | undefined, items: number): number =>
   once === undefined ? 0 : once.seconds * Math.min(1, items / once.batch);
