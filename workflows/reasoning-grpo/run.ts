@@ -177,7 +177,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
     rollout.pullWeights(actor);
     inference.pullWeights(actor);
     await prompts.put(...batch);
-    rollout.generate(prompts.source, episodes.sink);
+    report(rollout.generate(prompts.source, episodes.sink));
     inference.score(episodes.source, scored.sink);
     const share = (index - 1) / config.steps;
     const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);

@@ -19,6 +19,8 @@ export const Prompt = z.object({
   messages: z.array(Message).optional(),
   /** whatever else a data set says of it, as JSON */
   metadata: z.record(z.string(), z.unknown()).optional(),
+  /** it lost the race of an earlier step, and is played to the end */
+  isLate: z.boolean().optional(),
 });
 export type Prompt = z.infer<typeof Prompt>;
 

@@ -392,6 +392,9 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "placement": "Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first, as far as it knows; `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a place is free. Ranks that share episodes, by this or by `migrate`, keep their devices until all are done",
     "migrate": "When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`: as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that ends it sooner by a tenth",
     "interference": "how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others",
+    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others. `cut` and `batch` on the embedded and the emulated engine, where episodes stay at their rank",
+    "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for `batch`",
+    "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch`",
     "alphabet": "the characters of the tokenizer, after padding and stop",
     "tokenizer": "instead of `alphabet`: that of a Hugging Face model",
     "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
@@ -406,7 +409,10 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "predictor": "whose predictions order episodes; default: `learned`, which is prompt history wherever learning does no better",
     "placement": "Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first, as far as it knows; `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a place is free. Ranks that share episodes, by this or by `migrate`, keep their devices until all are done",
     "migrate": "When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`: as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that ends it sooner by a tenth",
-    "interference": "how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others"
+    "interference": "how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others",
+    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others. `cut` and `batch` on the embedded and the emulated engine, where episodes stay at their rank",
+    "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for `batch`",
+    "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch`"
   },
   "SimulatorConfig": {
     "environment": "`{ name, … }` of an environment plugin",

@@ -3,11 +3,14 @@ import {
   liveMigrations,
   livePlacements,
   modelNames,
+  type Oversampling,
   type PredictionScores,
   Scheduler,
 } from "@treadle/trajectories";
 import { z } from "zod";
 import type { EngineConfig } from "../engine.ts";
+
+const Oversampled = z.number().min(1).max(4);
 
 /** Which episodes of a rank go first where they outnumber the places of its engine (`model.slots`, or a server's `maxRunning`). No token depends on it. */
 export const RolloutOrderConfig = z.strictObject({
@@ -34,6 +37,21 @@ export const RolloutOrderConfig = z.strictObject({
   migrate: z.enum(liveMigrations).optional(),
   /** how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others */
   interference: Interference.optional(),
+  /**
+   * What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step
+   * wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of
+   * their own without a race, so that long ones are trained as often as others. `cut` and `batch` on the embedded and the emulated engine, where
+   * episodes stay at their rank
+   */
+  tail: z.enum(["wait", "cut", "batch"]).optional(),
+  oversample: z
+    .strictObject({
+      /** how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for `batch` */
+      samples: Oversampled.optional(),
+      /** how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` */
+      prompts: Oversampled.optional(),
+    })
+    .optional(),
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 
@@ -48,6 +66,18 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
 export const isShared = (config: RolloutOrderConfig): boolean => {
   const { placement, migrate } = sharingOf(config);
   return placement !== "own" || migrate !== "never";
+};
+
+/** How many are begun for one that is wanted. */
+export const oversamplingOf = ({ tail = "wait", oversample = {} }: RolloutOrderConfig): Oversampling => {
+  const { samples, prompts } = usualOversampling[tail];
+  return { samples: oversample.samples ?? samples, prompts: oversample.prompts ?? prompts };
+};
+
+const usualOversampling = {
+  wait: { samples: 1, prompts: 1 },
+  cut: { samples: 1.25, prompts: 1 },
+  batch: { samples: 1, prompts: 1.25 },
 };
 
 export const sharingOf = ({ placement = "own", migrate = "never", interference }: RolloutOrderConfig) => ({
@@ -81,6 +111,22 @@ export type SharingMetrics = {
   readonly episodesMoved?: number;
   /** share of the call in which it had an episode to compute: what it is short of 1, it waited for other ranks */
   readonly rolloutBusy?: number;
+};
+
+/** Of a step whose tail was cut, on each rank: what ended early, by cause, and how long was what is trained. */
+export type TailMetrics = {
+  /** episodes that ended because the first of their prompt had */
+  readonly cutWithGroup?: number;
+  /** episodes that ended because the step had enough groups */
+  readonly cutWithStep?: number;
+  /** prompts without a group: of `tail: cut` those that no step trains, of `batch` those that a later one does */
+  readonly promptsCut?: number;
+  readonly promptsDeferred?: number;
+  /** tokens that were generated and are not trained */
+  readonly cutTokens?: number;
+  /** tokens of an episode after its prompt, on average: of those that are trained, and of all that were begun */
+  readonly trainedLength?: number;
+  readonly generatedLength?: number;
 };
 
 export function predictionMetrics(scores: PredictionScores): PredictionMetrics {

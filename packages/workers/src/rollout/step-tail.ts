@@ -1,0 +1,122 @@
+import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
+import type { Sink, StreamItem } from "@treadle/runtime";
+import { type TailOrder, TailRace } from "@treadle/trajectories";
+import type { EngineConfig } from "../engine.ts";
+import { GroupDelivery } from "./group-delivery.ts";
+import { isShared, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
+
+/** Refuses a tail that the engine, or the way of the episodes, cannot end early. */
+export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
+  const { tail = "wait", oversample, engine, emulated } = config;
+  const refuse = (why: string): never => {
+    throw new TreadleError("config.invalid", why);
+  };
+  if (tail === "wait" && oversample !== undefined)
+    refuse(`'oversample' is set where 'tail' is 'wait', which ends nothing early; remove it, or set 'tail' to 'cut'`);
+  if (tail === "wait") return;
+  if (!emulated && engine !== undefined && engine.kind !== "embedded")
+    refuse(
+      `'tail' is '${tail}', but an engine of kind '${engine.kind}' cannot end one completion and leave the others; set it to 'wait', or use the embedded or the emulated engine`,
+    );
+  if (isShared(config))
+    refuse(
+      `'tail' is '${tail}' where ranks share episodes, which end where they run; set 'placement' to 'own' and 'migrate' to 'never', or 'tail' to 'wait'`,
+    );
+}
+
+/** Of one prompt that was taken: how each of its samples is cut. */
+type Racing = { readonly delivery: GroupDelivery; readonly cuts: (() => void)[] };
+
+/** What a rank's groups of one step come to: each is delivered once, or given up, and what is too many ends early. */
+export class StepTail {
+  readonly #race: TailRace;
+  readonly #tail: NonNullable<RolloutOrderConfig["tail"]>;
+  readonly #late: Sink<Prompt> | undefined;
+  readonly #prompts: Racing[] = [];
+  readonly #lengths = { trained: { episodes: 0, tokens: 0 }, generated: { episodes: 0, tokens: 0 } };
+  readonly #numCut = { withGroup: 0, withStep: 0, prompts: 0 };
+
+  /** `late`: where prompts go that have lost; `tail: batch` alone has it. */
+  constructor(config: RolloutOrderConfig & { readonly groupSize: number }, late: Sink<Prompt> | undefined) {
+    const { tail = "wait", groupSize } = config;
+    if ((tail === "batch") !== (late !== undefined))
+      throw new TreadleError(
+        "workflow.invalid",
+        late
+          ? `'generate' was given '${late.name}' for prompts that lose, which 'tail' '${tail}' puts nowhere; leave it out, or set 'tail' to 'batch'`
+          : `'tail' is '${tail}', but 'generate' was given no channel for the prompts that lose; give it the sink of one, as workflows/reasoning-grpo does, or set 'tail' to 'cut'`,
+      );
+    this.#tail = tail;
+    this.#late = late;
+    this.#race = new TailRace(groupSize, oversamplingOf(config));
+  }
+
+  /** Returns its number here, and how many samples of it are to begin. */
+  take(item: StreamItem<Prompt>, groups: Sink<EpisodeGroup>) {
+    const delivery = new GroupDelivery(item, groups);
+    const { prompt: number, numSamples } = this.#race.take(item.value.isLate);
+    this.#prompts.push({ delivery, cuts: [] });
+    return { delivery, number, numSamples };
+  }
+
+  /** From now on a sample is cut by this. */
+  began(number: number, sample: number, cut: () => void): void {
+    this.#of(number).cuts[sample] = cut;
+  }
+
+  /** An episode has ended, or was cut; where it counts, it is judged. */
+  ended(number: number, sample: number, { tokens }: Completion, judge: () => Promise<Episode>): void {
+    const { delivery } = this.#of(number);
+    count(this.#lengths.generated, tokens.length);
+    if (!this.#race.isRunning(number, sample)) return;
+    delivery.add(sample, judge());
+    this.#obey(this.#race.ended(number, sample));
+  }
+
+  /** No prompt comes any more. */
+  seal(): void {
+    this.#obey(this.#race.seal());
+  }
+
+  made({ episodes }: EpisodeGroup): void {
+    for (const { tokens, promptLength } of episodes) count(this.#lengths.trained, tokens.length - promptLength);
+  }
+
+  get metrics(): TailMetrics {
+    if (this.#tail === "wait") return {};
+    const { trained, generated } = this.#lengths;
+    const { withGroup, withStep, prompts } = this.#numCut;
+    return {
+      cutWithGroup: withGroup,
+      cutWithStep: withStep,
+      ...(this.#tail === "batch" ? { promptsDeferred: prompts } : { promptsCut: prompts }),
+      cutTokens: generated.tokens - trained.tokens,
+      trainedLength: trained.tokens / Math.max(1, trained.episodes),
+      generatedLength: generated.tokens / Math.max(1, generated.episodes),
+    };
+  }
+
+  #of(number: number): Racing {
+    return this.#prompts[number] as Racing;
+  }
+
+  #obey(orders: readonly TailOrder[]): void {
+    const lost = new Set(orders.flatMap((order) => (order.type === "lose" ? [order.prompt] : [])));
+    for (const order of orders) {
+      const { delivery, cuts } = this.#of(order.prompt);
+      if (order.type === "keep") delivery.keep(order.samples);
+      else if (order.type === "lose") {
+        this.#numCut.prompts++;
+        delivery.lose(this.#late);
+      } else {
+        this.#numCut[lost.has(order.prompt) ? "withStep" : "withGroup"]++;
+        cuts[order.sample]?.();
+      }
+    }
+  }
+}
+
+function count(sum: { episodes: number; tokens: number }, numTokens: number): void {
+  sum.episodes++;
+  sum.tokens += numTokens;
+}

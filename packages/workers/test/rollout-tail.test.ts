@@ -1,0 +1,256 @@
+import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import { createCharacterTokenizer } from "@treadle/learning";
+import type { Sink } from "@treadle/runtime";
+import { describe, expect, test } from "vitest";
+import { EpisodeStream } from "../src/rollout/episode-stream.ts";
+import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
+import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
+import { contextOf } from "./support/context.ts";
+import { HandEngine, turns } from "./support/hand-engine.ts";
+import { streamOf } from "./support/stream.ts";
+
+const alphabet = "12+=";
+const tokenizer = createCharacterTokenizer(alphabet);
+const model = { vocabSize: 6, layers: 1, width: 16, heads: 2, contextLength: 24, seed: 4, slots: 3 };
+const usual = {
+  model,
+  alphabet,
+  groupSize: 2,
+  maxTokens: 16,
+  reward: { name: "arithmetic" },
+  scheduler: "fcfs" as const,
+};
+const prompts: Prompt[] = ["1+1=", "2+1=", "1+2=", "12+1=", "2=", "21+2="].map((text) => ({
+  id: text,
+  tokens: tokenizer.encode(text),
+  answer: "2",
+}));
+const idsOf = (items: readonly { readonly id?: string; readonly promptId?: string }[]) =>
+  items.map(({ id, promptId }) => id ?? promptId);
+
+type Given = Partial<Parameters<typeof RolloutConfig.parse>[0] & object>;
+
+async function rankOf(given: Given, engine?: HandEngine) {
+  class ByHand extends RolloutWorker {
+    protected override async createEngine() {
+      return engine ? engine.asEngine : super.createEngine();
+    }
+  }
+  const worker = new ByHand(contextOf(RolloutConfig.parse({ ...usual, ...given }), "rollout"));
+  await worker.setup();
+  return worker;
+}
+
+function lateSink() {
+  const late: Prompt[] = [];
+  const sink = { name: "late", put: async (...items: Prompt[]) => void late.push(...items) } as unknown as Sink<Prompt>;
+  return { late, sink };
+}
+
+describe("a step that cuts its tail", () => {
+  test("takes the first samples of each prompt, and frees the places of the others for the next prompt", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ tail: "cut", oversample: { samples: 2 } }, engine);
+    const stream = streamOf([prompts.slice(0, 1), prompts.slice(1, 2)]);
+    const generating = worker.generate(stream.source, stream.sink);
+    await turns();
+    expect(engine.joined.map(({ key }) => key)).toEqual(
+      [0, 1, 2, 3].map((sample) => sampleKey(prompts[0] as Prompt, sample)),
+    );
+    engine.end(3, 5);
+    await turns();
+    expect(engine.cut).toEqual([]);
+    engine.end(1, 7);
+    await turns();
+    expect(engine.cut).toEqual([0, 2]);
+    expect(engine.joined).toHaveLength(8);
+    engine.end(4);
+    engine.end(5);
+    const metrics = await generating;
+    expect(idsOf(stream.groups)).toEqual(["1+1=", "2+1="]);
+    const lengths = stream.groups[0]?.episodes.map(({ tokens, promptLength }) => tokens.length - promptLength);
+    expect(lengths).toEqual([7, 5]);
+    expect(stream.committed.size).toBe(2);
+    expect(metrics).toMatchObject({
+      cutWithGroup: 4,
+      cutWithStep: 0,
+      promptsCut: 0,
+      cutTokens: 8,
+      trainedLength: 18 / 4,
+      generatedLength: 26 / 8,
+    });
+  });
+
+  test("gives up the prompts that are beyond what the step wants, once none comes any more, and says how many", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ tail: "cut", oversample: { samples: 1, prompts: 2 } }, engine);
+    const stream = streamOf([prompts.slice(0, 4)]);
+    const generating = worker.generate(stream.source, stream.sink);
+    await turns();
+    for (const index of [6, 7, 0, 2]) engine.end(index);
+    await turns();
+    expect(engine.cut).toEqual([]);
+    engine.end(3);
+    const metrics = await generating;
+    expect(engine.cut).toEqual([1, 4, 5]);
+    expect(idsOf(stream.groups)).toEqual(["12+1=", "2+1="]);
+    expect(stream.committed.size).toBe(4);
+    expect(metrics).toMatchObject({ cutWithGroup: 0, cutWithStep: 3, promptsCut: 2 });
+  });
+
+  test("queues them with 'batch', marked, and a prompt that lost before is played to its end", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ tail: "batch", oversample: { samples: 2, prompts: 3 } }, engine);
+    const { late, sink } = lateSink();
+    const first = { ...(prompts[0] as Prompt), isLate: true };
+    const stream = streamOf([[first, ...prompts.slice(1, 4)]]);
+    const generating = worker.generate(stream.source, stream.sink, sink);
+    await turns();
+    expect(engine.joined).toHaveLength(2 + 3 * 4);
+    engine.end(2);
+    engine.end(4);
+    await turns();
+    expect(engine.cut).toEqual([3, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+    expect(late).toEqual(prompts.slice(2, 4).map((prompt) => ({ ...prompt, isLate: true })));
+    engine.end(1);
+    await turns();
+    expect(idsOf(stream.groups)).toEqual(["2+1="]);
+    engine.end(0);
+    expect(await generating).toMatchObject({ cutWithGroup: 2, cutWithStep: 8, promptsDeferred: 2 });
+    expect(idsOf(stream.groups)).toEqual(["2+1=", "1+1="]);
+    expect(stream.committed.size).toBe(4);
+  });
+
+  test.each(["cut", "batch"] as const)(
+    "'%s' makes episodes that are bit for bit those of a step that waits",
+    async (tail) => {
+      const oversample = { samples: 2, prompts: 1.5 };
+      const { late, sink } = lateSink();
+      const cutting = await rankOf({ tail, oversample, scheduler: "pps" });
+      const waiting = await rankOf({ groupSize: 4 });
+      const [made, whole] = [streamOf([prompts]), streamOf([prompts])];
+      const metrics = await cutting.generate(made.source, made.sink, ...(tail === "batch" ? [sink] : []));
+      await waiting.generate(whole.source, whole.sink);
+      const all = new Map(whole.groups.map((group) => [group.promptId, group.episodes]));
+      expect(made.groups.length).toBeGreaterThanOrEqual(4);
+      expect(made.committed.size).toBe(prompts.length);
+      if (tail === "batch") expect(idsOf([...made.groups, ...late]).sort()).toEqual(idsOf(prompts).sort());
+      for (const { promptId, episodes } of made.groups) {
+        expect(episodes).toHaveLength(2);
+        for (const episode of episodes) expect(all.get(promptId)).toContainEqual(episode);
+      }
+      expect(metrics.generatedLength).toBeGreaterThan(0);
+      expect((metrics.cutWithGroup ?? 0) + (metrics.cutWithStep ?? 0)).toBeGreaterThan(0);
+    },
+  );
+
+  test("changes no group where no more is begun than wanted", async () => {
+    const worker = await rankOf({ tail: "cut", oversample: { samples: 1 } });
+    const waiting = await rankOf({});
+    const [made, whole] = [streamOf([prompts]), streamOf([prompts])];
+    const metrics = await worker.generate(made.source, made.sink);
+    await waiting.generate(whole.source, whole.sink);
+    const sorted = (groups: readonly EpisodeGroup[]) => groups.toSorted((a, b) => (a.promptId < b.promptId ? -1 : 1));
+    expect(sorted(made.groups)).toEqual(sorted(whole.groups));
+    expect(metrics).toMatchObject({ cutWithGroup: 0, cutWithStep: 0, promptsCut: 0, cutTokens: 0 });
+    expect(metrics.trainedLength).toBe(metrics.generatedLength);
+  });
+
+  test("fails with the judge of an episode, whose group nobody gets", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ tail: "cut", oversample: { samples: 2 } }, engine);
+    (worker as unknown as { reward: { score: () => never } }).reward.score = () => {
+      throw new Error("no reward");
+    };
+    const stream = streamOf([prompts.slice(0, 1)]);
+    const generating = worker.generate(stream.source, stream.sink);
+    await turns();
+    engine.end(0);
+    engine.end(1);
+    await expect(generating).rejects.toThrow("no reward");
+    expect(stream.groups).toEqual([]);
+    expect(stream.committed.size).toBe(0);
+  });
+});
+
+describe("an episode that is cut while its tool works", () => {
+  test("says that it is over when the tool has answered, and the call ends after that", async () => {
+    const engine = new HandEngine();
+    const over: string[] = [];
+    let answer!: () => void;
+    const stream = new EpisodeStream({
+      engine: engine.asEngine,
+      sampling: { maxTokens: 99, temperature: 1, stopTokens: [0], seed: 1 },
+      cuts: true,
+      over: (name) => over.push(name),
+      tool: () =>
+        new Promise((resolve) => {
+          answer = () => resolve({ answer: Int32Array.of(1), toolSeconds: 0, hasToolFailed: false });
+        }),
+    });
+    const ended: string[] = [];
+    const [prompt] = prompts as [Prompt];
+    const cut = stream.run({ prompt, key: 1, name: "a", ended: ({ finishReason }) => ended.push(finishReason) });
+    const extended = engine.turn(0, 3);
+    await turns();
+    cut();
+    cut();
+    expect(ended).toEqual(["abort"]);
+    let isOver = false;
+    const finished = stream.finish().then(() => {
+      isOver = true;
+    });
+    await turns();
+    expect([isOver, over]).toEqual([false, []]);
+    answer();
+    await finished;
+    expect(over).toEqual(["a"]);
+    expect(await extended).toBeUndefined();
+    expect([stream.numUnfinished, ended]).toEqual([0, ["abort"]]);
+  });
+});
+
+describe("a tail is refused", () => {
+  const refused = (given: Given, message: RegExp) =>
+    expect(() => RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, ...given }))).toThrow(message);
+
+  test("on engines that end no single completion, with what to do", () => {
+    refused(
+      { tail: "cut", engine: { kind: "sglang", url: "http://a", model: "b" } },
+      /'tail' is 'cut', but an engine of kind 'sglang' cannot end one completion and leave the others; set it to 'wait'/,
+    );
+    const engine = {
+      kind: "own",
+      generate: (_: unknown, __: unknown, { join }: { join: (add: () => number) => void }) => join(() => 0),
+    };
+    return expect(
+      (async () => {
+        const worker = await rankOf({ tail: "cut" }, { asEngine: engine } as unknown as HandEngine);
+        const stream = streamOf([prompts]);
+        await worker.generate(stream.source, stream.sink);
+      })(),
+    ).rejects.toThrow(/the engine of kind 'own' cannot end one completion and leave the others/);
+  });
+
+  test("where ranks share episodes, where nothing would be cut, and where a number is none", () => {
+    refused({ tail: "cut", placement: "least-load" }, /'tail' is 'cut' where ranks share episodes/);
+    refused({ oversample: { samples: 2 } }, /'oversample' is set where 'tail' is 'wait'/);
+    for (const samples of [0.5, 5, Number.NaN])
+      expect(() => RolloutConfig.parse({ ...usual, tail: "cut", oversample: { samples } })).toThrow();
+    expect(() => RolloutConfig.parse({ ...usual, tail: "shorten" })).toThrow(/wait.*cut.*batch/);
+  });
+
+  test("where prompts that lose would go nowhere, or nothing loses", async () => {
+    const { sink } = lateSink();
+    const stream = streamOf([prompts]);
+    const batching = await rankOf({ tail: "batch" });
+    await expect(batching.generate(stream.source, stream.sink)).rejects.toThrow(
+      /'tail' is 'batch', but 'generate' was given no channel for the prompts that lose/,
+    );
+    const cutting = await rankOf({ tail: "cut" });
+    await expect(cutting.generate(stream.source, stream.sink, sink)).rejects.toThrow(
+      /'generate' was given 'late' for prompts that lose, which 'tail' 'cut' puts nowhere/,
+    );
+    expect(stream.committed.size).toBe(0);
+  });
+});
