@@ -4,7 +4,7 @@
  * Nothing here names a device or a mode.
  */
 
-import { EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
+import { type Carried, EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
 import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
@@ -30,6 +30,7 @@ import {
   InferenceWorker,
   openDataset,
   openTokenizer,
+  promptsOfStep,
   RolloutOrderConfig,
   RolloutWorker,
   TokenizerChoice,
@@ -137,6 +138,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
+  // Where the tail is batched, prompts that have lost a race go on in later steps.
+  const late = config.rollout.tail === "batch" ? cluster.channel("late", Prompt) : undefined;
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
 
@@ -173,11 +176,14 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   if (needsReference) await once("reference", () => inference.keepReference(actor));
   await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
-  for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
+  const promptsAt = (step: number, carried: Carried<Prompt>) =>
+    promptsOfStep(config.rollout, config.batch, { step, carried }, (round, count) => task.problemsAt(round, count));
+  for await (const { batch, index, isLast, carry } of steps(promptsAt)) {
     rollout.pullWeights(actor);
     inference.pullWeights(actor);
     await prompts.put(...batch);
-    report(rollout.generate(prompts.source, episodes.sink));
+    report(rollout.generate(prompts.source, episodes.sink, late?.sink));
+    if (late) carry(late);
     inference.score(episodes.source, scored.sink);
     const share = (index - 1) / config.steps;
     const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);

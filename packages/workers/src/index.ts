@@ -20,6 +20,7 @@ export {
 export { type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";
+export { promptsOfStep } from "./rollout/step-prompts.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {
   Drawing,
