@@ -144,6 +144,35 @@ describe("a step that cuts its tail", () => {
     },
   );
 
+  test.each([
+    [2, 2],
+    [1, 3],
+  ])(
+    "asks, with %s prompts for one, for %s while it has room for two: a race is not held up by what has not begun",
+    async (share, expected) => {
+      const engine = new HandEngine();
+      const worker = await rankOf({ tail: "cut", oversample: { samples: 1, prompts: share } }, engine);
+      const stream = streamOf([prompts.slice(0, 2), prompts.slice(2, 3)]);
+      const own = stream.source.itemBatches.bind(stream.source);
+      let numGiven = 0;
+      stream.source.itemBatches = async function* (options) {
+        for await (const batch of own(options)) {
+          numGiven += batch.length;
+          yield batch;
+        }
+      };
+      const generating = worker.generate(stream.source, stream.sink);
+      await turns();
+      expect(numGiven).toBe(expected);
+      for (let index = 0; index < 6; index++) {
+        if (!engine.cut.includes(index) && index < engine.joined.length) engine.end(index);
+        await turns();
+      }
+      await generating;
+      expect(stream.committed.size).toBe(3);
+    },
+  );
+
   test("changes no group where no more is begun than wanted", async () => {
     const worker = await rankOf({ tail: "cut", oversample: { samples: 1 } });
     const waiting = await rankOf({});

@@ -45,12 +45,19 @@ export class TailRace {
     this.#oversampling = oversampling;
   }
 
-  /** A prompt, which may have lost before. Returns its number, and how many samples of it are to begin. */
-  take(isLate = false): { readonly prompt: number; readonly numSamples: number } {
-    const numSamples = isLate ? this.#groupSize : begunFor(this.#groupSize, this.#oversampling.samples);
-    const running = new Set(Array.from({ length: numSamples }, (_, sample) => sample));
+  /** that begin of a prompt which races */
+  get numSamples(): number {
+    return begunFor(this.#groupSize, this.#oversampling.samples);
+  }
+
+  /** A prompt, which may have lost before. Returns its number, and which samples of it are to begin. */
+  take(isLate = false): { readonly prompt: number; readonly samples: readonly number[] } {
+    const samples = Array.from({ length: isLate ? this.#groupSize : this.numSamples }, (_, sample) => sample);
     if (!isLate) this.#numRacing++;
-    return { prompt: this.#groups.push({ isLate, running, ended: [], isDecided: false }) - 1, numSamples };
+    return {
+      prompt: this.#groups.push({ isLate, running: new Set(samples), ended: [], isDecided: false }) - 1,
+      samples,
+    };
   }
 
   /** Whether its end would count: it has begun, not ended, and nobody has cut it. */

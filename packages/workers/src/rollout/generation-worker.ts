@@ -25,6 +25,7 @@ import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-s
 import type { GroupDelivery } from "./group-delivery.ts";
 import {
   isShared,
+  oversamplingOf,
   type PredictionMetrics,
   placesOf,
   predictionMetrics,
@@ -150,14 +151,14 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   /**
-   * Plays `groupSize` episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
+   * Plays the episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
    * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete. Where
    * `tail` says so, what is too long ends early.
    */
   protected async play(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<RolloutMetrics> {
     const tail = new StepTail(this.config, playing.late);
     await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
-    const { groupSize } = this.config;
+    const { numSamples } = tail;
     const { granularity } = prompts;
     const made = (group: EpisodeGroup | undefined): void => {
       if (!group) return;
@@ -167,25 +168,25 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const kept: GroupDelivery[] = [];
     const open = new Set<Promise<void>>();
     const isWhole = granularity === "all";
-    const most = isWhole ? Number.POSITIVE_INFINITY : granularity * groupSize;
-    const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / groupSize));
+    const most = isWhole ? Number.POSITIVE_INFINITY : granularity * numSamples;
+    const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / numSamples));
     const batches = prompts.itemBatches({ inFlight: isWhole ? "all" : room })[Symbol.asyncIterator]();
     // What comes together is placed together.
     const enough = isWhole
       ? most
-      : most - (Math.max(1, Math.ceil(granularity * players.shareTogether)) - 1) * groupSize;
+      : most - (Math.max(1, Math.ceil(granularity * players.shareTogether)) - 1) * numSamples;
     for (let next = batches.next(); ; ) {
       const { value: batch, done } = await Promise.race([next, players.failed]);
       if (done) break;
       if (players.asksAhead) await players.below(enough);
       this.#warnOfCut(batch.map(({ value }) => value));
       const rows = batch.flatMap((item) => {
-        const { delivery, number, numSamples } = tail.take(item, groups);
+        const { delivery, number, samples } = tail.take(item, groups);
         if (kept.length < this.#numKept) kept.push(delivery);
         const over = delivery.done.then((group) => made(group)).catch(players.fail);
         open.add(over);
         void over.then(() => open.delete(over));
-        return Array.from({ length: numSamples }, (_, sample) => ({ prompt: item.value, number, sample }));
+        return samples.map((sample) => ({ prompt: item.value, number, sample }));
       });
       const cut = players.run(rows, (index, completion, answers) => {
         const { prompt, number, sample } = rows[index] as (typeof rows)[number];
@@ -210,7 +211,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     let numEpisodes = 0;
     return {
       shareTogether: 0,
-      asksAhead: true,
+      asksAhead: oversamplingOf(this.config).prompts === 1,
       metrics: {},
       get numUnfinished() {
         return stream.numUnfinished;
@@ -470,7 +471,7 @@ type Players = AsyncDisposable & {
   readonly shareTogether: number;
   /**
    * One prompt is asked for while there is no room for it: no place is to wait for the way to the runner. Not where others may
-   * have room for it.
+   * have room for it, nor where prompts race: one that has not begun would hold up the end of the race.
    */
   readonly asksAhead: boolean;
   readonly metrics: SharingMetrics;

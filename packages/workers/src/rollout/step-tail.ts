@@ -51,12 +51,17 @@ export class StepTail {
     this.#race = new TailRace(groupSize, oversamplingOf(config));
   }
 
-  /** Returns its number here, and how many samples of it are to begin. */
+  /** that begin of a prompt which races */
+  get numSamples(): number {
+    return this.#race.numSamples;
+  }
+
+  /** Returns its number here, and which samples of it are to begin. */
   take(item: StreamItem<Prompt>, groups: Sink<EpisodeGroup>) {
     const delivery = new GroupDelivery(item, groups);
-    const { prompt: number, numSamples } = this.#race.take(item.value.isLate);
+    const { prompt: number, samples } = this.#race.take(item.value.isLate);
     this.#prompts.push({ delivery, cuts: [] });
-    return { delivery, number, numSamples };
+    return { delivery, number, samples };
   }
 
   /** From now on a sample is cut by this. */
