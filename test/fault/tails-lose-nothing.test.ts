@@ -80,12 +80,17 @@ test("TL1: 'cut' of prompts trains as many as a step wants, and counts the other
   expect(at).toBe(trained.length);
 }, 240_000);
 
-test.each(["temporal", "spatial"] as const)(
-  "TL1, TQ1, CI1, CI2: 'batch' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s'",
-  async (mode) => {
+test.each([
+  ["batch", "temporal"],
+  ["batch", "spatial"],
+  ["carry", "temporal"],
+  ["carry", "spatial"],
+] as const)(
+  "TL1, TQ1, CI1, CI2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s'",
+  async (tail, mode) => {
     const { events, struckRanks, onEvent } = struck([2, 4, 5]);
     const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8"];
-    const overrides = [...common, ...tailOf("batch", 1.5, 1.5)];
+    const overrides = [...common, ...tailOf(tail, tail === "batch" ? 1.5 : 1, 1.5)];
     const kill = new AbortController();
     const killing = (event: RunEvent) => {
       onEvent(event);
@@ -103,7 +108,9 @@ test.each(["temporal", "spatial"] as const)(
     await expectWholeTailLedger(folder, 8);
     const { steps } = await readTailLedger(folder);
     expect(steps.some(({ carried }) => carried.length > 0)).toBe(true);
-    expect(steps.some(({ given }) => given.length === batch)).toBe(true); // of late ones
+    if (tail === "batch")
+      expect(steps.some(({ given }) => given.length === batch)).toBe(true); // of late ones
+    else expect(steps.some(({ metrics }) => (metrics["carriedTokens"] as number) > 0)).toBe(true);
     await expectCleanEnd(runId, folder, pidsOf(events));
   },
   240_000,

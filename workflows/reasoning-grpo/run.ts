@@ -23,17 +23,20 @@ import {
   accuracyOf,
   DataConfig,
   Demonstration,
+  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
+  mostStaleness,
   openDataset,
   openTokenizer,
   promptsOfStep,
   RolloutOrderConfig,
   RolloutWorker,
   TokenizerChoice,
+  withoutBegun,
 } from "treadle/workers";
 import { z } from "zod";
 
@@ -129,7 +132,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
       weightDecay: config.weightDecay,
       epochs: config.epochs,
       minibatches: config.minibatches,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
       rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
@@ -138,8 +141,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
-  // Where the tail is batched, prompts that have lost a race go on in later steps.
-  const late = config.rollout.tail === "batch" ? cluster.channel("late", Prompt) : undefined;
+  // Prompts that have lost a race, where they are played in later steps.
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
 
@@ -183,7 +186,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
     inference.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, late?.sink));
-    if (late) carry(late);
+    if (late) carry(late, withoutBegun);
     inference.score(episodes.source, scored.sink);
     const share = (index - 1) / config.steps;
     const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);

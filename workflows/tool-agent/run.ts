@@ -25,16 +25,19 @@ import {
   accuracyOf,
   CallSyntax,
   Demonstration,
+  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
+  mostStaleness,
   promptsOfStep,
   RewardModelConfig,
   RewardModelWorker,
   RolloutOrderConfig,
   ToolConfig,
   ToolWorker,
+  withoutBegun,
 } from "treadle/workers";
 import { z } from "zod";
 import { demonstrateCalls } from "./demonstration.ts";
@@ -121,7 +124,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       weightDecay: 0,
       epochs: config.epochs,
       minibatches: config.minibatches,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
       rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
@@ -130,8 +133,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
-  // Where the tail is batched, prompts that have lost a race go on in later steps.
-  const late = config.rollout.tail === "batch" ? cluster.channel("late", Prompt) : undefined;
+  // Prompts that have lost a race, where they are played in later steps.
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   // Episodes differ in length by how often they call the tool: ranks get as many tokens each, not as many groups.
   const byTokens = { weight: "episodes.tokens", pick: "weight" } as const;
   const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
@@ -166,7 +169,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     rollout.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, tool, late?.sink));
-    if (late) carry(late);
+    if (late) carry(late, withoutBegun);
     if (judge) report(judge.score(episodes.source, judged.sink));
     const trained = actor.train(judged.source);
     report(trained);

@@ -1,11 +1,11 @@
 /**
  * Steps of long-tailed lengths on emulated engines: what a step gains that ends its longest episodes early, or plays them in steps
- * of their own, beside one that waits for them. Each way has the same prompts; with `batch` all of them are played to their end,
- * those which wait after the last step in one more.
+ * of their own, beside one that waits for them. Each way has the same prompts; with `batch` and `carry` all of them are played to
+ * their end, those which wait after the last step in one more.
  */
 import type { EpisodeGroup as Group, Prompt } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
-import { promptsOfStep, RolloutConfig } from "@treadle/workers";
+import { defersPrompts, promptsOfStep, RolloutConfig } from "@treadle/workers";
 import type { z } from "zod";
 import { type BenchRow, row, timed } from "./row.ts";
 import { openBenchCluster } from "./runtime/bench-cluster.ts";
@@ -40,12 +40,13 @@ export async function* benchRolloutTail(): AsyncIterable<BenchRow> {
   const ways = [
     ["cut, 1.25 samples for one", { tail: "cut", oversample: { samples: 1.25 } }],
     ["batched, 1.25 prompts for one", { tail: "batch", oversample: { prompts: 1.25 } }],
+    ["carried, 1.25 prompts for one", { tail: "carry", oversample: { prompts: 1.25 } }],
   ] as const;
   for (const [text, tail] of ways) {
     const { groupsPerSecond, meanLength, numLateSteps } = await play(tail);
     const name = `rollout of ${numSteps} steps on ${ranks} emulated engines, lengths of log-sd 0.8, tail ${text}`;
     const common = { baseline: wait.groupsPerSecond, against: "the same, which waits for its longest episodes" };
-    const steps = numLateSteps > 0 ? `; '${numLateSteps}' steps were of late prompts` : "";
+    const steps = numLateSteps > 0 ? `; '${numLateSteps}' steps had late prompts` : "";
     yield row({
       ...common,
       name,
@@ -79,7 +80,7 @@ async function play(tail: Tail): Promise<Played> {
   const group = cluster.launch(ComparedRollout, config, { ranks: { fixed: ranks } });
   const prompts = cluster.channel("prompts", PromptSchema);
   const groups = cluster.channel("groups", EpisodeGroup);
-  const late = tail.tail === "batch" ? cluster.channel("late", PromptSchema) : undefined;
+  const late = defersPrompts(config) ? cluster.channel("late", PromptSchema) : undefined;
   await cluster.start();
   let waiting: Prompt[] = [];
   const made: Group[] = [];

@@ -2,9 +2,12 @@ import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import type { Sink } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
+import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { EpisodeStream } from "../src/rollout/episode-stream.ts";
 import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
+import { mostStaleness } from "../src/rollout/order-config.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
+import { withoutBegun } from "../src/rollout/step-prompts.ts";
 import { contextOf } from "./support/context.ts";
 import { HandEngine, turns } from "./support/hand-engine.ts";
 import { streamOf } from "./support/stream.ts";
@@ -281,5 +284,122 @@ describe("a tail is refused", () => {
       /'generate' was given 'late' for prompts that lose, which 'tail' 'cut' puts nowhere/,
     );
     expect(stream.committed.size).toBe(0);
+  });
+});
+
+describe("a prompt that is carried on", () => {
+  const carrying = { tail: "carry", oversample: { prompts: 2 } } as const;
+
+  test("goes on where it was, each token of the version that chose it, and what had ended is judged then", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf(carrying, engine);
+    const { late, sink } = lateSink();
+    const first = streamOf([prompts.slice(0, 2)]);
+    const generating = worker.generate(first.source, first.sink, sink);
+    await turns();
+    engine.end(2, 9);
+    engine.end(0, 4);
+    engine.end(1, 4);
+    expect(await generating).toMatchObject({ promptsDeferred: 1, cutWithStep: 1, cutTokens: 0, trainedLength: 4 });
+    expect(engine.cut).toEqual([3]);
+    expect(late).toMatchObject([
+      {
+        id: "2+1=",
+        isLate: true,
+        begun: [{ tokens: { length: 9 }, finishReason: "stop" }, { tokens: { length: 2 } }],
+      },
+    ]);
+    expect(late[0]?.begun?.[1]).not.toHaveProperty("finishReason");
+
+    engine.policyVersion = 1;
+    const second = streamOf([[...late, ...prompts.slice(2, 4)]]);
+    const next = worker.generate(second.source, second.sink, sink);
+    await turns();
+    expect(engine.joined).toHaveLength(4 + 1 + 4);
+    expect(engine.joined[4]).toMatchObject({ begun: { tokens: { length: 2 }, numAppended: 0 } });
+    expect(engine.joined[4]?.key).toBe(engine.joined[3]?.key);
+    engine.end(5, 3, "stop", 1);
+    engine.end(6, 3, "stop", 1);
+    engine.end(4, 5, "stop", 1);
+    expect(await next).toMatchObject({ promptsDeferred: 1, carriedTokens: 11 });
+    const made = second.groups.find(({ promptId }) => promptId === "2+1=");
+    expect(made?.episodes.map(({ policyVersions }) => [...policyVersions])).toEqual([
+      [-1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+      [-1, -1, -1, -1, 0, 0, 1, 1, 1],
+    ]);
+  });
+
+  test("keeps what ended with the last token of the race, of which it is told later", async () => {
+    const worker = await rankOf({ ...carrying, maxTokens: 1, groupSize: 2, model: { ...model, slots: 64 } });
+    const { late, sink } = lateSink();
+    const stream = streamOf([prompts]);
+    const metrics = await worker.generate(stream.source, stream.sink, sink);
+    expect(late.length).toBeGreaterThan(0);
+    // All end with their first token.
+    for (const { begun = [] } of late) expect(begun.map(({ tokens }) => tokens.length)).toEqual([1, 1]);
+    for (const { begun = [] } of late) for (const { finishReason } of begun) expect(finishReason).toBeDefined();
+    expect(metrics).toMatchObject({ cutTokens: 0, generatedLength: 1, trainedLength: 1 });
+  });
+
+  test("has nothing of an earlier version when its completion has begun again with other weights", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf(carrying, engine);
+    const { sink } = lateSink();
+    const begun = [0, 1].map(() => ({ tokens: new Int32Array(2), logprobs: new Float32Array(2), policyVersion: 0 }));
+    engine.policyVersion = 1;
+    const stream = streamOf([[{ ...(prompts[0] as Prompt), isLate: true, begun }]]);
+    const generating = worker.generate(stream.source, stream.sink, sink);
+    await turns();
+    engine.end(0, 5, "stop", 1);
+    engine.end(1, 5, "stop", 2);
+    await generating;
+    expect(stream.groups[0]?.episodes.map(({ policyVersions }) => [...policyVersions.slice(4)])).toEqual([
+      [0, 0, 1, 1, 1],
+      [2, 2, 2, 2, 2],
+    ]);
+  });
+
+  test("has, under weights that are the same, bit for bit the episodes of a step that waits", async () => {
+    const worker = await rankOf(carrying);
+    const waiting = await rankOf({});
+    const { late, sink } = lateSink();
+    const [first, whole] = [streamOf([prompts]), streamOf([prompts])];
+    await waiting.generate(whole.source, whole.sink);
+    await worker.generate(first.source, first.sink, sink);
+    expect(
+      late.some(({ begun = [] }) => begun.some(({ tokens, finishReason }) => tokens.length > 0 && !finishReason)),
+    ).toBe(true);
+    // As it comes to a rank whose predecessor has died: again, and whole.
+    for (let time = 0; time < 2; time++) {
+      const second = streamOf([late]);
+      const again = await rankOf(carrying);
+      await again.generate(second.source, second.sink, sink);
+      const made = [...first.groups, ...second.groups].toSorted((a, b) => (a.promptId < b.promptId ? -1 : 1));
+      expect(made).toEqual(whole.groups.toSorted((a, b) => (a.promptId < b.promptId ? -1 : 1)));
+    }
+  });
+
+  test("begins again where a resume knows nothing of what it had", () => {
+    const begun = [{ tokens: new Int32Array(2), logprobs: new Float32Array(2), policyVersion: 0 }];
+    const late = { ...(prompts[0] as Prompt), isLate: true };
+    expect(withoutBegun({ ...late, begun })).toEqual(late);
+  });
+
+  test("is a step older than others may be (W2)", () => {
+    expect([mostStaleness({ tail: "carry" }, 2), mostStaleness({ tail: "batch" }, 2), mostStaleness({}, 0)]).toEqual([
+      3, 2, 0,
+    ]);
+  });
+
+  test("is refused where it calls a tool", () => {
+    const call = { open: "<", close: ">", end: "|", failure: "!", maxCalls: 1, maxAnswerTokens: 4 };
+    const config = AgentRolloutConfig.parse({
+      ...usual,
+      model: { ...model, vocabSize: 10 },
+      tail: "carry",
+      alphabet: `${alphabet}<>|!`,
+      call,
+    });
+    expect(() => AgentRolloutWorker.checkConfig(config)).toThrow(/'tail' is 'carry' where episodes call a tool/);
   });
 });

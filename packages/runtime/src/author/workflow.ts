@@ -27,9 +27,10 @@ export type Step<T> = {
   readonly batch: readonly T[];
   /**
    * What comes out of a channel in this step was given to the step and is not finished: it waits for a later one, also over a
-   * resume, as it is in the journal with the step. Items need an `id` of their own.
+   * resume, as it is in the journal with the step. Items need an `id` of their own. `kept` says what the journal has of each, and so a
+   * resume: all of it by default.
    */
-  readonly carry: (unfinished: Pick<Channel<T>, "batches">) => void;
+  readonly carry: (unfinished: Pick<Channel<T>, "batches">, kept?: (item: T) => T) => void;
 };
 
 export type Metrics = Readonly<Record<string, number>>;

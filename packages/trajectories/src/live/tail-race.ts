@@ -51,8 +51,11 @@ export class TailRace {
   }
 
   /** A prompt, which may have lost before. Returns its number, and which samples of it are to begin. */
-  take(isLate = false): { readonly prompt: number; readonly samples: readonly number[] } {
-    const samples = Array.from({ length: isLate ? this.#groupSize : this.numSamples }, (_, sample) => sample);
+  take(
+    isLate = false,
+    numSamples = isLate ? this.#groupSize : this.numSamples,
+  ): { readonly prompt: number; readonly samples: readonly number[] } {
+    const samples = Array.from({ length: numSamples }, (_, sample) => sample);
     if (!isLate) this.#numRacing++;
     return {
       prompt: this.#groups.push({ isLate, running: new Set(samples), ended: [], isDecided: false }) - 1,

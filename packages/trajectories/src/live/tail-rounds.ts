@@ -1,20 +1,24 @@
 /**
- * Which prompts a step is given where prompts that lost a race go on later: RollPacker's tail batching (arXiv:2509.21009). Pure.
+ * Which prompts a step is given where prompts that lost a race go on later. Pure. Either in steps of their own, which is RollPacker's
+ * tail batching (arXiv:2509.21009), or with the new prompts of the next step.
  *
- * - TQ1 new prompts are drawn round by round, none skipped and none twice, whatever steps of late ones lie between
- * - TQ2 a step has late prompts alone, as many as it wants, those that wait longest; or new ones alone, which race
- * - TQ3 fewer late prompts wait than a step wants and one race can add
+ * - TQ1 new prompts are drawn round by round, none skipped and none twice, whatever late ones are played between
+ * - TQ2 in steps of their own there are late prompts alone, as many as a step wants, those that wait longest; fewer than that wait
+ *   but for what the races of the steps under way add
+ * - TQ3 with new ones, all late prompts are played in the next step, beside as many new ones as it wants. Of these so many lose as
+ *   a race gives up, so from the second step on a step trains as many as it wants
  *
- * In the paper, too, the samples of a prompt race; here they do only where `oversample.samples` says so, as the first of a prompt's
+ * In the paper, the samples of a prompt race, too; here they do only where `oversample.samples` says so, as the first of a prompt's
  * samples are short ones.
  */
 import { begunFor, type Oversampling } from "./tail-race.ts";
 
-export type TailRound =
-  /** so many of those that wait, the first of them */
-  | { readonly type: "late"; readonly count: number }
-  /** the new prompts of that round, from 1 */
-  | { readonly type: "new"; readonly round: number; readonly count: number };
+export type TailRound = {
+  /** of those that wait, the first so many */
+  readonly numLate: number;
+  /** so many new prompts of that round, from 1 */
+  readonly fresh: { readonly round: number; readonly count: number } | undefined;
+};
 
 export type StepGiven = {
   /** from 1 */
@@ -29,8 +33,9 @@ export type StepGiven = {
 
 export function tailRound(
   { step, numWanted, numLate, numLateSteps }: StepGiven,
-  { prompts }: Pick<Oversampling, "prompts">,
+  { prompts, lateJoin }: Pick<Oversampling, "prompts"> & { readonly lateJoin: boolean },
 ): TailRound {
-  if (numLate >= numWanted) return { type: "late", count: numWanted };
-  return { type: "new", round: step - numLateSteps, count: begunFor(numWanted, prompts) };
+  if (lateJoin) return { numLate, fresh: { round: step, count: numWanted } };
+  if (numLate >= numWanted) return { numLate: numWanted, fresh: undefined };
+  return { numLate: 0, fresh: { round: step - numLateSteps, count: begunFor(numWanted, prompts) } };
 }

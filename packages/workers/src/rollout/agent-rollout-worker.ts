@@ -61,6 +61,16 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
   readonly #closeToken: number;
 
+  static override checkConfig(config: AgentRolloutConfig): void {
+    // biome-ignore lint/complexity/noThisInStatic: it asks the class that is launched
+    super.checkConfig(config);
+    if (config.tail !== "carry") return;
+    throw new TreadleError(
+      "config.invalid",
+      "'tail' is 'carry' where episodes call a tool, which no other step goes on with; set it to 'batch', where they begin again",
+    );
+  }
+
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
     const { open, close, end, failure } = this.config.call;

@@ -1,4 +1,4 @@
-import { type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
+import { type BegunEpisode, type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
 import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
@@ -14,6 +14,8 @@ export type StreamedEpisode = {
   readonly key: number;
   /** as its tool knows it */
   readonly name: string;
+  /** what an earlier step had of it, which has not ended */
+  readonly begun?: BegunEpisode | undefined;
   /** `answers`: where a tool's tokens stand */
   readonly ended: (completion: Completion, answers: readonly Span[]) => void;
 };
@@ -51,6 +53,8 @@ type Row = {
   /** calls of a tool that have not answered: one, and those of earlier weights */
   numWorking: number;
   hasEnded: boolean;
+  /** of the weights under which it joined */
+  readonly joinedAt: number;
 };
 
 /** One call of the engine: what joined it, by the engine's index, and what it offers. */
@@ -108,7 +112,10 @@ export class EpisodeStream {
    */
   run(episode: StreamedEpisode): () => void {
     const at = this.#options.order?.add(episode.prompt) ?? 0;
-    const row: Row = { episode, at, answers: [], policyVersion: undefined, numWorking: 0, hasEnded: false };
+    const row: Row = {
+      ...{ episode, at, answers: [], policyVersion: undefined, numWorking: 0, hasEnded: false },
+      joinedAt: this.#options.engine.policyVersion,
+    };
     this.#numUnfinished++;
     // The engine asks for the priority of the one that joins before it says its index.
     this.#call.rows.push(row);
@@ -197,13 +204,22 @@ export class EpisodeStream {
     order?.ended(row.at, completion);
     // Of an answer that had no room, nothing was appended.
     const answers = answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
-    row.episode.ended(completion, answers);
+    row.episode.ended(withBegun(row, completion), answers);
     this.#numUnfinished--;
     this.#wake();
   }
 }
 
-const joiningOf = ({ prompt, key }: StreamedEpisode): JoiningCompletion => ({ prompt: prompt.tokens, key });
+const joiningOf = ({ prompt, key, begun }: StreamedEpisode): JoiningCompletion => ({
+  ...{ prompt: prompt.tokens, key },
+  ...(begun && begun.tokens.length > 0 && { begun: { ...begun, numAppended: 0 } }),
+});
+
+/** What was begun has no part in it when the completion has begun again with other weights since. */
+const withBegun = ({ episode: { begun }, joinedAt }: Row, completion: Completion): Completion =>
+  begun && completion.policyVersion === joinedAt
+    ? { ...completion, begun: { numTokens: begun.tokens.length, policyVersion: begun.policyVersion } }
+    : completion;
 
 /** None, when the completion has begun again with other weights since. */
 const answersIn = ({ answers, policyVersion }: Row, completion: Completion): readonly Span[] =>

@@ -1,4 +1,5 @@
 import {
+  type BegunEpisode,
   type Completion,
   completionFolder,
   type Episode,
@@ -186,13 +187,21 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         const over = delivery.done.then((group) => made(group)).catch(players.fail);
         open.add(over);
         void over.then(() => open.delete(over));
-        return samples.map((sample) => ({ prompt: item.value, number, sample }));
+        return samples.map((sample) => ({ prompt: item.value, number, sample, begun: item.value.begun?.[sample] }));
       });
-      const cut = players.run(rows, (index, completion, answers) => {
-        const { prompt, number, sample } = rows[index] as (typeof rows)[number];
+      const running = rows.filter(({ begun }) => begun?.finishReason === undefined);
+      const ended = (row: (typeof rows)[number], completion: Completion, answers: readonly Span[]) => {
+        const { prompt, number, sample } = row;
         tail.ended(number, sample, completion, () => playing.judge(prompt, completion, answers));
-      });
-      for (const [index, { number, sample }] of rows.entries()) tail.began(number, sample, () => cut(index));
+      };
+      const cut = players.run(running, (index, completion, answers) =>
+        ended(running[index] as (typeof rows)[number], completion, answers),
+      );
+      for (const [index, { number, sample }] of running.entries()) tail.began(number, sample, () => cut(index));
+      const { temperature } = this.config;
+      for (const row of rows)
+        if (row.begun?.finishReason)
+          ended(row, { temperature, ...row.begun, finishReason: row.begun.finishReason }, []);
       if (!players.asksAhead) await players.below(enough);
       next = batches.next();
       next.catch(() => {}); // awaited in the next round, unless something else has failed
@@ -222,9 +231,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       fail: stream.fail,
       below: (most) => stream.below(most),
       run: (samples, ended) => {
-        const cuts = samples.map(({ prompt, sample }, index) =>
+        const cuts = samples.map(({ prompt, sample, begun }, index) =>
           stream.run({
             prompt,
+            begun,
             key: sampleKey(prompt, sample),
             name: `${prompt.id}#${numEpisodes++}`,
             ended: (completion, answers) => ended(index, completion, answers),
@@ -484,7 +494,7 @@ type Players = AsyncDisposable & {
   readonly below: (most: number) => Promise<void>;
   /** Begins an episode for each, in this sample of its prompt. Returns what ends one early. */
   readonly run: (
-    samples: readonly { readonly prompt: Prompt; readonly sample: number }[],
+    samples: readonly { readonly prompt: Prompt; readonly sample: number; readonly begun?: BegunEpisode | undefined }[],
     ended: (index: number, completion: Completion, answers: readonly Span[]) => void,
   ) => (index: number) => void;
   /** Resolves when all have ended. */
@@ -520,7 +530,7 @@ export const sampleKey = (prompt: Prompt, sample: number): number => hashString(
 export function toEpisode(
   engine: string,
   prompt: Prompt,
-  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion }: Completion,
+  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, begun }: Completion,
   reward: number,
   others: readonly Span[] = [],
 ): Episode {
@@ -533,6 +543,7 @@ export function toEpisode(
   logprobs.set(sampled, promptLength);
   const mask = new Float32Array(length).fill(1, promptLength);
   const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
+  if (begun) policyVersions.fill(begun.policyVersion, promptLength, promptLength + begun.numTokens); // W1
   for (const [from, to] of others) {
     mask.fill(0, promptLength + from, promptLength + to);
     policyVersions.fill(-1, promptLength + from, promptLength + to);

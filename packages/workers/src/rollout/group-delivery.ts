@@ -1,4 +1,4 @@
-import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { BegunEpisode, Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import type { Sink, StreamItem } from "@treadle/runtime";
 
 /**
@@ -37,8 +37,9 @@ export class GroupDelivery {
   }
 
   /** There will be no group: the prompt is done, or with a sink another's. */
-  lose(to: Sink<Prompt> | undefined): void {
-    const committed = to ? this.#item.commit(to, { ...this.prompt, isLate: true }) : this.#item.commit();
+  lose(to: Sink<Prompt> | undefined, begun?: BegunEpisode[]): void {
+    const late = { ...this.prompt, isLate: true, ...(begun && { begun }) };
+    const committed = to ? this.#item.commit(to, late) : this.#item.commit();
     committed.then(() => this.#resolve(undefined)).catch(this.#reject);
   }
 

@@ -40,15 +40,15 @@ export const RolloutOrderConfig = z.strictObject({
   /**
    * What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step
    * wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of
-   * their own without a race, so that long ones are trained as often as others. `cut` and `batch` on the embedded and the emulated engine, where
-   * episodes stay at their rank
+   * their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they
+   * are, with the weights of that step. All but `wait` on the embedded and the emulated engine, where episodes stay at their rank
    */
-  tail: z.enum(["wait", "cut", "batch"]).optional(),
+  tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
   oversample: z
     .strictObject({
-      /** how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for `batch` */
+      /** how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others */
       samples: Oversampled.optional(),
-      /** how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` */
+      /** how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry` */
       prompts: Oversampled.optional(),
     })
     .optional(),
@@ -68,6 +68,13 @@ export const isShared = (config: RolloutOrderConfig): boolean => {
   return placement !== "own" || migrate !== "never";
 };
 
+/** Whether prompts that lose a race are played later: `generate` is given a channel for them. */
+export const defersPrompts = ({ tail }: RolloutOrderConfig): boolean => tail === "batch" || tail === "carry";
+
+/** W2 by the oldest token: what is carried is a step older than `flow.maxStaleness` lets others be. */
+export const mostStaleness = ({ tail }: RolloutOrderConfig, maxStaleness: number): number =>
+  maxStaleness + (tail === "carry" ? 1 : 0);
+
 /** How many are begun for one that is wanted. */
 export const oversamplingOf = ({ tail = "wait", oversample = {} }: RolloutOrderConfig): Oversampling => {
   const { samples, prompts } = usualOversampling[tail];
@@ -76,6 +83,7 @@ export const oversamplingOf = ({ tail = "wait", oversample = {} }: RolloutOrderC
 
 const usualOversampling = {
   wait: { samples: 1, prompts: 1 },
+  carry: { samples: 1, prompts: 1.25 },
   cut: { samples: 1.25, prompts: 1 },
   batch: { samples: 1, prompts: 1.25 },
 };
@@ -119,10 +127,12 @@ export type TailMetrics = {
   readonly cutWithGroup?: number;
   /** episodes that ended because the step had enough groups */
   readonly cutWithStep?: number;
-  /** prompts without a group: of `tail: cut` those that no step trains, of `batch` those that a later one does */
+  /** prompts without a group: of `tail: cut` those that no step trains, of others those that a later one does */
   readonly promptsCut?: number;
   readonly promptsDeferred?: number;
-  /** tokens that were generated and are not trained */
+  /** tokens that an earlier step had generated of what goes on in this one */
+  readonly carriedTokens?: number;
+  /** tokens that were generated and are neither trained nor carried on */
   readonly cutTokens?: number;
   /** tokens of an episode after its prompt, on average: of those that are trained, and of all that were begun */
   readonly trainedLength?: number;

@@ -4,8 +4,8 @@ import { tailRound } from "@treadle/trajectories";
 import { oversamplingOf, type RolloutOrderConfig } from "./order-config.ts";
 
 /**
- * The prompts of a step that wants so many: more of them where they race, and where enough have lost a race, those. `draw` gives
- * the new prompts of a round, so many of them; rounds count from 1 without a gap (TQ1).
+ * The prompts of a step that wants so many: those that lost a race where it is their turn, and new ones, which `draw` gives, so many
+ * of a round; rounds count from 1 without a gap (TQ1).
  */
 export function promptsOfStep(
   config: RolloutOrderConfig,
@@ -14,6 +14,13 @@ export function promptsOfStep(
   draw: (round: number, count: number) => readonly Prompt[],
 ): readonly Prompt[] {
   const { items, numSteps: numLateSteps } = carried;
-  const given = tailRound({ step, numWanted, numLate: items.length, numLateSteps }, oversamplingOf(config));
-  return given.type === "late" ? items.slice(0, given.count) : draw(given.round, given.count);
+  const { prompts } = oversamplingOf(config);
+  const given = { step, numWanted, numLate: items.length, numLateSteps };
+  const { numLate, fresh } = tailRound(given, { prompts, lateJoin: config.tail === "carry" });
+  return [...items.slice(0, numLate), ...(fresh ? draw(fresh.round, fresh.count) : [])];
+}
+
+/** What the journal has of a prompt that goes on later: after a resume its episodes begin again. */
+export function withoutBegun({ begun: _, ...prompt }: Prompt): Prompt {
+  return prompt;
 }

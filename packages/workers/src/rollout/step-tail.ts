@@ -1,9 +1,16 @@
-import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
+import {
+  type BegunEpisode,
+  type Completion,
+  type Episode,
+  type EpisodeGroup,
+  type Prompt,
+  TreadleError,
+} from "@treadle/contracts";
 import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
 import { GroupDelivery } from "./group-delivery.ts";
-import { isShared, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
+import { defersPrompts, isShared, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
 
 /** Refuses a tail that the engine, or the way of the episodes, cannot end early. */
 export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
@@ -25,7 +32,13 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
 }
 
 /** Of one prompt that was taken: how each of its samples is cut. */
-type Racing = { readonly delivery: GroupDelivery; readonly cuts: (() => void)[] };
+type Racing = {
+  readonly delivery: GroupDelivery;
+  readonly cuts: (() => void)[];
+  /** what each sample has come to, where that may go on later */
+  readonly completions: Map<number, Completion>;
+  isLost: boolean;
+};
 
 /** What a rank's groups of one step come to: each is delivered once, or given up, and what is too many ends early. */
 export class StepTail {
@@ -36,14 +49,16 @@ export class StepTail {
   readonly #lengths = { trained: { episodes: 0, tokens: 0 }, generated: { episodes: 0, tokens: 0 } };
   readonly #numCut = { withGroup: 0, withStep: 0, prompts: 0 };
 
-  /** `late`: where prompts go that have lost; `tail: batch` alone has it. */
+  #carriedTokens = 0;
+
+  /** `late`: where prompts go that have lost, if they are played later. */
   constructor(config: RolloutOrderConfig & { readonly groupSize: number }, late: Sink<Prompt> | undefined) {
     const { tail = "wait", groupSize } = config;
-    if ((tail === "batch") !== (late !== undefined))
+    if (defersPrompts(config) !== (late !== undefined))
       throw new TreadleError(
         "workflow.invalid",
         late
-          ? `'generate' was given '${late.name}' for prompts that lose, which 'tail' '${tail}' puts nowhere; leave it out, or set 'tail' to 'batch'`
+          ? `'generate' was given '${late.name}' for prompts that lose, which 'tail' '${tail}' puts nowhere; leave it out, or set 'tail' to 'batch' or 'carry'`
           : `'tail' is '${tail}', but 'generate' was given no channel for the prompts that lose; give it the sink of one, as workflows/reasoning-grpo does, or set 'tail' to 'cut'`,
       );
     this.#tail = tail;
@@ -59,8 +74,10 @@ export class StepTail {
   /** Returns its number here, and which samples of it are to begin. */
   take(item: StreamItem<Prompt>, groups: Sink<EpisodeGroup>) {
     const delivery = new GroupDelivery(item, groups);
-    const { prompt: number, samples } = this.#race.take(item.value.isLate);
-    this.#prompts.push({ delivery, cuts: [] });
+    const { isLate, begun } = item.value;
+    const { prompt: number, samples } = this.#race.take(isLate, begun?.length);
+    this.#prompts.push({ delivery, cuts: [], completions: new Map(), isLost: false });
+    for (const { tokens } of begun ?? []) this.#carriedTokens += tokens.length;
     return { delivery, number, samples };
   }
 
@@ -70,9 +87,11 @@ export class StepTail {
   }
 
   /** An episode has ended, or was cut; where it counts, it is judged. */
-  ended(number: number, sample: number, { tokens }: Completion, judge: () => Promise<Episode>): void {
-    const { delivery } = this.#of(number);
-    count(this.#lengths.generated, tokens.length);
+  ended(number: number, sample: number, completion: Completion, judge: () => Promise<Episode>): void {
+    const { delivery, completions, isLost } = this.#of(number);
+    if (this.#tail === "carry") completions.set(sample, completion);
+    count(this.#lengths.generated, completion.tokens.length);
+    if (isLost) this.#defer(number);
     if (!this.#race.isRunning(number, sample)) return;
     delivery.add(sample, judge());
     this.#obey(this.#race.ended(number, sample));
@@ -94,11 +113,29 @@ export class StepTail {
     return {
       cutWithGroup: withGroup,
       cutWithStep: withStep,
-      ...(this.#tail === "batch" ? { promptsDeferred: prompts } : { promptsCut: prompts }),
+      ...(this.#tail === "cut" ? { promptsCut: prompts } : { promptsDeferred: prompts }),
+      ...(this.#tail === "carry" && { carriedTokens: this.#carriedTokens }),
       cutTokens: generated.tokens - trained.tokens,
       trainedLength: trained.tokens / Math.max(1, trained.episodes),
       generatedLength: generated.tokens / Math.max(1, generated.episodes),
     };
+  }
+
+  /**
+   * A prompt goes on later with what its samples have, once that is known of each: one that ended with the last token of the race is
+   * told of after it. They count as generated when they end.
+   */
+  #defer(number: number): void {
+    const racing = this.#of(number);
+    const { delivery, completions } = racing;
+    racing.isLost = true;
+    if (completions.size < this.#race.numSamples) return;
+    const begun = Array.from({ length: completions.size }, (_, sample): BegunEpisode => {
+      const { tokens, logprobs, policyVersion, finishReason } = completions.get(sample) as Completion;
+      count(this.#lengths.generated, -tokens.length, -1);
+      return { tokens, logprobs, policyVersion, ...(finishReason !== "abort" && { finishReason }) };
+    });
+    delivery.lose(this.#late, begun);
   }
 
   #of(number: number): Racing {
@@ -112,7 +149,8 @@ export class StepTail {
       if (order.type === "keep") delivery.keep(order.samples);
       else if (order.type === "lose") {
         this.#numCut.prompts++;
-        delivery.lose(this.#late);
+        if (this.#tail === "carry") this.#defer(order.prompt);
+        else delivery.lose(this.#late);
       } else {
         this.#numCut[lost.has(order.prompt) ? "withStep" : "withGroup"]++;
         cuts[order.sample]?.();
@@ -121,7 +159,7 @@ export class StepTail {
   }
 }
 
-function count(sum: { episodes: number; tokens: number }, numTokens: number): void {
-  sum.episodes++;
+function count(sum: { episodes: number; tokens: number }, numTokens: number, numEpisodes = 1): void {
+  sum.episodes += numEpisodes;
   sum.tokens += numTokens;
 }

@@ -4,7 +4,7 @@ import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@trea
 /** An engine of one call whose turns and completions the test ends by hand, by the order in which they joined. */
 export class HandEngine {
   readonly kind = "embedded";
-  readonly policyVersion = 0;
+  policyVersion = 0;
   readonly weightsId = "initial";
   readonly joined: JoiningCompletion[] = [];
   /** which of them were cut: each had chosen two tokens */
@@ -44,7 +44,7 @@ export class HandEngine {
       options.join?.(add, (at) => {
         if (isOver || this.#calls[first + at]?.hasEnded !== false) return false;
         this.cut.push(first + at);
-        this.end(first + at, 2, "abort");
+        this.end(first + at, 2, "abort", this.policyVersion);
         return true;
       });
     });

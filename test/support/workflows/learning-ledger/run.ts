@@ -2,7 +2,14 @@
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
 import { type Carried, workflow } from "@treadle/runtime";
-import { ActorConfig, promptsOfStep, RolloutOrderConfig } from "@treadle/workers";
+import {
+  ActorConfig,
+  defersPrompts,
+  mostStaleness,
+  promptsOfStep,
+  RolloutOrderConfig,
+  withoutBegun,
+} from "@treadle/workers";
 import { z } from "zod";
 import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
 
@@ -48,14 +55,14 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       paddingToken,
       algorithm: { name: "grpo", normalisation: { type: "token-mean" } },
       learningRate: 0.01,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
     }),
     { ranks: { fixed: 2 } },
   );
   const prompts = cluster.channel("prompts", Prompt);
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
-  const late = config.rollout.tail === "batch" ? cluster.channel("late", Prompt) : undefined;
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   const promptsAt = (step: number, carried: Carried<Prompt>) =>
     promptsOfStep(config.rollout, config.batch, { step, carried }, promptsOf);
   for await (const { batch, carry } of steps(promptsAt)) {
@@ -63,7 +70,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
     inference.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, late?.sink));
-    if (late) carry(late);
+    if (late) carry(late, withoutBegun);
     inference.score(episodes.source, scored.sink);
     report(actor.train(scored.source));
   }

@@ -21,7 +21,10 @@ export class CarriedItems {
   constructor(steps: Iterable<JournaledStep>) {
     for (const { items, carried = [] } of steps) {
       this.given(items);
-      for (const text of carried) this.carry(decodeItem(Buffer.from(text, "base64")));
+      for (const text of carried) {
+        const item = decodeItem(Buffer.from(text, "base64"));
+        this.carry(item, item);
+      }
     }
   }
 
@@ -39,8 +42,8 @@ export class CarriedItems {
     if (taken.length > 0) this.#numSteps++;
   }
 
-  /** Returns the item as the journal has it. */
-  carry(item: unknown): string {
+  /** Returns what the journal has of it. */
+  carry(item: unknown, kept: unknown): string {
     const id = (item as { id?: unknown } | null)?.id;
     if (typeof id !== "string" && typeof id !== "number")
       throw new TreadleError(
@@ -53,6 +56,6 @@ export class CarriedItems {
         `two items called '${id}' were carried on; give each item of a run an id of its own, as \`\${step}.\${index}\``,
       );
     this.#waiting.set(String(id), item);
-    return Buffer.from(encodeItem(item)).toString("base64");
+    return Buffer.from(encodeItem(kept)).toString("base64");
   }
 }

@@ -106,7 +106,12 @@ export class StepTracker {
         this.#current = step;
         this.#options.enter(index);
         this.#options.onStarted(index);
-        yield { index, isLast: index === totalSteps, batch, carry: (unfinished) => this.#carry(step, unfinished) };
+        yield {
+          index,
+          isLast: index === totalSteps,
+          batch,
+          carry: (unfinished, kept) => this.#carry(step, unfinished, kept),
+        };
         this.#current = undefined;
         this.#options.enter(undefined);
         loop.feed({ type: "end-body", step: index });
@@ -141,7 +146,7 @@ export class StepTracker {
     }
   }
 
-  #carry(step: OpenStep, unfinished: Pick<Channel<unknown>, "batches">): void {
+  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, kept: (item: T) => T = (item) => item): void {
     if (this.#current !== step)
       throw new TreadleError(
         "workflow.invalid",
@@ -149,7 +154,7 @@ export class StepTracker {
       );
     const carrying = async (): Promise<void> => {
       for await (const batch of unfinished.batches())
-        for (const item of batch) step.carried.push(this.#carried.carry(item));
+        for (const item of batch) step.carried.push(this.#carried.carry(item, kept(item)));
     };
     // Whoever failed to put them says so itself.
     this.track(carrying().catch(unlessOfProducer));

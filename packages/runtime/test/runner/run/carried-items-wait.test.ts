@@ -123,6 +123,30 @@ test("CI1, CI2: whenever the runner dies, each item is drawn once, and trained o
   expect(numDeaths).toBeGreaterThan(50);
 });
 
+test("CI2: the steps of this life are given an item as it was carried on, a resume what was to be kept of it", async () => {
+  const journal: StepRecord[] = [];
+  const given: Item[] = [];
+  const life = async (totalSteps: number) => {
+    const { tracker } = lifeOf(journal, totalSteps, 0, () => false);
+    for await (const { index, batch, carry } of tracker.steps<Item>(dataset)) {
+      given.push(...batch.filter(({ id }) => id.startsWith("1.")));
+      if (index === 2 || index === 4) continue;
+      carry(
+        channelOf(async function* () {
+          yield [...batch];
+        }),
+        ({ id }) => ({ id, tokens: new Int32Array() }),
+      );
+    }
+  };
+  await life(3);
+  await life(4);
+  const lengths = given.map(({ tokens }) => tokens.length);
+  expect(lengths).toEqual([2, 2, 2, 2, 2, 2, 2, 2]);
+  const queue = new CarriedItems(journal.slice(0, 1)).now.items as readonly Item[];
+  expect(queue.map(({ id, tokens }) => [id, tokens.length])).toEqual(["1.0", "1.1", "1.2", "1.3"].map((id) => [id, 0]));
+});
+
 test("items are carried on with an id, once, and within the body of their step", async () => {
   const carrying = async (items: readonly unknown[], when: "within" | "after" = "within") => {
     const { tracker } = lifeOf([], 2, 0, () => false);
