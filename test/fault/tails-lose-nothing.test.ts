@@ -49,15 +49,17 @@ const tailOf = (tail: string, samples: number, prompts: number) => [
   `batch=${batch}`,
 ];
 
-test("TL1, C6: 'cut' of samples alone trains every prompt once, whichever rank dies", async () => {
+test("TL1, TL5, C6: 'cut' of samples alone, drawn again where rewards are alike, trains every prompt once, whichever rank dies", async () => {
   const { events, struckRanks, onEvent } = struck([2, 3, 4]);
-  const overrides = ["placement.mode=spatial", "steps=5", "groupSize=8", ...tailOf("cut", 2, 1)];
-  const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, overrides), workflow });
+  const overrides = ["placement.mode=spatial", "steps=5", "groupSize=8", "rollout.resample=2"];
+  const all = [...overrides, ...tailOf("cut", 2, 1)];
+  const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, all), workflow });
   expect(struckRanks.length).toBeGreaterThan(0);
   const folder = join(root, summary.runId);
   await expectWholeLearningLedger(folder, 5, batch);
   const { steps } = await readTailLedger(folder);
-  expect(steps.some(({ metrics }) => (metrics["cutWithGroup"] as number) > 0)).toBe(true);
+  for (const metric of ["cutWithGroup", "groupsRedrawn"])
+    expect(steps.some(({ metrics }) => (metrics[metric] as number) > 0)).toBe(true);
   await expectCleanEnd(summary.runId, folder, pidsOf(events));
 }, 240_000);
 

@@ -403,3 +403,76 @@ describe("a prompt that is carried on", () => {
     expect(() => AgentRolloutWorker.checkConfig(config)).toThrow(/'tail' is 'carry' where episodes call a tool/);
   });
 });
+
+describe("a group whose rewards are all alike", () => {
+  /** Rewards in the order in which episodes end. */
+  const rewarded = (worker: RolloutWorker, rewards: readonly number[]) => {
+    let at = 0;
+    (worker as unknown as { reward: { score: () => number } }).reward.score = () => rewards[at++] ?? 0;
+  };
+
+  test("is drawn again with samples of its own, as often as is allowed, and is put as it is then", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ resample: 2 }, engine);
+    rewarded(worker, [1, 1, 0, 0, 0.5, 0.5]);
+    const stream = streamOf([prompts.slice(0, 1)]);
+    const generating = worker.generate(stream.source, stream.sink);
+    for (let draw = 0; draw < 3; draw++) {
+      await turns();
+      expect(engine.joined).toHaveLength(2 * (draw + 1));
+      expect(stream.groups).toEqual([]);
+      engine.end(2 * draw);
+      engine.end(2 * draw + 1);
+    }
+    expect(await generating).toMatchObject({ groupsRedrawn: 2, groupsAlike: 1 });
+    expect(new Set(engine.joined.map(({ key }) => key)).size).toBe(6);
+    expect(stream.groups[0]?.episodes.map(({ reward }) => reward)).toEqual([0.5, 0.5]);
+    expect(stream.committed.size).toBe(1);
+  });
+
+  test("is put as soon as its rewards differ; by default it is drawn once", async () => {
+    for (const [given, expected] of [
+      [{ resample: 5 }, [0, 1]],
+      [{}, [1, 1]],
+    ] as const) {
+      const engine = new HandEngine();
+      const worker = await rankOf(given, engine);
+      rewarded(worker, [1, 1, 0, 1]);
+      const stream = streamOf([prompts.slice(0, 1)]);
+      const generating = worker.generate(stream.source, stream.sink);
+      for (let index = 0; index < 4; index++) {
+        await turns();
+        if (index < engine.joined.length) engine.end(index);
+      }
+      await generating;
+      expect(stream.groups.map(({ episodes }) => episodes.map(({ reward }) => reward))).toEqual([expected]);
+    }
+  });
+
+  test("races again, and is carried on without what it had where others are enough by then", async () => {
+    const engine = new HandEngine();
+    const worker = await rankOf({ tail: "carry", oversample: { prompts: 2 }, resample: 1 }, engine);
+    rewarded(worker, [1, 0, 1, 0, 1]);
+    const { late, sink } = lateSink();
+    const stream = streamOf([prompts.slice(0, 2)]);
+    const generating = worker.generate(stream.source, stream.sink, sink);
+    await turns();
+    engine.end(0);
+    engine.end(2);
+    engine.end(1); // the first is whole, the step has enough, and the second is carried on
+    await turns();
+    expect(late).toMatchObject([{ id: "2+1=", begun: [{ finishReason: "stop" }, {}] }]);
+    expect(engine.joined).toHaveLength(6);
+    engine.end(4);
+    engine.end(5);
+    expect(await generating).toMatchObject({ promptsDeferred: 1 });
+    expect(idsOf(stream.groups)).toEqual(["1+1="]);
+    expect(stream.committed.size).toBe(2);
+  });
+
+  test("is drawn again where ranks share episodes, too, and bounds are checked", async () => {
+    for (const resample of [-1, 0.5, 17]) expect(() => RolloutConfig.parse({ ...usual, resample })).toThrow();
+    const config = RolloutConfig.parse({ ...usual, resample: 1, placement: "least-load" });
+    expect(() => RolloutWorker.checkConfig(config)).not.toThrow();
+  });
+});

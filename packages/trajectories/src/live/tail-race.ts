@@ -9,6 +9,8 @@
  *   kept
  * - TL3 what is cut has not ended, and is of a group that is decided; nothing of a decided group goes on
  * - TL4 where neither more samples nor more prompts are begun than wanted, nothing is cut, and nothing lost
+ * - TL5 a group that was kept and is drawn again counts as kept no more: it is decided anew, by samples of other numbers, and lost where
+ *   enough others are kept by then
  */
 
 /** How many are begun for one that is wanted. */
@@ -21,7 +23,16 @@ export type TailOrder =
   | { readonly type: "keep"; readonly prompt: number; readonly samples: readonly number[] }
   | { readonly type: "lose"; readonly prompt: number };
 
-type Group = { readonly isLate: boolean; readonly running: Set<number>; readonly ended: number[]; isDecided: boolean };
+type Group = {
+  readonly isLate: boolean;
+  /** that begin at a time */
+  readonly numSamples: number;
+  /** the numbers below it are taken */
+  nextSample: number;
+  readonly running: Set<number>;
+  ended: number[];
+  isDecided: boolean;
+};
 
 /** Of so many that are begun, so many are wanted: rounded up, so that all ranks together keep no fewer than the step wants. */
 export const wantedOf = (numBegun: number, oversampling: number): number =>
@@ -55,12 +66,19 @@ export class TailRace {
     isLate = false,
     numSamples = isLate ? this.#groupSize : this.numSamples,
   ): { readonly prompt: number; readonly samples: readonly number[] } {
-    const samples = Array.from({ length: numSamples }, (_, sample) => sample);
+    const group = { isLate, numSamples, nextSample: 0, running: new Set<number>(), ended: [], isDecided: false };
     if (!isLate) this.#numRacing++;
-    return {
-      prompt: this.#groups.push({ isLate, running: new Set(samples), ended: [], isDecided: false }) - 1,
-      samples,
-    };
+    return { prompt: this.#groups.push(group) - 1, samples: begin(group) };
+  }
+
+  /** TL5. Which samples of it are to begin: none where it is lost. */
+  again(prompt: number): { readonly samples: readonly number[]; readonly orders: readonly TailOrder[] } {
+    const group = this.#groups[prompt]!;
+    if (!group.isLate) this.#numKept--;
+    group.ended = [];
+    group.isDecided = false;
+    const orders = this.#loseRest();
+    return { samples: group.isDecided ? [] : begin(group), orders };
   }
 
   /** Whether its end would count: it has begun, not ended, and nobody has cut it. */
@@ -100,6 +118,14 @@ export class TailRace {
     group.running.clear();
     return cut;
   }
+}
+
+function begin(group: Group): readonly number[] {
+  const { numSamples, nextSample } = group;
+  const samples = Array.from({ length: numSamples }, (_, at) => nextSample + at);
+  group.nextSample += numSamples;
+  for (const sample of samples) group.running.add(sample);
+  return samples;
 }
 
 /** of products and quotients of small numbers, far below 1 */

@@ -145,6 +145,92 @@ test("TL3, TL4: what is cut was under way and of a decided group, all of it, and
   );
 });
 
+test("TL1, TL2, TL5: whatever is drawn again, every prompt is kept or lost once, by samples of its last draw alone", () => {
+  let [numDrawn, numLostAgain] = [0, 0];
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 3 }),
+      oversampling,
+      oversampling,
+      fc.array(fc.boolean(), { minLength: 1, maxLength: 7 }),
+      fc.nat(30),
+      fc.infiniteStream(fc.nat(9999)),
+      (groupSize, prompts, samples, lateness, sealAfter, choices) => {
+        const race = new TailRace(groupSize, { prompts, samples });
+        const running: [prompt: number, sample: number][] = [];
+        const seen = new Set<string>();
+        const lastDraw: number[][] = [];
+        const ended: number[][] = [];
+        const kept = new Map<number, readonly number[]>();
+        const lost = new Set<number>();
+        let isSealed = false;
+        const wanted = wantedOf(lateness.filter((isLate) => !isLate).length, prompts);
+        const next = (below: number) => (choices.next().value as number) % below;
+        const begin = (prompt: number, drawn: readonly number[]) => {
+          lastDraw[prompt] = [...drawn];
+          ended[prompt] = [];
+          for (const sample of drawn) {
+            expect(seen.has(`${prompt}/${sample}`)).toBe(false);
+            seen.add(`${prompt}/${sample}`);
+            running.push([prompt, sample]);
+          }
+        };
+        const obey = (orders: readonly TailOrder[]) => {
+          for (const order of orders) {
+            const { prompt } = order;
+            if (order.type === "cut") {
+              const at = running.findIndex(([one, sample]) => one === prompt && sample === order.sample);
+              expect(at).toBeGreaterThanOrEqual(0);
+              running.splice(at, 1);
+            } else if (order.type === "lose") {
+              const numKept = [...kept.keys()].filter((one) => !lateness[one]).length;
+              expect([isSealed, numKept >= wanted, kept.has(prompt), lost.has(prompt), lateness[prompt]]).toEqual([
+                ...[true, true, false, false, false],
+              ]);
+              lost.add(prompt);
+            } else {
+              expect(kept.has(prompt) || lost.has(prompt)).toBe(false);
+              expect(order.samples).toEqual(ended[prompt]?.toSorted((a, b) => a - b));
+              expect(order.samples).toHaveLength(groupSize);
+              kept.set(prompt, order.samples);
+            }
+          }
+        };
+        for (const isLate of lateness) {
+          const took = race.take(isLate);
+          begin(took.prompt, took.samples);
+        }
+        for (let at = 0; running.length > 0 || !isSealed; at++) {
+          if (at === sealAfter || running.length === 0) {
+            isSealed = true;
+            obey(race.seal());
+            if (running.length === 0) break;
+          }
+          const [prompt, sample] = running.splice(next(running.length), 1)[0] as [number, number];
+          ended[prompt]?.push(sample);
+          obey(race.ended(prompt, sample));
+          // One whose rewards turn out to be alike, at once or later.
+          const alike = [...kept.keys()].filter((one) => (lastDraw[one]?.[0] ?? 0) < 8);
+          if (alike.length === 0 || next(3) > 0) continue;
+          const again = alike[next(alike.length)] as number;
+          kept.delete(again);
+          numDrawn++;
+          const { samples: drawn, orders } = race.again(again);
+          obey(orders);
+          if (lost.has(again)) numLostAgain++;
+          expect(drawn.length === 0).toBe(lost.has(again));
+          begin(again, drawn);
+        }
+        expect(kept.size + lost.size).toBe(lateness.length);
+        expect([...kept.keys()].filter((prompt) => !lateness[prompt]).length).toBeGreaterThanOrEqual(wanted);
+      },
+    ),
+    { numRuns: 600 },
+  );
+  expect(numDrawn).toBeGreaterThan(100);
+  expect(numLostAgain).toBeGreaterThan(3);
+});
+
 test("as many are wanted of those that are begun for it, whatever the share", () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 4096 }), fc.double({ min: 1, max: 4, noNaN: true }), (wanted, share) => {

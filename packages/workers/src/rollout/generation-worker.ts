@@ -157,7 +157,9 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
    * `tail` says so, what is too long ends early.
    */
   protected async play(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<RolloutMetrics> {
-    const tail = new StepTail(this.config, playing.late);
+    const tail = new StepTail(this.config, playing.late, (number, prompt, samples) =>
+      begin(samples.map((sample) => ({ prompt, number, sample }))),
+    );
     await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
     const { numSamples } = tail;
     const { granularity } = prompts;
@@ -165,6 +167,19 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       if (!group) return;
       tail.made(group);
       playing.made(group);
+    };
+    const ended = ({ prompt, number, sample }: Row, completion: Completion, answers: readonly Span[]): void =>
+      tail.ended(number, sample, completion, () => playing.judge(prompt, completion, answers));
+    const begin = (rows: readonly Row[]): void => {
+      const running = rows.filter(({ begun }) => begun?.finishReason === undefined);
+      const cut = players.run(running, (index, completion, answers) =>
+        ended(running[index] as Row, completion, answers),
+      );
+      for (const [index, { number, sample }] of running.entries()) tail.began(number, sample, () => cut(index));
+      const { temperature } = this.config;
+      for (const row of rows)
+        if (row.begun?.finishReason)
+          ended(row, { temperature, ...row.begun, finishReason: row.begun.finishReason }, []);
     };
     const kept: GroupDelivery[] = [];
     const open = new Set<Promise<void>>();
@@ -189,26 +204,14 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         void over.then(() => open.delete(over));
         return samples.map((sample) => ({ prompt: item.value, number, sample, begun: item.value.begun?.[sample] }));
       });
-      const running = rows.filter(({ begun }) => begun?.finishReason === undefined);
-      const ended = (row: (typeof rows)[number], completion: Completion, answers: readonly Span[]) => {
-        const { prompt, number, sample } = row;
-        tail.ended(number, sample, completion, () => playing.judge(prompt, completion, answers));
-      };
-      const cut = players.run(running, (index, completion, answers) =>
-        ended(running[index] as (typeof rows)[number], completion, answers),
-      );
-      for (const [index, { number, sample }] of running.entries()) tail.began(number, sample, () => cut(index));
-      const { temperature } = this.config;
-      for (const row of rows)
-        if (row.begun?.finishReason)
-          ended(row, { temperature, ...row.begun, finishReason: row.begun.finishReason }, []);
+      begin(rows);
       if (!players.asksAhead) await players.below(enough);
       next = batches.next();
       next.catch(() => {}); // awaited in the next round, unless something else has failed
     }
     tail.seal();
-    await players.ended();
     await Promise.race([players.failed, Promise.all(open)]); // what has failed meanwhile goes first
+    await players.ended();
     await players.finish();
     await this.#keepCompletions(kept);
     return { ...players.metrics, ...tail.metrics, ...(await this.#learnLengths()) };
@@ -474,6 +477,14 @@ export type Playing = {
 
 /** What a rank says of a step. */
 export type RolloutMetrics = SharingMetrics & PredictionMetrics & TailMetrics;
+
+/** An episode of a call: of which prompt, by its number there, in which sample of it. */
+type Row = {
+  readonly prompt: Prompt;
+  readonly number: number;
+  readonly sample: number;
+  readonly begun?: BegunEpisode | undefined;
+};
 
 /** The episodes of one call: at this rank alone, or wherever ranks that share have room. */
 type Players = AsyncDisposable & {

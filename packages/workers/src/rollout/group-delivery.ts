@@ -31,9 +31,9 @@ export class GroupDelivery {
     episode.catch(this.#reject);
   }
 
-  /** These samples, which were added, are the group. */
-  keep(samples: readonly number[]): void {
-    this.#keep(samples).catch(this.#reject);
+  /** These samples, which were added, are the group, unless they are found to be drawn again. */
+  keep(samples: readonly number[], isDrawnAgain: (group: EpisodeGroup) => boolean): void {
+    this.#keep(samples, isDrawnAgain).catch(this.#reject);
   }
 
   /** There will be no group: the prompt is done, or with a sink another's. */
@@ -43,9 +43,10 @@ export class GroupDelivery {
     committed.then(() => this.#resolve(undefined)).catch(this.#reject);
   }
 
-  async #keep(samples: readonly number[]): Promise<void> {
+  async #keep(samples: readonly number[], isDrawnAgain: (group: EpisodeGroup) => boolean): Promise<void> {
     const episodes = await Promise.all(samples.map((sample) => this.#episodes.get(sample) as Promise<Episode>));
     const group = { promptId: this.prompt.id, episodes };
+    if (isDrawnAgain(group)) return;
     await this.#item.commit(this.#sink, group);
     this.#resolve(group);
   }

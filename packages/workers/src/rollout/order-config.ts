@@ -52,6 +52,11 @@ export const RolloutOrderConfig = z.strictObject({
       prompts: Oversampled.optional(),
     })
     .optional(),
+  /**
+   * how often a prompt is drawn again whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic
+   * sampling of DAPO); what is alike then is put all the same; default: 0
+   */
+  resample: z.int().min(0).max(16).optional(),
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 
@@ -121,8 +126,11 @@ export type SharingMetrics = {
   readonly rolloutBusy?: number;
 };
 
-/** Of a step whose tail was cut, on each rank: what ended early, by cause, and how long was what is trained. */
+/** Of a step whose tail was cut, on each rank: what ended early, by cause, and how long was what is trained. And what was drawn again. */
 export type TailMetrics = {
+  /** groups whose rewards were all alike: that were drawn again, and that were put so in the end */
+  readonly groupsRedrawn?: number;
+  readonly groupsAlike?: number;
   /** episodes that ended because the first of their prompt had */
   readonly cutWithGroup?: number;
   /** episodes that ended because the step had enough groups */

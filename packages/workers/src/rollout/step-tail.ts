@@ -38,7 +38,11 @@ type Racing = {
   /** what each sample has come to, where that may go on later */
   readonly completions: Map<number, Completion>;
   isLost: boolean;
+  numDraws: number;
 };
+
+/** Begins these samples of a prompt. */
+type Begin = (number: number, prompt: Prompt, samples: readonly number[]) => void;
 
 /** What a rank's groups of one step come to: each is delivered once, or given up, and what is too many ends early. */
 export class StepTail {
@@ -49,11 +53,19 @@ export class StepTail {
   readonly #lengths = { trained: { episodes: 0, tokens: 0 }, generated: { episodes: 0, tokens: 0 } };
   readonly #numCut = { withGroup: 0, withStep: 0, prompts: 0 };
 
+  readonly #resample: number;
+  readonly #begin: Begin;
   #carriedTokens = 0;
+  #numRedrawn = 0;
+  #numAlike = 0;
 
   /** `late`: where prompts go that have lost, if they are played later. */
-  constructor(config: RolloutOrderConfig & { readonly groupSize: number }, late: Sink<Prompt> | undefined) {
-    const { tail = "wait", groupSize } = config;
+  constructor(
+    config: RolloutOrderConfig & { readonly groupSize: number },
+    late: Sink<Prompt> | undefined,
+    begin: Begin,
+  ) {
+    const { tail = "wait", groupSize, resample = 0 } = config;
     if (defersPrompts(config) !== (late !== undefined))
       throw new TreadleError(
         "workflow.invalid",
@@ -63,6 +75,8 @@ export class StepTail {
       );
     this.#tail = tail;
     this.#late = late;
+    this.#resample = resample;
+    this.#begin = begin;
     this.#race = new TailRace(groupSize, oversamplingOf(config));
   }
 
@@ -76,7 +90,7 @@ export class StepTail {
     const delivery = new GroupDelivery(item, groups);
     const { isLate, begun } = item.value;
     const { prompt: number, samples } = this.#race.take(isLate, begun?.length);
-    this.#prompts.push({ delivery, cuts: [], completions: new Map(), isLost: false });
+    this.#prompts.push({ delivery, cuts: [], completions: new Map(), isLost: false, numDraws: 1 });
     for (const { tokens } of begun ?? []) this.#carriedTokens += tokens.length;
     return { delivery, number, samples };
   }
@@ -107,10 +121,12 @@ export class StepTail {
   }
 
   get metrics(): TailMetrics {
-    if (this.#tail === "wait") return {};
+    const redrawn = this.#resample > 0 && { groupsRedrawn: this.#numRedrawn, groupsAlike: this.#numAlike };
+    if (this.#tail === "wait") return { ...redrawn };
     const { trained, generated } = this.#lengths;
     const { withGroup, withStep, prompts } = this.#numCut;
     return {
+      ...redrawn,
       cutWithGroup: withGroup,
       cutWithStep: withStep,
       ...(this.#tail === "cut" ? { promptsCut: prompts } : { promptsDeferred: prompts }),
@@ -138,6 +154,23 @@ export class StepTail {
     delivery.lose(this.#late, begun);
   }
 
+  /** DAPO's dynamic sampling (arXiv:2503.14476), of the same prompt: rewards that are alike are no advantage of anything. */
+  #isDrawnAgain(number: number, { episodes }: EpisodeGroup): boolean {
+    const racing = this.#of(number);
+    const isAlike = episodes.every(({ reward }) => reward === episodes[0]?.reward);
+    if (!isAlike || this.#resample === 0 || episodes.some(({ finishReason }) => finishReason === "abort")) return false;
+    if (racing.numDraws > this.#resample) {
+      this.#numAlike++;
+      return false;
+    }
+    racing.numDraws++;
+    this.#numRedrawn++;
+    const { samples, orders } = this.#race.again(number);
+    this.#obey(orders);
+    if (samples.length > 0) this.#begin(number, racing.delivery.prompt, samples);
+    return true;
+  }
+
   #of(number: number): Racing {
     return this.#prompts[number] as Racing;
   }
@@ -145,11 +178,12 @@ export class StepTail {
   #obey(orders: readonly TailOrder[]): void {
     const lost = new Set(orders.flatMap((order) => (order.type === "lose" ? [order.prompt] : [])));
     for (const order of orders) {
-      const { delivery, cuts } = this.#of(order.prompt);
-      if (order.type === "keep") delivery.keep(order.samples);
+      const { delivery, cuts, numDraws } = this.#of(order.prompt);
+      if (order.type === "keep") delivery.keep(order.samples, (group) => this.#isDrawnAgain(order.prompt, group));
       else if (order.type === "lose") {
         this.#numCut.prompts++;
-        if (this.#tail === "carry") this.#defer(order.prompt);
+        // One that was drawn again begins again: its samples have other numbers.
+        if (this.#tail === "carry" && numDraws === 1) this.#defer(order.prompt);
         else delivery.lose(this.#late);
       } else {
         this.#numCut[lost.has(order.prompt) ? "withStep" : "withGroup"]++;
