@@ -83,16 +83,20 @@ test("TL1: 'cut' of prompts trains as many as a step wants, and counts the other
 }, 240_000);
 
 test.each([
-  ["batch", "temporal"],
-  ["batch", "spatial"],
-  ["carry", "temporal"],
-  ["carry", "spatial"],
+  ["batch", "temporal", 0],
+  ["batch", "spatial", 1],
+  ["carry", "temporal", 0],
+  ["carry", "spatial", 1],
 ] as const)(
-  "TL1, TQ1, CI1, CI2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s'",
-  async (tail, mode) => {
+  "TL1, TQ1, CI1, CI2, W2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s', staleness %s",
+  async (tail, mode, maxStaleness) => {
     const { events, struckRanks, onEvent } = struck([2, 4, 5]);
     const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8"];
-    const overrides = [...common, ...tailOf(tail, tail === "batch" ? 1.5 : 1, 1.5)];
+    const overrides = [
+      ...common,
+      `flow.maxStaleness=${maxStaleness}`,
+      ...tailOf(tail, tail === "batch" ? 1.5 : 1, 1.5),
+    ];
     const kill = new AbortController();
     const killing = (event: RunEvent) => {
       onEvent(event);

@@ -385,10 +385,15 @@ describe("a prompt that is carried on", () => {
     expect(withoutBegun({ ...late, begun })).toEqual(late);
   });
 
-  test("is a step older than others may be (W2)", () => {
-    expect([mostStaleness({ tail: "carry" }, 2), mostStaleness({ tail: "batch" }, 2), mostStaleness({}, 0)]).toEqual([
-      3, 2, 0,
-    ]);
+  test("W2: is as old as it may come to be, wherever its steps stand when it is given on", () => {
+    for (const most of [0, 1, 2, 5]) {
+      let oldest = 0;
+      // Weights of a step are so many versions behind, and a step may begin before so many have ended.
+      for (let behind = 0; behind <= most; behind++)
+        for (let later = 1; later <= most + 1; later++) oldest = Math.max(oldest, behind + later);
+      expect(mostStaleness({ tail: "carry" }, most)).toBe(oldest);
+      expect([mostStaleness({ tail: "batch" }, most), mostStaleness({}, most)]).toEqual([most, most]);
+    }
   });
 
   test("is refused where it calls a tool", () => {

@@ -76,9 +76,12 @@ export const isShared = (config: RolloutOrderConfig): boolean => {
 /** Whether prompts that lose a race are played later: `generate` is given a channel for them. */
 export const defersPrompts = ({ tail }: RolloutOrderConfig): boolean => tail === "batch" || tail === "carry";
 
-/** W2 by the oldest token: what is carried is a step older than `flow.maxStaleness` lets others be. */
+/**
+ * How old the oldest token may be, in steps (W2). Where m steps may be unfinished when the next begins (`flow.maxStaleness`), a step is given at the
+ * latest m + 1 steps later what one carries on, as it is known by then; and that had been chosen by weights m steps behind.
+ */
 export const mostStaleness = ({ tail }: RolloutOrderConfig, maxStaleness: number): number =>
-  maxStaleness + (tail === "carry" ? 1 : 0);
+  tail === "carry" ? 2 * maxStaleness + 1 : maxStaleness;
 
 /** How many are begun for one that is wanted. */
 export const oversamplingOf = ({ tail = "wait", oversample = {} }: RolloutOrderConfig): Oversampling => {
