@@ -21,25 +21,27 @@ const random = createRandom(Number(process.env.TREADLE_SEED)).split("tails");
 const workflow = join(projectRoot, "test/support/workflows/learning-ledger");
 const batch = 12;
 
-/** Kills ranks of the rollout in these steps, at a drawn instant of each. */
-function struck(steps: readonly number[]) {
+/** Kills a rank of the component in these steps, at a drawn instant of each. */
+function struck(steps: readonly number[], component = "project-rollout") {
   const events: RunEvent[] = [];
-  const struckRanks: string[] = [];
+  const struckWorkers: string[] = [];
+  const left = new Set(steps);
   const strike = async (step: number) => {
-    const worker = `project-rollout/${random.split(`${step} rank`).integer(2)}`;
+    const worker = `${component}/${random.split(`${step} rank`).integer(2)}`;
     await new Promise((resolve) => setTimeout(resolve, 120 * random.split(`${step} when`).float()));
     try {
       process.kill(pidOf(events, worker), "SIGKILL");
-      struckRanks.push(worker);
+      struckWorkers.push(worker);
     } catch {
       // it is starting again just now
     }
   };
   const onEvent = (event: RunEvent) => {
     events.push(event);
-    if (event.type === "step-started" && steps.includes(event.step)) void strike(event.step);
+    // Once in each step, also where that is done again.
+    if (event.type === "step-started" && left.delete(event.step)) void strike(event.step);
   };
-  return { events, struckRanks, onEvent };
+  return { events, struckWorkers, onEvent };
 }
 
 const tailOf = (tail: string, samples: number, prompts: number) => [
@@ -50,11 +52,11 @@ const tailOf = (tail: string, samples: number, prompts: number) => [
 ];
 
 test("TL1, TL5, C6: 'cut' of samples alone, drawn again where rewards are alike, trains every prompt once, whichever rank dies", async () => {
-  const { events, struckRanks, onEvent } = struck([2, 3, 4]);
+  const { events, struckWorkers, onEvent } = struck([2, 3, 4]);
   const overrides = ["placement.mode=spatial", "steps=5", "groupSize=8", "rollout.resample=2"];
   const all = [...overrides, ...tailOf("cut", 2, 1)];
   const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, all), workflow });
-  expect(struckRanks.length).toBeGreaterThan(0);
+  expect(struckWorkers.length).toBeGreaterThan(0);
   const folder = join(root, summary.runId);
   await expectWholeLearningLedger(folder, 5, batch);
   const { steps } = await readTailLedger(folder);
@@ -90,7 +92,7 @@ test.each([
 ] as const)(
   "TL1, TQ1, CI1, CI2, W2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s', staleness %s",
   async (tail, mode, maxStaleness) => {
-    const { events, struckRanks, onEvent } = struck([2, 4, 5]);
+    const { events, struckWorkers, onEvent } = struck([2, 4, 5]);
     const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8"];
     const overrides = [
       ...common,
@@ -109,7 +111,7 @@ test.each([
     const { runId } = started as { readonly runId: string };
     const { summary } = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent });
     expect(summary.steps).toBe(8);
-    expect(struckRanks.length).toBeGreaterThan(0);
+    expect(struckWorkers.length).toBeGreaterThan(0);
     const folder = join(root, runId);
     await expectWholeTailLedger(folder, 8);
     const { steps } = await readTailLedger(folder);
@@ -121,3 +123,15 @@ test.each([
   },
   240_000,
 );
+
+test("CI2, RS8: what waits after a roll-back is what the committed steps say", async () => {
+  const { events, struckWorkers, onEvent } = struck([4, 6], "ledger-actor");
+  const common = ["placement.mode=spatial", "flow.granularity=all", "checkpoints.stateEverySteps=3", "steps=8"];
+  const overrides = [...common, ...tailOf("batch", 1, 1.5)];
+  const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, overrides), workflow });
+  expect(struckWorkers.length).toBeGreaterThan(0);
+  expect(events.filter((event) => event.type === "step-started").length).toBeGreaterThan(8); // some were done again
+  const folder = join(root, summary.runId);
+  await expectWholeTailLedger(folder, 8);
+  await expectCleanEnd(summary.runId, folder, pidsOf(events));
+}, 240_000);
