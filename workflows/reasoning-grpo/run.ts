@@ -4,7 +4,7 @@
  * Nothing here names a device or a mode.
  */
 
-import { EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
+import { type Carried, EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
 import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
@@ -23,16 +23,20 @@ import {
   accuracyOf,
   DataConfig,
   Demonstration,
+  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
+  mostStaleness,
   openDataset,
   openTokenizer,
+  promptsOfStep,
   RolloutOrderConfig,
   RolloutWorker,
   TokenizerChoice,
+  withoutBegun,
 } from "treadle/workers";
 import { z } from "zod";
 
@@ -128,7 +132,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
       weightDecay: config.weightDecay,
       epochs: config.epochs,
       minibatches: config.minibatches,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
       rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
@@ -137,6 +141,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
+  // Prompts that have lost a race, where they are played in later steps.
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
 
@@ -173,11 +179,14 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   if (needsReference) await once("reference", () => inference.keepReference(actor));
   await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
-  for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
+  const promptsAt = (step: number, carried: Carried<Prompt>) =>
+    promptsOfStep(config.rollout, config.batch, { step, carried }, (round, count) => task.problemsAt(round, count));
+  for await (const { batch, index, isLast, carry } of steps(promptsAt)) {
     rollout.pullWeights(actor);
     inference.pullWeights(actor);
     await prompts.put(...batch);
-    rollout.generate(prompts.source, episodes.sink);
+    report(rollout.generate(prompts.source, episodes.sink, late?.sink));
+    if (late) carry(late, withoutBegun);
     inference.score(episodes.source, scored.sink);
     const share = (index - 1) / config.steps;
     const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);

@@ -3,7 +3,7 @@
  * enough to know the form of a call, and learns the rest from rewards. Nothing here names a device or a mode.
  */
 
-import { EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
+import { type Carried, EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
 import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
@@ -25,15 +25,19 @@ import {
   accuracyOf,
   CallSyntax,
   Demonstration,
+  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
+  mostStaleness,
+  promptsOfStep,
   RewardModelConfig,
   RewardModelWorker,
   RolloutOrderConfig,
   ToolConfig,
   ToolWorker,
+  withoutBegun,
 } from "treadle/workers";
 import { z } from "zod";
 import { demonstrateCalls } from "./demonstration.ts";
@@ -120,7 +124,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       weightDecay: 0,
       epochs: config.epochs,
       minibatches: config.minibatches,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
       rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
@@ -129,6 +133,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
+  // Prompts that have lost a race, where they are played in later steps.
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   // Episodes differ in length by how often they call the tool: ranks get as many tokens each, not as many groups.
   const byTokens = { weight: "episodes.tokens", pick: "weight" } as const;
   const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
@@ -157,10 +163,13 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   });
   await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
-  for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
+  const promptsAt = (step: number, carried: Carried<Prompt>) =>
+    promptsOfStep(config.rollout, config.batch, { step, carried }, (round, count) => task.problemsAt(round, count));
+  for await (const { batch, index, isLast, carry } of steps(promptsAt)) {
     rollout.pullWeights(actor);
     await prompts.put(...batch);
-    report(rollout.generate(prompts.source, episodes.sink, tool));
+    report(rollout.generate(prompts.source, episodes.sink, tool, late?.sink));
+    if (late) carry(late, withoutBegun);
     if (judge) report(judge.score(episodes.source, judged.sink));
     const trained = actor.train(judged.source);
     report(trained);

@@ -12,6 +12,7 @@ import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
 import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
 import { benchRolloutStream } from "./rollout-stream.ts";
+import { benchRolloutTail } from "./rollout-tail.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBroadcast } from "./runtime/broadcast.ts";
 import { benchBulk } from "./runtime/bulk.ts";
@@ -53,6 +54,7 @@ export const measurements: Readonly<
   "rollout-order": () => benchRolloutOrder(),
   "rollout-router": benchRolloutRouter,
   "rollout-stream": benchRolloutStream,
+  "rollout-tail": benchRolloutTail,
   planner: benchPlanner,
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],

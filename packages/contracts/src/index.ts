@@ -87,6 +87,7 @@ export {
 export { FlowGraph } from "./flow-graph.ts";
 export type { HostFiles } from "./host-files.ts";
 export {
+  BegunEpisode,
   type Completion,
   Episode,
   EpisodeGroup,

@@ -8,6 +8,21 @@ const float32: z.ZodType<Float32Array> = z.instanceof(Float32Array);
 export const Message = z.looseObject({ role: z.string(), content: z.unknown() });
 export type Message = z.infer<typeof Message>;
 
+export const FinishReason = z.enum(["stop", "length", "abort"]);
+export type FinishReason = z.infer<typeof FinishReason>;
+
+/** What an episode had when the step in which it began ended before it. */
+export const BegunEpisode = z.object({
+  /** after the prompt */
+  tokens: int32,
+  logprobs: float32,
+  /** that chose them */
+  policyVersion: z.int(),
+  /** it had ended, and its group had not */
+  finishReason: FinishReason.optional(),
+});
+export type BegunEpisode = z.infer<typeof BegunEpisode>;
+
 /** One prompt as token ids. `answer` is what a verifiable reward compares with. */
 export const Prompt = z.object({
   id: z.string(),
@@ -19,11 +34,12 @@ export const Prompt = z.object({
   messages: z.array(Message).optional(),
   /** whatever else a data set says of it, as JSON */
   metadata: z.record(z.string(), z.unknown()).optional(),
+  /** it lost the race of an earlier step, and is played to the end */
+  isLate: z.boolean().optional(),
+  /** of its samples, where they go on instead of beginning again */
+  begun: z.array(BegunEpisode).optional(),
 });
 export type Prompt = z.infer<typeof Prompt>;
-
-export const FinishReason = z.enum(["stop", "length", "abort"]);
-export type FinishReason = z.infer<typeof FinishReason>;
 
 /**
  * One interaction, single- or multi-turn. `tokens` is prompt then everything after it; the parallel arrays have one
@@ -90,7 +106,10 @@ export type Completion = {
   /** that the tokens were sampled at */
   readonly temperature: number;
   readonly finishReason: FinishReason;
+  /** that chose the tokens, but for the first of one that had begun */
   readonly policyVersion: number;
+  /** the first so many were chosen in an earlier step, by that version */
+  readonly begun?: { readonly numTokens: number; readonly policyVersion: number } | undefined;
 };
 
 /**

@@ -13,6 +13,7 @@ export type {
   ControlBatch,
   ControlEngine,
   ControlLoss,
+  CutCompletion,
   DisplaceRule,
   Engine,
   EngineMemory,

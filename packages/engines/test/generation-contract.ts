@@ -1,6 +1,6 @@
 /** What every generation engine promises, whatever runs the model. */
 import type { Completion, Sampling, Weights } from "@treadle/contracts";
-import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
+import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sealWeights, weightsIdOf } from "../src/parameters.ts";
 
@@ -155,6 +155,22 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
       expect(add(joining(0))).toBeUndefined();
       const none = await engine.generate([], sampling, { join: (given) => void given(joining(4)) });
       expectAlike(none, [all[4]!]);
+    });
+
+    test("a completion that is cut has what it chose so far, and the others keep their tokens; or none can be cut", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const all = await engine.generate(prompts, sampling, { keys });
+      let cut: CutCompletion | undefined;
+      const made = await engine.generate(prompts, sampling, {
+        keys,
+        join: (_add, given) => {
+          cut = given;
+        },
+        onCompletion: () => cut?.(prompts.length - 1),
+      });
+      if (cut === undefined) return expectAlike(made, all);
+      expectAlike(made.slice(0, -1), all.slice(0, -1));
+      expect(all.at(-1)!.tokens.join()).toMatch(new RegExp(`^${made.at(-1)!.tokens.join()}`));
     });
 
     test("what joins is extended, aborted and cancelled with the call", async () => {

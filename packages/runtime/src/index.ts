@@ -30,6 +30,7 @@ export {
   type WorkerContext,
 } from "./author/worker.ts";
 export {
+  type Carried,
   type Dataset,
   type Metrics,
   type Progress,

@@ -17,6 +17,8 @@ export {
 } from "./live/live-placement.ts";
 export { type CompanyMark, MeasuredInterference } from "./live/measured-interference.ts";
 export { type EpisodePhase, EpisodeRouter, type RouterOptions, type RouterOrder } from "./live/router.ts";
+export { type Oversampling, type TailOrder, TailRace } from "./live/tail-race.ts";
+export { type StepGiven, type TailRound, tailRound } from "./live/tail-rounds.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
 export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";
 export { type ModelName, modelNames } from "./predict/models.ts";

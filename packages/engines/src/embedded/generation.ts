@@ -44,6 +44,11 @@ export class Generation {
     return index;
   }
 
+  /** Undefined where it has ended. */
+  cut(index: number, policyVersion: number): Completion | undefined {
+    return this.#slots.cut(index, policyVersion);
+  }
+
   /** What to await before another step has anything to do; undefined when it has. */
   idle(): Promise<void> | undefined {
     if (!this.#slots.isHeld || this.#answers.length > 0 || this.#failure) return undefined;

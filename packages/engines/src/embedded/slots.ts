@@ -24,6 +24,7 @@ import { uniform } from "../random.ts";
  *    priority, before another ends.
  * SL9 a sequence that joins with what it has chosen elsewhere, and has room for more, is read and goes on as it would have there;
  *    after a `restart` it is computed from its prompt, as all are.
+ * SL10 a sequence that is cut ends with what it has, wherever it stands, and is asked about no more.
  */
 export class Slots {
   readonly size: number;
@@ -205,6 +206,20 @@ export class Slots {
     this.#fill();
   }
 
+  /** SL10. Undefined where it has ended. */
+  cut(index: number, policyVersion: number): Completion | undefined {
+    const begun = this.#begun.find((one) => one?.index === index);
+    const sequence = begun ?? this.#takeFresh(index);
+    if (!sequence) return undefined;
+    if (begun) this.#begun[begun.cache] = undefined;
+    this.#running = this.#running.filter((one) => one !== begun);
+    this.#ready = this.#ready.filter((one) => one !== begun);
+    this.#held = this.#held.filter((one) => one.index !== index);
+    this.#unfinished--;
+    this.#fill();
+    return this.#complete(sequence, "abort", policyVersion);
+  }
+
   /** Ends everything, waiting prompts included, with what has been chosen so far. */
   abort(policyVersion: number): [index: number, completion: Completion][] {
     const begun = this.#begun.filter((sequence) => sequence !== undefined);
@@ -256,6 +271,13 @@ export class Slots {
     const sequence = this.#sequence(first.waiting.index, first.waiting.priority, cache);
     this.#begun[cache] = sequence;
     return sequence;
+  }
+
+  #takeFresh(index: number): Sequence | undefined {
+    const at = this.#fresh.findIndex((one) => one.index === index);
+    if (at < 0) return undefined;
+    this.#fresh.splice(at, 1);
+    return this.#sequence(index, 0, -1);
   }
 
   /** SL7 */

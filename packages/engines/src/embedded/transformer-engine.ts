@@ -12,6 +12,7 @@ import {
   type EngineMemory,
   type GenerateOptions,
   type GenerationEngine,
+  type JoiningCompletion,
   lossMetricNames,
   type TokenRows,
   type TrainingEngine,
@@ -149,11 +150,18 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     options.signal?.addEventListener("abort", wake);
     this.#running.add(generation);
     let isOver = false;
-    options.join?.((joining) => {
+    const add = (joining: JoiningCompletion) => {
       if (isOver) return undefined;
       checkPrompts([joining.prompt], {}, this.config.contextLength, this.config.vocabSize);
       checkBegun(joining, sampling, this.config.contextLength);
       return generation.join(joining);
+    };
+    options.join?.(add, (index) => {
+      const completion = isOver ? undefined : generation.cut(index, this.policyVersion);
+      if (!completion) return false;
+      deliver([[index, completion]]);
+      wake();
+      return true;
     });
     try {
       while (!generation.done) {

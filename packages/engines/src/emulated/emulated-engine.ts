@@ -181,7 +181,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.#advance();
     this.#decoder.add(started);
     let isOver = false;
-    options.join?.((joining) => {
+    const add = (joining: JoiningCompletion) => {
       if (isOver) return undefined;
       this.refuseReleased("generate");
       checkBegun(joining, sampling, this.profile.contextLength);
@@ -189,6 +189,16 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       this.#decoder.add([begin(joining)]);
       this.#schedule();
       return ended.length - 1;
+    };
+    options.join?.(add, (index) => {
+      const id = call.ids[index];
+      let isCut = false;
+      if (id === undefined) return isCut;
+      this.#stop([id], (running) => {
+        this.#cut(running, id);
+        isCut = true;
+      });
+      return isCut;
     });
     const cancel = () => {
       const cause = options.signal?.reason;
@@ -209,11 +219,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   abort(): void {
-    this.#stop([...this.#running.keys()], (running, id) => {
-      const { tokens, numAhead, prefillSteps } = running.turn;
-      const numDone = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(prefillSteps));
-      running.end(this.#completion(running, "abort", running.isHeld ? tokens : tokens.slice(0, numAhead + numDone)));
-    });
+    this.#stop([...this.#running.keys()], (running, id) => this.#cut(running, id));
   }
 
   async pause(): Promise<void> {
@@ -415,32 +421,39 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       const running = this.#running.get(id);
       return running ? [[running, id] as const] : [];
     });
-    for (const [running, id] of stopped) {
-      how(running, id);
-      this.#running.delete(id);
-    }
+    for (const [, id] of stopped) this.#running.delete(id);
+    for (const [running, id] of stopped) how(running, id);
     for (const [, id] of stopped) this.#decoder.remove(id);
     this.#schedule();
   }
 
+  /** Ends it with what it has chosen by now. */
+  #cut(running: Running, id: number): void {
+    const { tokens, numAhead, prefillSteps } = running.turn;
+    const numDone = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(prefillSteps));
+    running.end(this.#completion(running, "abort", running.isHeld ? tokens : tokens.slice(0, numAhead + numDone)));
+  }
+
   #advance(): void {
-    for (const id of this.#decoder.advance(this.#clock.now())) {
+    const finished = this.#decoder.advance(this.#clock.now()).flatMap((id) => {
       const running = this.#running.get(id);
-      if (!running) continue;
+      return running ? [[id, running] as const] : [];
+    });
+    // Whoever is told of one may cut another that has finished too.
+    for (const [id, running] of finished) {
+      if (running.turn.mayGoOn) running.isHeld = true;
+      else this.#running.delete(id);
+    }
+    for (const [id, running] of finished) {
       const completion = this.#completion(running, running.turn.finishReason);
-      if (running.turn.mayGoOn) {
-        this.#ask(id, running, completion);
-        continue;
-      }
-      this.#running.delete(id);
-      running.end(completion);
+      if (!running.turn.mayGoOn) running.end(completion);
+      else if (this.#running.get(id) === running) this.#ask(id, running, completion);
     }
   }
 
   /** Others go on meanwhile. */
   #ask(id: number, running: Running, completion: Completion): void {
     const { attempt, call, index } = running;
-    running.isHeld = true;
     const answered = async () => call.options.extend?.(index, completion);
     answered()
       .then((answer) => {

@@ -2,17 +2,35 @@
 
 import { RuntimeConfig, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
+import type { Channel } from "./channel/channel.ts";
 import type { Cluster } from "./cluster.ts";
 import type { CallHandle } from "./group/handle.ts";
 
-/** The items of each step, by the step's number from 1. The same number gives the same items, so a resumed run goes on exactly. */
-export type Dataset<T> = (step: number) => readonly T[] | Promise<readonly T[]>;
+/**
+ * The items of each step, by the step's number from 1, and what earlier ones have carried on. The same number and the same items that
+ * wait give the same items, so a resumed run goes on exactly.
+ */
+export type Dataset<T> = (step: number, carried: Carried<T>) => readonly T[] | Promise<readonly T[]>;
+
+/** What earlier steps were given and have not finished. */
+export type Carried<T> = {
+  /** those that wait, in the order in which they came; one that a step is given waits no more */
+  readonly items: readonly T[];
+  /** earlier steps that were given such items */
+  readonly numSteps: number;
+};
 
 export type Step<T> = {
   /** from 1 */
   readonly index: number;
   readonly isLast: boolean;
   readonly batch: readonly T[];
+  /**
+   * What comes out of a channel in this step was given to the step and is not finished: it waits for a later one, also over a
+   * resume, as it is in the journal with the step. Items need an `id` of their own. `kept` says what the journal has of each, and so a
+   * resume: all of it by default.
+   */
+  readonly carry: (unfinished: Pick<Channel<T>, "batches">, kept?: (item: T) => T) => void;
 };
 
 export type Metrics = Readonly<Record<string, number>>;

@@ -20,10 +20,10 @@ import {
   type EvaluationCount,
   GenerationWorker,
   RolloutConfig,
+  type RolloutMetrics,
   sampleKey,
   toEpisode,
 } from "./generation-worker.ts";
-import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
 
 /** One character of an alphabet, or one token of a model's tokenizer, such as `</tool>`. */
 const oneToken = z.string().min(1);
@@ -48,8 +48,7 @@ export type AgentRolloutConfig = z.infer<typeof AgentRolloutConfig>;
 
 /** What one rank's episodes did with their tool: calls an episode, failures a call, and the tool's own figures. */
 export type AgentMetrics = ToolReport &
-  PredictionMetrics &
-  SharingMetrics & {
+  RolloutMetrics & {
     /** share of episodes that called at least once */
     readonly toolUse: number;
   };
@@ -61,6 +60,16 @@ export type AgentMetrics = ToolReport &
 export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
   readonly #closeToken: number;
+
+  static override checkConfig(config: AgentRolloutConfig): void {
+    // biome-ignore lint/complexity/noThisInStatic: it asks the class that is launched
+    super.checkConfig(config);
+    if (config.tail !== "carry") return;
+    throw new TreadleError(
+      "config.invalid",
+      "'tail' is 'carry' where episodes call a tool, which no other step goes on with; set it to 'batch', where they begin again",
+    );
+  }
 
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
@@ -80,11 +89,12 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     this.#closeToken = this.tokenizer.encode(close)[0]!;
   }
 
-  /** One group of `groupSize` scored episodes for each prompt. */
+  /** One group of `groupSize` scored episodes for each prompt; with `tail: batch`, prompts that have none go to `late`. */
   async generate(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
     tool: WorkerGroup<ToolWorker>,
+    late?: Sink<Prompt>,
   ): Promise<AgentMetrics> {
     await using _ = await this.lock();
     const session = await (this.isSharing ? ToolSessions.open(tool, this.#name) : this.#session(tool));
@@ -97,6 +107,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
         for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
       },
       tool: this.#toolOf(session),
+      late,
     });
     const { toolCalls, toolFailures, ...times } = await session.close();
     return {

@@ -1,5 +1,5 @@
-import { type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
-import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
+import { type BegunEpisode, type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
+import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
 import type { ToolAnswer } from "./episode-host.ts";
@@ -14,6 +14,8 @@ export type StreamedEpisode = {
   readonly key: number;
   /** as its tool knows it */
   readonly name: string;
+  /** what an earlier step had of it, which has not ended */
+  readonly begun?: BegunEpisode | undefined;
   /** `answers`: where a tool's tokens stand */
   readonly ended: (completion: Completion, answers: readonly Span[]) => void;
 };
@@ -35,6 +37,8 @@ export type EpisodeStreamOptions = {
   readonly over?: ((name: string) => void) | undefined;
   /** around each call of the engine */
   readonly timer?: (() => Disposable) | undefined;
+  /** single episodes are cut, for which the engine must be able to end single completions */
+  readonly cuts?: boolean | undefined;
   /** what a call of the engine took, and made */
   readonly took?: ((seconds: number, completions: readonly Completion[]) => void) | undefined;
 };
@@ -46,6 +50,18 @@ type Row = {
   answers: readonly Span[];
   /** of the last turn that was answered */
   policyVersion: number | undefined;
+  /** calls of a tool that have not answered: one, and those of earlier weights */
+  numWorking: number;
+  hasEnded: boolean;
+  /** of the weights under which it joined */
+  readonly joinedAt: number;
+};
+
+/** One call of the engine: what joined it, by the engine's index, and what it offers. */
+type Call = {
+  readonly rows: Row[];
+  add?: ((joining: JoiningCompletion) => number | undefined) | undefined;
+  cut?: CutCompletion | undefined;
 };
 
 /**
@@ -56,9 +72,10 @@ export class EpisodeStream {
   readonly #options: EpisodeStreamOptions;
   readonly #failure = new FirstFailure();
   readonly #ended = new AbortController();
-  /** of the call under way */
-  #rows: Row[] = [];
-  #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
+  /** the last one */
+  #call: Call = { rows: [] };
+  /** calls of tools, also by episodes that were cut meanwhile */
+  readonly #late = new Set<Promise<unknown>>();
   #running: Promise<void> = Promise.resolve();
   #numUnfinished = 0;
   #wake = (): void => {};
@@ -89,21 +106,31 @@ export class EpisodeStream {
   /** Fails all of it. */
   readonly fail = (error: unknown): void => this.#failure.fail(error);
 
-  /** Throws `engine.invalid-request` for a prompt that the engine refuses. */
-  run(episode: StreamedEpisode): void {
+  /**
+   * Returns what ends it early: it has what it chose so far, reason `abort`, and ends once, whoever comes first. Throws
+   * `engine.invalid-request` for a prompt that the engine refuses.
+   */
+  run(episode: StreamedEpisode): () => void {
     const at = this.#options.order?.add(episode.prompt) ?? 0;
-    const row: Row = { episode, at, answers: [], policyVersion: undefined };
+    const row: Row = {
+      ...{ episode, at, answers: [], policyVersion: undefined, numWorking: 0, hasEnded: false },
+      joinedAt: this.#options.engine.policyVersion,
+    };
     this.#numUnfinished++;
     // The engine asks for the priority of the one that joins before it says its index.
-    this.#rows.push(row);
-    if (this.#add?.(joiningOf(episode)) !== undefined) return;
-    this.#rows = [row];
-    this.#running = this.#generate(this.#rows).catch(this.fail);
+    this.#call.rows.push(row);
+    if (this.#call.add?.(joiningOf(episode)) === undefined) {
+      this.#call = { rows: [row] };
+      this.#running = this.#generate(this.#call).catch(this.fail);
+    }
+    const call = this.#call;
+    const index = call.rows.length - 1;
+    return () => void call.cut?.(index);
   }
 
-  /** Resolves when all have ended. */
+  /** Resolves when all have ended, and tools work for none any more. */
   async finish(): Promise<void> {
-    await Promise.race([this.#running, this.failed]);
+    await Promise.race([this.failed, this.#running.then(() => Promise.all(this.#late))]);
   }
 
   /** What has not ended goes on no more. */
@@ -112,17 +139,24 @@ export class EpisodeStream {
     await this.#running;
   }
 
-  async #generate(rows: readonly Row[]): Promise<void> {
-    const { engine, sampling, order, tool, timer, took } = this.#options;
+  async #generate(call: Call): Promise<void> {
+    const { engine, sampling, order, tool, timer, took, cuts } = this.#options;
+    const { rows } = call;
     using _ = timer?.();
     const startMs = performance.now();
     let hasJoined = false;
     const options: GenerateOptions = {
       signal: this.#ended.signal,
       order: order && { ...order.options, priority: (index) => order.priority((rows[index] as Row).at) },
-      join: (add) => {
+      join: (add, cut) => {
         hasJoined = true;
-        this.#add = add;
+        if (cuts && !cut)
+          throw new TreadleError(
+            "engine.invalid-request",
+            `the engine of kind '${engine.kind}' cannot end one completion and leave the others; call 'join' of GenerateOptions with what does, or set 'tail' to 'wait'`,
+          );
+        call.add = add;
+        call.cut = cut;
         add(joiningOf((rows[0] as Row).episode));
       },
       ...(tool && { extend: (index, completion) => this.#extend(rows[index] as Row, completion) }),
@@ -144,7 +178,14 @@ export class EpisodeStream {
     order?.turnEnded(row.at, completion);
     const calling = tool?.(name, completion, answers);
     if (!calling) return undefined;
-    const said = await calling;
+    row.numWorking++;
+    this.#late.add(calling);
+    const said = await calling.finally(() => this.#late.delete(calling));
+    row.numWorking--;
+    if (row.hasEnded) {
+      if (row.numWorking === 0) this.#options.over?.(name);
+      return undefined;
+    }
     // It is this rank's alone: no other goes on with it.
     if (said === sandboxGone) throw new Error(`the sandbox of '${name}' is gone`);
     const { answer, ...outcome } = said;
@@ -157,17 +198,28 @@ export class EpisodeStream {
 
   #end(row: Row, completion: Completion): void {
     const { order, over } = this.#options;
-    if (row.answers.length > 0) over?.(row.episode.name);
+    row.hasEnded = true;
+    // What works for it still has its sandbox.
+    if (row.answers.length > 0 && row.numWorking === 0) over?.(row.episode.name);
     order?.ended(row.at, completion);
     // Of an answer that had no room, nothing was appended.
     const answers = answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
-    row.episode.ended(completion, answers);
+    row.episode.ended(withBegun(row, completion), answers);
     this.#numUnfinished--;
     this.#wake();
   }
 }
 
-const joiningOf = ({ prompt, key }: StreamedEpisode): JoiningCompletion => ({ prompt: prompt.tokens, key });
+const joiningOf = ({ prompt, key, begun }: StreamedEpisode): JoiningCompletion => ({
+  ...{ prompt: prompt.tokens, key },
+  ...(begun && begun.tokens.length > 0 && { begun: { ...begun, numAppended: 0 } }),
+});
+
+/** What was begun has no part in it when the completion has begun again with other weights since. */
+const withBegun = ({ episode: { begun }, joinedAt }: Row, completion: Completion): Completion =>
+  begun && completion.policyVersion === joinedAt
+    ? { ...completion, begun: { numTokens: begun.tokens.length, policyVersion: begun.policyVersion } }
+    : completion;
 
 /** None, when the completion has begun again with other weights since. */
 const answersIn = ({ answers, policyVersion }: Row, completion: Completion): readonly Span[] =>

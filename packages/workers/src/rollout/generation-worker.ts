@@ -1,4 +1,5 @@
 import {
+  type BegunEpisode,
   type Completion,
   completionFolder,
   type Episode,
@@ -22,9 +23,10 @@ import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
-import { GroupDelivery } from "./group-delivery.ts";
+import type { GroupDelivery } from "./group-delivery.ts";
 import {
   isShared,
+  oversamplingOf,
   type PredictionMetrics,
   placesOf,
   predictionMetrics,
@@ -32,8 +34,10 @@ import {
   type SharingMetrics,
   schedulerOf,
   sharingOf,
+  type TailMetrics,
 } from "./order-config.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
+import { checkTail, StepTail } from "./step-tail.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
   .extend(TokenizerChoice.shape)
@@ -89,6 +93,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
       );
     checkSharing(config);
+    checkTail(config);
     // A folder is below the project's root, which only the worker's process is in.
     if (config.tokenizer === undefined) openTokenizer(config, model);
     // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
@@ -147,58 +152,69 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   /**
-   * Plays `groupSize` episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
-   * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete.
+   * Plays the episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
+   * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete. Where
+   * `tail` says so, what is too long ends early.
    */
-  protected async play(
-    prompts: Source<Prompt>,
-    groups: Sink<EpisodeGroup>,
-    playing: Playing,
-  ): Promise<SharingMetrics & PredictionMetrics> {
+  protected async play(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<RolloutMetrics> {
+    const tail = new StepTail(this.config, playing.late, (number, prompt, samples) =>
+      begin(samples.map((sample) => ({ prompt, number, sample }))),
+    );
     await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
-    const { groupSize } = this.config;
+    const { numSamples } = tail;
     const { granularity } = prompts;
+    const made = (group: EpisodeGroup | undefined): void => {
+      if (!group) return;
+      tail.made(group);
+      playing.made(group);
+    };
+    const ended = ({ prompt, number, sample }: Row, completion: Completion, answers: readonly Span[]): void =>
+      tail.ended(number, sample, completion, () => playing.judge(prompt, completion, answers));
+    const begin = (rows: readonly Row[]): void => {
+      const running = rows.filter(({ begun }) => begun?.finishReason === undefined);
+      const cut = players.run(running, (index, completion, answers) =>
+        ended(running[index] as Row, completion, answers),
+      );
+      for (const [index, { number, sample }] of running.entries()) tail.began(number, sample, () => cut(index));
+      const { temperature } = this.config;
+      for (const row of rows)
+        if (row.begun?.finishReason)
+          ended(row, { temperature, ...row.begun, finishReason: row.begun.finishReason }, []);
+    };
     const kept: GroupDelivery[] = [];
     const open = new Set<Promise<void>>();
     const isWhole = granularity === "all";
-    const most = isWhole ? Number.POSITIVE_INFINITY : granularity * groupSize;
-    const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / groupSize));
+    const most = isWhole ? Number.POSITIVE_INFINITY : granularity * numSamples;
+    const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / numSamples));
     const batches = prompts.itemBatches({ inFlight: isWhole ? "all" : room })[Symbol.asyncIterator]();
     // What comes together is placed together.
     const enough = isWhole
       ? most
-      : most - (Math.max(1, Math.ceil(granularity * players.shareTogether)) - 1) * groupSize;
+      : most - (Math.max(1, Math.ceil(granularity * players.shareTogether)) - 1) * numSamples;
     for (let next = batches.next(); ; ) {
       const { value: batch, done } = await Promise.race([next, players.failed]);
       if (done) break;
       if (players.asksAhead) await players.below(enough);
       this.#warnOfCut(batch.map(({ value }) => value));
-      const deliveries = batch.map((item) => new GroupDelivery(item, groupSize, groups));
-      for (const delivery of deliveries) {
+      const rows = batch.flatMap((item) => {
+        const { delivery, number, samples } = tail.take(item, groups);
         if (kept.length < this.#numKept) kept.push(delivery);
-        const over = delivery.done.then(playing.made).catch(players.fail);
+        const over = delivery.done.then((group) => made(group)).catch(players.fail);
         open.add(over);
         void over.then(() => open.delete(over));
-      }
-      const rows = deliveries.flatMap((delivery) =>
-        Array.from({ length: groupSize }, (_, sample) => ({ delivery, sample })),
-      );
-      players.run(
-        rows.map(({ delivery: { prompt }, sample }) => ({ prompt, sample })),
-        (index, completion, answers) => {
-          const { delivery, sample } = rows[index] as (typeof rows)[number];
-          delivery.add(sample, playing.judge(delivery.prompt, completion, answers));
-        },
-      );
+        return samples.map((sample) => ({ prompt: item.value, number, sample, begun: item.value.begun?.[sample] }));
+      });
+      begin(rows);
       if (!players.asksAhead) await players.below(enough);
       next = batches.next();
       next.catch(() => {}); // awaited in the next round, unless something else has failed
     }
+    tail.seal();
+    await Promise.race([players.failed, Promise.all(open)]); // what has failed meanwhile goes first
     await players.ended();
-    await Promise.race([Promise.all(open), players.failed]);
     await players.finish();
     await this.#keepCompletions(kept);
-    return { ...players.metrics, ...(await this.#learnLengths()) };
+    return { ...players.metrics, ...tail.metrics, ...(await this.#learnLengths()) };
   }
 
   /** Episodes that stay at this rank. */
@@ -207,7 +223,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     let numEpisodes = 0;
     return {
       shareTogether: 0,
-      asksAhead: true,
+      asksAhead: oversamplingOf(this.config).prompts === 1,
       metrics: {},
       get numUnfinished() {
         return stream.numUnfinished;
@@ -218,13 +234,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       fail: stream.fail,
       below: (most) => stream.below(most),
       run: (samples, ended) => {
-        for (const [index, { prompt, sample }] of samples.entries())
+        const cuts = samples.map(({ prompt, sample, begun }, index) =>
           stream.run({
             prompt,
+            begun,
             key: sampleKey(prompt, sample),
             name: `${prompt.id}#${numEpisodes++}`,
             ended: (completion, answers) => ended(index, completion, answers),
-          });
+          }),
+        );
+        return (index) => cuts[index]?.();
       },
       ended: () => stream.finish(),
       finish: async () => {},
@@ -240,6 +259,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       order,
       tool: tool?.call,
       over: tool?.over,
+      cuts: (this.config.tail ?? "wait") !== "wait",
       timer: () => this.timer("decode"),
       took: order && ((seconds, completions) => this.#took(seconds, completions)),
     });
@@ -313,9 +333,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
             decoding = undefined;
           });
         playing.add(batch);
+        return () => {}; // `checkTail` lets nothing be cut here
       },
       ended: async () => {
-        await Promise.race([Promise.all(playing), rollout.failed]);
+        await Promise.race([rollout.failed, Promise.all(playing)]);
       },
       finish: () => rollout.finish(),
       [Symbol.asyncDispose]: () => rollout.close(),
@@ -385,9 +406,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     if (step === undefined || numKept === 0 || deliveries.length === 0) return;
     this.#keptStep = step;
     const worker = `${this.component}/${rank}`;
-    const groups = await Promise.all(deliveries.map(({ done }) => done));
+    const made = await Promise.all(deliveries.map(async ({ prompt, done }) => ({ prompt, group: await done })));
+    const whole = made.flatMap(({ prompt, group }) => (group ? [{ prompt, group }] : []));
+    const groups = whole.map(({ group }) => group);
     const records = sampleOf(groups, numKept).map(({ group, episode }) => {
-      const { prompt } = deliveries[group] as GroupDelivery;
+      const { prompt } = whole[group] as (typeof whole)[number];
       return completionRecord(episode, prompt, { step, worker, tokenizer: this.tokenizer });
     });
     const name = `step-${String(step).padStart(6, "0")}-${this.component}-${rank}.jsonl`;
@@ -448,6 +471,19 @@ export type Playing = {
   /** a group has been put */
   readonly made: (group: EpisodeGroup) => void;
   readonly tool?: EpisodeTool | undefined;
+  /** where prompts go that lost the race of the step */
+  readonly late?: Sink<Prompt> | undefined;
+};
+
+/** What a rank says of a step. */
+export type RolloutMetrics = SharingMetrics & PredictionMetrics & TailMetrics;
+
+/** An episode of a call: of which prompt, by its number there, in which sample of it. */
+type Row = {
+  readonly prompt: Prompt;
+  readonly number: number;
+  readonly sample: number;
+  readonly begun?: BegunEpisode | undefined;
 };
 
 /** The episodes of one call: at this rank alone, or wherever ranks that share have room. */
@@ -456,7 +492,7 @@ type Players = AsyncDisposable & {
   readonly shareTogether: number;
   /**
    * One prompt is asked for while there is no room for it: no place is to wait for the way to the runner. Not where others may
-   * have room for it.
+   * have room for it, nor where prompts race: one that has not begun would hold up the end of the race.
    */
   readonly asksAhead: boolean;
   readonly metrics: SharingMetrics;
@@ -467,11 +503,11 @@ type Players = AsyncDisposable & {
   readonly fail: (error: unknown) => void;
   /** Resolves when fewer than that are unfinished. */
   readonly below: (most: number) => Promise<void>;
-  /** Begins an episode for each, in this sample of its prompt. */
+  /** Begins an episode for each, in this sample of its prompt. Returns what ends one early. */
   readonly run: (
-    samples: readonly { readonly prompt: Prompt; readonly sample: number }[],
+    samples: readonly { readonly prompt: Prompt; readonly sample: number; readonly begun?: BegunEpisode | undefined }[],
     ended: (index: number, completion: Completion, answers: readonly Span[]) => void,
-  ) => void;
+  ) => (index: number) => void;
   /** Resolves when all have ended. */
   readonly ended: () => Promise<void>;
   /** What came of them is delivered. Without it the call has failed: others that share go on without this rank. */
@@ -505,7 +541,7 @@ export const sampleKey = (prompt: Prompt, sample: number): number => hashString(
 export function toEpisode(
   engine: string,
   prompt: Prompt,
-  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion }: Completion,
+  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, begun }: Completion,
   reward: number,
   others: readonly Span[] = [],
 ): Episode {
@@ -518,6 +554,7 @@ export function toEpisode(
   logprobs.set(sampled, promptLength);
   const mask = new Float32Array(length).fill(1, promptLength);
   const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
+  if (begun) policyVersions.fill(begun.policyVersion, promptLength, promptLength + begun.numTokens); // W1
   for (const [from, to] of others) {
     mask.fill(0, promptLength + from, promptLength + to);
     policyVersions.fill(-1, promptLength + from, promptLength + to);

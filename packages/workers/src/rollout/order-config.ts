@@ -3,11 +3,14 @@ import {
   liveMigrations,
   livePlacements,
   modelNames,
+  type Oversampling,
   type PredictionScores,
   Scheduler,
 } from "@treadle/trajectories";
 import { z } from "zod";
 import type { EngineConfig } from "../engine.ts";
+
+const Oversampled = z.number().min(1).max(4);
 
 /** Which episodes of a rank go first where they outnumber the places of its engine (`model.slots`, or a server's `maxRunning`). No token depends on it. */
 export const RolloutOrderConfig = z.strictObject({
@@ -34,6 +37,26 @@ export const RolloutOrderConfig = z.strictObject({
   migrate: z.enum(liveMigrations).optional(),
   /** how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others */
   interference: Interference.optional(),
+  /**
+   * What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step
+   * wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of
+   * their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they
+   * are, with the weights of that step. All but `wait` on the embedded and the emulated engine, where episodes stay at their rank
+   */
+  tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
+  oversample: z
+    .strictObject({
+      /** how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others */
+      samples: Oversampled.optional(),
+      /** how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry` */
+      prompts: Oversampled.optional(),
+    })
+    .optional(),
+  /**
+   * how often a prompt is drawn again whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic
+   * sampling of DAPO); what is alike then is put all the same; default: 0
+   */
+  resample: z.int().min(0).max(16).optional(),
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 
@@ -48,6 +71,29 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
 export const isShared = (config: RolloutOrderConfig): boolean => {
   const { placement, migrate } = sharingOf(config);
   return placement !== "own" || migrate !== "never";
+};
+
+/** Whether prompts that lose a race are played later: `generate` is given a channel for them. */
+export const defersPrompts = ({ tail }: RolloutOrderConfig): boolean => tail === "batch" || tail === "carry";
+
+/**
+ * How old the oldest token may be, in steps (W2). Where m steps may be unfinished when the next begins (`flow.maxStaleness`), a step is given at the
+ * latest m + 1 steps later what one carries on, as it is known by then; and that had been chosen by weights m steps behind.
+ */
+export const mostStaleness = ({ tail }: RolloutOrderConfig, maxStaleness: number): number =>
+  tail === "carry" ? 2 * maxStaleness + 1 : maxStaleness;
+
+/** How many are begun for one that is wanted. */
+export const oversamplingOf = ({ tail = "wait", oversample = {} }: RolloutOrderConfig): Oversampling => {
+  const { samples, prompts } = usualOversampling[tail];
+  return { samples: oversample.samples ?? samples, prompts: oversample.prompts ?? prompts };
+};
+
+const usualOversampling = {
+  wait: { samples: 1, prompts: 1 },
+  carry: { samples: 1, prompts: 1.25 },
+  cut: { samples: 1.25, prompts: 1 },
+  batch: { samples: 1, prompts: 1.25 },
 };
 
 export const sharingOf = ({ placement = "own", migrate = "never", interference }: RolloutOrderConfig) => ({
@@ -81,6 +127,27 @@ export type SharingMetrics = {
   readonly episodesMoved?: number;
   /** share of the call in which it had an episode to compute: what it is short of 1, it waited for other ranks */
   readonly rolloutBusy?: number;
+};
+
+/** Of a step whose tail was cut, on each rank: what ended early, by cause, and how long was what is trained. And what was drawn again. */
+export type TailMetrics = {
+  /** groups whose rewards were all alike: that were drawn again, and that were put so in the end */
+  readonly groupsRedrawn?: number;
+  readonly groupsAlike?: number;
+  /** episodes that ended because the first of their prompt had */
+  readonly cutWithGroup?: number;
+  /** episodes that ended because the step had enough groups */
+  readonly cutWithStep?: number;
+  /** prompts without a group: of `tail: cut` those that no step trains, of others those that a later one does */
+  readonly promptsCut?: number;
+  readonly promptsDeferred?: number;
+  /** tokens that an earlier step had generated of what goes on in this one */
+  readonly carriedTokens?: number;
+  /** tokens that were generated and are neither trained nor carried on */
+  readonly cutTokens?: number;
+  /** tokens of an episode after its prompt, on average: of those that are trained, and of all that were begun */
+  readonly trainedLength?: number;
+  readonly generatedLength?: number;
 };
 
 export function predictionMetrics(scores: PredictionScores): PredictionMetrics {

@@ -1,21 +1,28 @@
 import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source } from "@treadle/runtime";
-import { type EvaluationCount, GenerationWorker, type RolloutConfig, toEpisode } from "./generation-worker.ts";
-import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
+import {
+  type EvaluationCount,
+  GenerationWorker,
+  type RolloutConfig,
+  type RolloutMetrics,
+  toEpisode,
+} from "./generation-worker.ts";
 
 /** Generates completions and scores them. */
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   static override readonly module: string = import.meta.url;
 
-  /** One group of `groupSize` scored episodes for each prompt. */
+  /** One group of `groupSize` scored episodes for each prompt; with `tail: batch`, prompts that have none go to `late`. */
   async generate(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
-  ): Promise<{ readonly tokens: number } & SharingMetrics & PredictionMetrics> {
+    late?: Sink<Prompt>,
+  ): Promise<{ readonly tokens: number } & RolloutMetrics> {
     await using _ = await this.lock();
     let tokens = 0;
     const metrics = await this.play(prompts, groups, {
+      late,
       judge: async (prompt, completion) =>
         toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion)),
       made: ({ episodes }) => {

@@ -4,9 +4,11 @@ import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@trea
 /** An engine of one call whose turns and completions the test ends by hand, by the order in which they joined. */
 export class HandEngine {
   readonly kind = "embedded";
-  readonly policyVersion = 0;
+  policyVersion = 0;
   readonly weightsId = "initial";
   readonly joined: JoiningCompletion[] = [];
+  /** which of them were cut: each had chosen two tokens */
+  readonly cut: number[] = [];
   /** as it was asked for when each joined, and since */
   readonly firstPriorities: (number | undefined)[] = [];
   readonly priorities: (number | undefined)[] = [];
@@ -30,7 +32,7 @@ export class HandEngine {
         isOver = true;
         reject(new Error("cancelled"));
       });
-      options.join?.((joining) => {
+      const add = (joining: JoiningCompletion) => {
         if (isOver) return undefined;
         const index = this.joined.push(joining) - 1;
         this.#calls.push({ options, at: index - first, hasEnded: false });
@@ -38,6 +40,12 @@ export class HandEngine {
         this.firstPriorities.push(priority);
         this.priorities.push(priority);
         return index - first;
+      };
+      options.join?.(add, (at) => {
+        if (isOver || this.#calls[first + at]?.hasEnded !== false) return false;
+        this.cut.push(first + at);
+        this.end(first + at, 2, "abort", this.policyVersion);
+        return true;
       });
     });
   }
@@ -46,6 +54,7 @@ export class HandEngine {
   async turn(index: number, numTokens: number, policyVersion = 0): Promise<Int32Array | undefined> {
     const { options, at } = this.#calls[index]!;
     const answer = await options.extend?.(at, completionOf(numTokens, "stop", policyVersion));
+    if (this.#calls[index]?.hasEnded) return undefined;
     if (answer) this.priorities[index] = options.order?.priority(at);
     else this.end(index, numTokens, "stop", policyVersion);
     return answer;

@@ -1,8 +1,15 @@
 /** Reasoning with GRPO on a very small model, whose actor writes down which prompts it has trained. */
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
-import { workflow } from "@treadle/runtime";
-import { ActorConfig, RolloutOrderConfig } from "@treadle/workers";
+import { type Carried, workflow } from "@treadle/runtime";
+import {
+  ActorConfig,
+  defersPrompts,
+  mostStaleness,
+  promptsOfStep,
+  RolloutOrderConfig,
+  withoutBegun,
+} from "@treadle/workers";
 import { z } from "zod";
 import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
 
@@ -48,18 +55,22 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       paddingToken,
       algorithm: { name: "grpo", normalisation: { type: "token-mean" } },
       learningRate: 0.01,
-      maxStaleness: config.flow.maxStaleness,
+      maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
     }),
     { ranks: { fixed: 2 } },
   );
   const prompts = cluster.channel("prompts", Prompt);
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
-  for await (const { batch } of steps((step) => promptsOf(step, config.batch))) {
+  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
+  const promptsAt = (step: number, carried: Carried<Prompt>) =>
+    promptsOfStep(config.rollout, config.batch, { step, carried }, promptsOf);
+  for await (const { batch, carry } of steps(promptsAt)) {
     rollout.pullWeights(actor);
     inference.pullWeights(actor);
     await prompts.put(...batch);
-    rollout.generate(prompts.source, episodes.sink);
+    report(rollout.generate(prompts.source, episodes.sink, late?.sink));
+    if (late) carry(late, withoutBegun);
     inference.score(episodes.source, scored.sink);
     report(actor.train(scored.source));
   }

@@ -10,8 +10,10 @@
  *    states that it left, not those of later steps that overlap it; the commit is one synced journal record.
  */
 import { TreadleError } from "@treadle/contracts";
-import type { Dataset, Metrics, Step } from "../../author/workflow.ts";
+import type { Channel } from "../../author/channel/channel.ts";
+import type { Carried, Dataset, Metrics, Step } from "../../author/workflow.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
+import { CarriedItems } from "./carried-items.ts";
 import type { Journal, States } from "./journal.ts";
 
 export type CommittedStep = {
@@ -42,6 +44,8 @@ type OpenStep = {
   readonly index: number;
   readonly items: readonly string[];
   readonly metrics: Record<string, number>;
+  /** as the journal has them */
+  readonly carried: string[];
   failure: unknown;
   /** nothing of it is under way any more; where states are saved with each step, it is committed */
   readonly ended: Promise<void>;
@@ -59,11 +63,13 @@ export class StepTracker {
   #left: OpenStep | undefined;
   #commits: Promise<void> = Promise.resolve();
   #stopping = false;
+  readonly #carried: CarriedItems;
   /** the step of each id, until two of one id have been warned of */
   #stepOfId: Map<string, number> | undefined = new Map();
 
   constructor(options: StepTrackerOptions) {
     this.#options = options;
+    this.#carried = new CarriedItems(options.journal.records.filter((record) => record.type === "step"));
     options.loop.on("ended", ({ step }) => this.#open.get(step)?.end());
     options.loop.on("commit", ({ step, seconds, states, earlier = [] }) =>
       this.#due([...earlier, { step, seconds }], options.states(states)),
@@ -91,15 +97,21 @@ export class StepTracker {
         if (ahead !== undefined && this.#open.size >= ahead.maxOpen) await this.#settled();
         await this.#between();
         if (this.#stopping) break;
-        const batch = await dataset(index);
+        const batch = await dataset(index, this.#carried.now as Carried<T>);
         this.#watchIds(index, batch);
         const step = openStep(index, batch.map(itemId));
+        this.#carried.given(step.items);
         this.#open.set(index, step);
         loop.feed({ type: "begin-step", step: index });
         this.#current = step;
         this.#options.enter(index);
         this.#options.onStarted(index);
-        yield { index, isLast: index === totalSteps, batch };
+        yield {
+          index,
+          isLast: index === totalSteps,
+          batch,
+          carry: (unfinished, kept) => this.#carry(step, unfinished, kept),
+        };
         this.#current = undefined;
         this.#options.enter(undefined);
         loop.feed({ type: "end-body", step: index });
@@ -110,6 +122,12 @@ export class StepTracker {
       this.#options.enter(undefined);
     }
     await this.drained();
+    const { items } = this.#carried.now;
+    const names = items.slice(0, 3).map((item) => `'${ownId(item)}'`);
+    if (items.length > 0 && this.#open.size === 0 && !this.#stopping)
+      this.#options.warn(
+        `'${items.length}' items wait for a step after the last, such as ${names.join(", ")}; more steps would train them`,
+      );
   }
 
   /** Prompts of one id are sampled alike, and their groups are taken for one. */
@@ -117,7 +135,7 @@ export class StepTracker {
     for (const item of batch) {
       const id = ownId(item);
       const known = this.#stepOfId;
-      if (id === undefined || known === undefined) continue;
+      if (id === undefined || known === undefined || this.#carried.has(id)) continue;
       const before = known.get(id);
       if (before !== undefined) {
         this.#options.warn(
@@ -126,6 +144,20 @@ export class StepTracker {
         this.#stepOfId = undefined;
       } else if (known.size < maxIds) known.set(id, index);
     }
+  }
+
+  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, kept: (item: T) => T = (item) => item): void {
+    if (this.#current !== step)
+      throw new TreadleError(
+        "workflow.invalid",
+        `step ${step.index} was told to carry items on when its body had ended; do so within the body of the loop`,
+      );
+    const carrying = async (): Promise<void> => {
+      for await (const batch of unfinished.batches())
+        for (const item of batch) step.carried.push(this.#carried.carry(item, kept(item)));
+    };
+    // Whoever failed to put them says so itself.
+    this.track(carrying().catch(unlessOfProducer));
   }
 
   async #between(): Promise<void> {
@@ -192,9 +224,10 @@ export class StepTracker {
 
   async #commit(steps: readonly { readonly step: OpenStep; readonly seconds: number }[], state: States): Promise<void> {
     const { journal, loop, onCommitted } = this.#options;
-    const records = steps.map(({ step: { index, items, metrics }, seconds }) => ({
+    const records = steps.map(({ step: { index, items, metrics, carried }, seconds }) => ({
       ...{ step: index, seconds, metrics },
       items: [...items],
+      ...(carried.length > 0 && { carried }),
     }));
     await journal.appendSteps(records, state);
     for (const [at, { step, seconds }] of steps.entries()) {
@@ -214,6 +247,7 @@ function openStep(index: number, items: readonly string[]): OpenStep {
     index,
     items,
     metrics: {},
+    carried: [],
     failure: undefined,
     ended: ended.promise,
     committed: committed.promise,
@@ -227,6 +261,10 @@ function openStep(index: number, items: readonly string[]): OpenStep {
       committed.reject(error);
     },
   };
+}
+
+function unlessOfProducer(error: unknown): void {
+  if (!(error instanceof TreadleError) || error.code !== "channel.producer-failed") throw error;
 }
 
 /** so many are remembered */

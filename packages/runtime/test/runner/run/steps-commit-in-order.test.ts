@@ -38,6 +38,7 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
   const tracker = new StepTracker({
     journal: {
       lastStep: undefined,
+      records: [],
       appendSteps: async (steps: CommittedRecord[], state: States) => {
         await turn();
         if (steps.some(({ step }) => journalFails(step))) throw new TreadleError("disk.full", "no space left");

@@ -1,0 +1,184 @@
+import { TreadleError } from "@treadle/contracts";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Channel } from "../../../src/author/channel/channel.ts";
+import type { Carried } from "../../../src/author/workflow.ts";
+import { RunnerLoop } from "../../../src/runner/loop/runner-loop.ts";
+import { CarriedItems } from "../../../src/runner/run/carried-items.ts";
+import type { CommittedRecord, Journal, JournalRecord, States } from "../../../src/runner/run/journal.ts";
+import { StepTracker } from "../../../src/runner/run/step-tracker.ts";
+
+type StepRecord = Extract<JournalRecord, { type: "step" }>;
+type Item = { readonly id: string; readonly tokens: Int32Array };
+
+const supervision = {
+  maxRestarts: 1,
+  restartWindowMs: 1,
+  heartbeatTimeoutMs: 1,
+  stallMs: 1,
+  lockTimeoutMs: 1,
+  startTimeoutMs: 1,
+};
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+const batchSize = 4;
+
+/** Those that wait, where they fill a step; else new ones, by round. */
+const dataset = (step: number, { items, numSteps }: Carried<Item>): readonly Item[] =>
+  items.length >= batchSize
+    ? items.slice(0, batchSize)
+    : Array.from({ length: batchSize }, (_, at) => ({
+        id: `${step - numSteps}.${at}`,
+        tokens: Int32Array.of(step, at),
+      }));
+
+const channelOf = (batches: () => AsyncIterable<Item[]>) => ({ batches }) as unknown as Pick<Channel<Item>, "batches">;
+
+/** One life of a runner over a journal in memory, which says before which appends it dies. */
+function lifeOf(journal: StepRecord[], totalSteps: number, maxStaleness: number, dies: (step: number) => boolean) {
+  const warnings: string[] = [];
+  const tracker = new StepTracker({
+    journal: {
+      get lastStep() {
+        return journal.at(-1);
+      },
+      get records() {
+        return journal;
+      },
+      appendSteps: async (steps: CommittedRecord[], state: States) => {
+        await turn();
+        if (steps.some(({ step }) => dies(step))) throw new Error("the runner is dead");
+        // As the next process reads it.
+        const read = JSON.parse(JSON.stringify(steps)) as CommittedRecord[];
+        journal.push(...read.map((step): StepRecord => ({ type: "step", ...step, state })));
+      },
+    } as unknown as Journal,
+    totalSteps,
+    loop: new RunnerLoop({ supervision, rejoinMs: 1, placeWaitMs: 1, maxStaleness }, { now: () => 0 }),
+    states: () => ({}),
+    enter: () => {},
+    onStarted: () => {},
+    onCommitted: async () => {},
+    warn: (line) => warnings.push(line),
+  });
+  return { tracker, warnings };
+}
+
+test("CI1, CI2: whenever the runner dies, each item is drawn once, and trained once or waits", async () => {
+  let numDeaths = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 14 }),
+      fc.nat(2),
+      fc.array(fc.nat(3), { minLength: 1, maxLength: 8 }),
+      fc.array(fc.nat(13), { maxLength: 4 }),
+      async (totalSteps, maxStaleness, numCarried, deaths) => {
+        const journal: StepRecord[] = [];
+        const left = new Set(deaths.map((step) => step + 1));
+        let warnings: string[] = [];
+        for (;;) {
+          const life = lifeOf(journal, totalSteps, maxStaleness, (step) => left.delete(step));
+          try {
+            for await (const { index, batch, carry } of life.tracker.steps<Item>(dataset)) {
+              const count = numCarried[(index + left.size) % numCarried.length] as number;
+              carry(
+                channelOf(async function* () {
+                  await turn();
+                  for (const item of batch.slice(0, count)) yield [item];
+                }),
+              );
+              await turn();
+            }
+            warnings = life.warnings;
+            break;
+          } catch (error) {
+            expect(String(error)).toContain("the runner is dead");
+            numDeaths++;
+          }
+        }
+        expect(journal.map(({ step }) => step)).toEqual(Array.from({ length: totalSteps }, (_, at) => at + 1));
+        const queue = new CarriedItems(journal).now;
+        const waiting = (queue.items as readonly Item[]).map(({ id }) => id);
+        const given = journal.flatMap(({ items }) => items);
+        const carried = journal.flatMap(({ carried: texts = [] }) =>
+          (new CarriedItems([{ items: [], carried: texts }]).now.items as readonly Item[]).map(({ id }) => id),
+        );
+        // Each time that an item is given it is trained, or carried on; in the end it is trained once, or waits.
+        const drawn = [...new Set(given)];
+        for (const id of drawn) {
+          const times = (list: readonly string[]) => list.filter((one) => one === id).length;
+          expect(times(given) - times(carried)).toBe(waiting.includes(id) ? 0 : 1);
+        }
+        const numRounds = totalSteps - queue.numSteps;
+        const all = Array.from(
+          { length: numRounds * batchSize },
+          (_, at) => `${1 + Math.floor(at / batchSize)}.${at % batchSize}`,
+        );
+        expect(drawn.toSorted()).toEqual(all.toSorted());
+        expect(warnings).toHaveLength(waiting.length > 0 ? 1 : 0);
+        for (const { tokens } of queue.items as readonly Item[]) expect(tokens).toBeInstanceOf(Int32Array);
+      },
+    ),
+    { numRuns: 150 },
+  );
+  expect(numDeaths).toBeGreaterThan(50);
+});
+
+test("CI2: the steps of this life are given an item as it was carried on, a resume what was to be kept of it", async () => {
+  const journal: StepRecord[] = [];
+  const given: Item[] = [];
+  const life = async (totalSteps: number) => {
+    const { tracker } = lifeOf(journal, totalSteps, 0, () => false);
+    for await (const { index, batch, carry } of tracker.steps<Item>(dataset)) {
+      given.push(...batch.filter(({ id }) => id.startsWith("1.")));
+      if (index === 2 || index === 4) continue;
+      carry(
+        channelOf(async function* () {
+          yield [...batch];
+        }),
+        ({ id }) => ({ id, tokens: new Int32Array() }),
+      );
+    }
+  };
+  await life(3);
+  await life(4);
+  const lengths = given.map(({ tokens }) => tokens.length);
+  expect(lengths).toEqual([2, 2, 2, 2, 2, 2, 2, 2]);
+  const queue = new CarriedItems(journal.slice(0, 1)).now.items as readonly Item[];
+  expect(queue.map(({ id, tokens }) => [id, tokens.length])).toEqual(["1.0", "1.1", "1.2", "1.3"].map((id) => [id, 0]));
+});
+
+test("items are carried on with an id, once, and within the body of their step", async () => {
+  const carrying = async (items: readonly unknown[], when: "within" | "after" = "within") => {
+    const { tracker } = lifeOf([], 2, 0, () => false);
+    let carry: ((channel: Pick<Channel<Item>, "batches">) => void) | undefined;
+    const channel = channelOf(async function* () {
+      yield items as Item[];
+    });
+    for await (const step of tracker.steps(dataset)) {
+      if (when === "within") step.carry(channel);
+      else if (step.index === 2) carry?.(channel);
+      carry = step.carry;
+    }
+  };
+  await expect(carrying([{ tokens: 1 }])).rejects.toThrow(/an item without an 'id' was carried on/);
+  await expect(carrying([{ id: "a" }, { id: "a" }])).rejects.toThrow(/two items called 'a' were carried on/);
+  await expect(carrying([{ id: "a" }], "after")).rejects.toThrow(
+    /step 1 was told to carry items on when its body had ended/,
+  );
+});
+
+test("what a producer that failed leaves is nothing of the step's own: the failure of its call is the one that is told", async () => {
+  const { tracker } = lifeOf([], 1, 0, () => false);
+  const run = (async () => {
+    for await (const { carry } of tracker.steps(dataset)) {
+      tracker.track(turn().then(() => Promise.reject(new Error("no power"))));
+      carry(
+        // biome-ignore lint/correctness/useYield: it fails before
+        channelOf(async function* () {
+          throw new TreadleError("channel.producer-failed", "producer 'rollout/0' of 'late' failed");
+        }),
+      );
+    }
+  })();
+  await expect(run).rejects.toThrow("no power");
+});

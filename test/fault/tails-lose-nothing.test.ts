@@ -1,0 +1,137 @@
+/** Steps that end early: whichever rank dies, whenever, and the runner too, no prompt is lost and none is trained twice. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { RunEvent } from "@treadle/contracts";
+import { createRandom } from "@treadle/learning";
+import { resumeRun, runWorkflow } from "@treadle/runtime/runner";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { pidOf } from "../support/cluster.ts";
+import { expectWholeLearningLedger, expectWholeTailLedger, readTailLedger } from "../support/learning-ledger.ts";
+import { expectCleanEnd, ledgerOptions, pidsOf } from "../support/ledger.ts";
+import { projectRoot } from "../support/project.ts";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const random = createRandom(Number(process.env.TREADLE_SEED)).split("tails");
+const workflow = join(projectRoot, "test/support/workflows/learning-ledger");
+const batch = 12;
+
+/** Kills a rank of the component in these steps, at a drawn instant of each. */
+function struck(steps: readonly number[], component = "project-rollout") {
+  const events: RunEvent[] = [];
+  const struckWorkers: string[] = [];
+  const left = new Set(steps);
+  const strike = async (step: number) => {
+    const worker = `${component}/${random.split(`${step} rank`).integer(2)}`;
+    await new Promise((resolve) => setTimeout(resolve, 120 * random.split(`${step} when`).float()));
+    try {
+      process.kill(pidOf(events, worker), "SIGKILL");
+      struckWorkers.push(worker);
+    } catch {
+      // it is starting again just now
+    }
+  };
+  const onEvent = (event: RunEvent) => {
+    events.push(event);
+    // Once in each step, also where that is done again.
+    if (event.type === "step-started" && left.delete(event.step)) void strike(event.step);
+  };
+  return { events, struckWorkers, onEvent };
+}
+
+const tailOf = (tail: string, samples: number, prompts: number) => [
+  `rollout.tail=${tail}`,
+  `rollout.oversample.samples=${samples}`,
+  `rollout.oversample.prompts=${prompts}`,
+  `batch=${batch}`,
+];
+
+test("TL1, TL5, C6: 'cut' of samples alone, drawn again where rewards are alike, trains every prompt once, whichever rank dies", async () => {
+  const { events, struckWorkers, onEvent } = struck([2, 3, 4]);
+  const overrides = ["placement.mode=spatial", "steps=5", "groupSize=8", "rollout.resample=2"];
+  const all = [...overrides, ...tailOf("cut", 2, 1)];
+  const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, all), workflow });
+  expect(struckWorkers.length).toBeGreaterThan(0);
+  const folder = join(root, summary.runId);
+  await expectWholeLearningLedger(folder, 5, batch);
+  const { steps } = await readTailLedger(folder);
+  for (const metric of ["cutWithGroup", "groupsRedrawn"])
+    expect(steps.some(({ metrics }) => (metrics[metric] as number) > 0)).toBe(true);
+  await expectCleanEnd(summary.runId, folder, pidsOf(events));
+}, 240_000);
+
+test("TL1: 'cut' of prompts trains as many as a step wants, and counts the others", async () => {
+  const overrides = ["placement.mode=spatial", "steps=4", "groupSize=8", ...tailOf("cut", 1, 1.5)];
+  const { summary } = await runWorkflow({ ...ledgerOptions(root, () => {}, overrides), workflow });
+  const { steps, trained, waiting } = await readTailLedger(join(root, summary.runId));
+  expect(waiting).toEqual([]);
+  expect(new Set(trained).size).toBe(trained.length);
+  let at = 0;
+  for (const { given, metrics } of steps) {
+    expect(given).toHaveLength(1.5 * batch);
+    // Of each rank, as metrics are averages.
+    const numTrained = given.length - 2 * (metrics["promptsCut"] as number);
+    expect(numTrained).toBeGreaterThanOrEqual(batch);
+    const mine = trained.slice(at, at + numTrained);
+    expect(mine.every((id) => given.includes(id))).toBe(true);
+    at += numTrained;
+  }
+  expect(at).toBe(trained.length);
+}, 240_000);
+
+test.each([
+  ["batch", "temporal", 0],
+  ["batch", "spatial", 1],
+  ["carry", "temporal", 0],
+  ["carry", "spatial", 1],
+] as const)(
+  "TL1, TQ1, CI1, CI2, W2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s', staleness %s",
+  async (tail, mode, maxStaleness) => {
+    const { events, struckWorkers, onEvent } = struck([2, 4, 5]);
+    const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8"];
+    const overrides = [
+      ...common,
+      `flow.maxStaleness=${maxStaleness}`,
+      ...tailOf(tail, tail === "batch" ? 1.5 : 1, 1.5),
+    ];
+    const kill = new AbortController();
+    const killing = (event: RunEvent) => {
+      onEvent(event);
+      if (event.type === "step-started" && event.step === 6)
+        setTimeout(() => kill.abort(), 80 * random.split(`${mode} runner`).float());
+    };
+    const options = { ...ledgerOptions(root, killing, overrides), workflow };
+    await expect(runWorkflow({ ...options, kill: kill.signal })).rejects.toMatchObject({ code: "run.stopped" });
+    const started = events.find((event) => event.type === "run-started");
+    const { runId } = started as { readonly runId: string };
+    const { summary } = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent });
+    expect(summary.steps).toBe(8);
+    expect(struckWorkers.length).toBeGreaterThan(0);
+    const folder = join(root, runId);
+    await expectWholeTailLedger(folder, 8);
+    const { steps } = await readTailLedger(folder);
+    expect(steps.some(({ carried }) => carried.length > 0)).toBe(true);
+    if (tail === "batch")
+      expect(steps.some(({ given }) => given.length === batch)).toBe(true); // of late ones
+    else expect(steps.some(({ metrics }) => (metrics["carriedTokens"] as number) > 0)).toBe(true);
+    await expectCleanEnd(runId, folder, pidsOf(events));
+  },
+  240_000,
+);
+
+test("CI2, RS8: what waits after a roll-back is what the committed steps say", async () => {
+  const { events, struckWorkers, onEvent } = struck([4, 6], "ledger-actor");
+  const common = ["placement.mode=spatial", "flow.granularity=all", "checkpoints.stateEverySteps=3", "steps=8"];
+  const overrides = [...common, ...tailOf("batch", 1, 1.5)];
+  const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, overrides), workflow });
+  expect(struckWorkers.length).toBeGreaterThan(0);
+  expect(events.filter((event) => event.type === "step-started").length).toBeGreaterThan(8); // some were done again
+  const folder = join(root, summary.runId);
+  await expectWholeTailLedger(folder, 8);
+  await expectCleanEnd(summary.runId, folder, pidsOf(events));
+}, 240_000);
