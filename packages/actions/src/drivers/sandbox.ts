@@ -1,6 +1,7 @@
 import type { Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import type { HeldShell } from "./held-shell.ts";
+import type { CheckedArchive, PackOptions } from "./sandbox-archive.ts";
 
 /** What runs commands of a trajectory. */
 export interface SandboxDriver {
@@ -61,6 +62,13 @@ export interface Sandbox {
   /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  /**
+   * Puts a folder or file there. Nothing is written where it fails, but into a folder that was there before: its files are joined,
+   * those of the same names replaced.
+   */
+  unpack(path: string, archive: CheckedArchive, signal: AbortSignal): Promise<void>;
+  /** An archive of a folder or file, for an `ArchiveFilter`; what `take` throws ends it, and is thrown. */
+  pack(path: string, options: PackOptions): Promise<void>;
   /**
    * Its files as they are. Throws `action.invalid` while a command runs, and beyond `maxBytes`; commands that come meanwhile
    * wait.

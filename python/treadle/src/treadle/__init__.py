@@ -4,6 +4,7 @@
 """
 
 from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .archive import Limits
 from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
 from .requests import (
@@ -42,6 +43,7 @@ __all__ = [
     "Event",
     "Finished",
     "Lease",
+    "Limits",
     "OneOf",
     "Output",
     "Power",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ._generated import actions_pb2 as messages
 from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .archive import Limits
 from .requests import Amount
 from .results import Event, Result
 
@@ -134,10 +135,12 @@ class Trajectory:
         return self._loop.run(self._trajectory.read_file(path))
 
     def upload(self, source: str | pathlib.Path, target: str) -> None:
+        """As `AsyncTrajectory.upload`."""
         self._loop.run(self._trajectory.upload(source, target))
 
-    def download(self, source: str, target: str | pathlib.Path) -> None:
-        self._loop.run(self._trajectory.download(source, target))
+    def download(self, source: str, target: str | pathlib.Path, *, limits: Limits = Limits()) -> None:
+        """As `AsyncTrajectory.download`."""
+        self._loop.run(self._trajectory.download(source, target, limits=limits))
 
 
 class Snapshot:

@@ -391,6 +391,34 @@ class ReadFileReply(_message.Message):
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
+class UploadRequest(_message.Message):
+    __slots__ = ("trajectory", "path", "data")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    path: str
+    data: bytes
+    def __init__(self, trajectory: _Optional[str] = ..., path: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class UploadReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DownloadRequest(_message.Message):
+    __slots__ = ("trajectory", "path")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    path: str
+    def __init__(self, trajectory: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class DownloadReply(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
 class TakeSnapshotRequest(_message.Message):
     __slots__ = ("trajectory", "snapshot", "idempotency_key")
     TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
