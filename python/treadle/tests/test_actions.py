@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import email.message
 import pathlib
 import subprocess
 import sys
+import time
+import urllib.error as urllib_error
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -32,6 +36,8 @@ from treadle import (
     Started,
     Tls,
 )
+from treadle.leases import refusal_in
+
 from conftest import Relay, configuration, started
 
 
@@ -208,13 +214,81 @@ def test_input_whose_connection_is_cut_arrives_once(target: str) -> None:
 
 
 def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
+    held: Callable[[], float] = lambda: actions.statistics().resources["search"].held
     with actions.acquire({"search": 1}) as lease:
         assert lease.allocation == {"search": 1}
-        assert actions.statistics().resources["search"].held == 1
+        assert held() == 1
         with pytest.raises(DeadlineExceeded):
-            actions.acquire({"search": 1}, deadline_seconds=0.2)
+            actions.quota("search", deadline_seconds=0.2)
         lease.release(http_status=200)
-    assert actions.statistics().resources["search"].held == 0
+        with pytest.raises(ActionsError, match="was released already"):
+            lease.release()
+    assert held() == 0
+    with pytest.raises(ActionsError, match="is not held: it was released, or ended with its call") as late:
+        with actions.quota("search", deadline_seconds=0.3):
+            while held() > 0:
+                pass
+    assert late.value.status == "NOT_FOUND"
+    with pytest.raises(ActionsError, match="'nowhere' is not managed; managed are 'cpu', 'search'"):
+        actions.quota("nowhere")
+
+
+def test_a_quota_ends_with_its_client(target: str) -> None:
+    async def main() -> None:
+        async with AsyncActions(target) as other:
+            async with AsyncActions(target) as actions:
+                await actions.acquire({"search": 1})
+                waiting = asyncio.ensure_future(other.acquire({"search": 1}))
+                await asyncio.sleep(0.1)
+                assert not waiting.done()
+            await (await waiting).release()
+
+    asyncio.run(main())
+
+
+class _Response:
+    def __init__(self, status_code: int, **headers: str) -> None:
+        self.status_code, self.headers = status_code, headers
+
+
+class _HttpError(Exception):
+    """As httpx and requests raise one."""
+
+    def __init__(self, response: _Response) -> None:
+        super().__init__(f"status {response.status_code}")
+        self.response = response
+
+
+def test_a_refusal_of_the_clients_own_call_stops_the_quota_for_everybody(actions: Actions, target: str) -> None:
+    def waits() -> float:
+        began = time.monotonic()
+        with actions.quota("search"):
+            return time.monotonic() - began
+
+    async def refused(status: int) -> None:
+        async with AsyncActions(target) as other, other.quota("search"):
+            raise _HttpError(_Response(status, **{"Retry-After": "1"}))
+
+    def told() -> None:
+        with actions.quota("search") as lease:
+            lease.refused(503, "1")
+
+    def urllib() -> None:
+        headers = email.message.Message()
+        headers["Retry-After"] = "1"
+        with actions.quota("search"):
+            raise urllib_error.HTTPError("http://judge", 429, "Too Many Requests", headers, None)
+
+    for refuse, error in (
+        (lambda: asyncio.run(refused(429)), _HttpError),
+        (told, None),
+        (urllib, urllib_error.HTTPError),
+    ):
+        with pytest.raises(error) if error else nullcontext():
+            refuse()
+        # Never earlier than it asked for; clocks may differ by some milliseconds.
+        assert waits() > 0.95
+    assert refusal_in(_HttpError(_Response(500))) is None and refusal_in(ValueError()) is None
 
 
 def test_a_submit_whose_connection_is_cut_runs_once_and_loses_nothing(target: str) -> None:

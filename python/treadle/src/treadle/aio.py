@@ -23,6 +23,7 @@ from ._generated import actions_pb2 as messages
 from ._calls import Backoff, call_options, credentials, decoder, is_lost
 from .archive import Limits, pack, too_large, unpack
 from .errors import ActionsError, CommandFailed
+from .leases import AsyncLease, AsyncQuota
 from .requests import (
     Amount,
     Elasticity,
@@ -151,6 +152,14 @@ class AsyncActions:
         except BaseException:
             call.cancel()
             raise
+
+    def quota(self, name: str, units: float = 1, **options: Any) -> AsyncQuota:
+        """``async with actions.quota("judge") as lease:`` holds units of a quota for a call of the client's own.
+
+        `options` are those of `acquire`. What the call raises from within tells the service of a refusal (429, 503) and its
+        Retry-After, where it is an error of httpx, requests, aiohttp or urllib; `lease.refused` tells it otherwise.
+        """
+        return AsyncQuota(self.acquire({name: units}, **options))
 
     async def statistics(self) -> messages.GetStatisticsReply:
         """Completion times by kind, units over time, and the last decisions, of this tenant."""
@@ -567,38 +576,6 @@ class AsyncAction:
                 # The service takes the end of the call for a lost connection, and would wait for a repeat.
                 with suppress(ActionsError):
                     await asyncio.shield(asyncio.ensure_future(self.cancel(retry=Retry(seconds=0))))
-
-
-class AsyncLease:
-    """Units that the client holds; `url` is where the service answers, if it asked for one. Released at the end of `async with`."""
-
-    def __init__(self, actions: AsyncActions, name: str, granted: messages.LeaseGranted, call: Any) -> None:
-        self.name = name
-        self.allocation: Mapping[str, float] = dict(granted.allocation)
-        self.url = granted.url
-        self.why = granted.why
-        self._actions = actions
-        self._call = call
-        self._is_released = False
-
-    async def __aenter__(self) -> AsyncLease:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.release()
-
-    async def release(self, *, http_status: int = 0, retry_after: str = "") -> None:
-        """Gives the units back. 429 and 503 of the client's own call, with its Retry-After, stop the quota for everybody."""
-        if self._is_released:
-            return
-        self._is_released = True
-        request = messages.ReleaseRequest(lease=self.name, http_status=http_status, retry_after=retry_after)
-        try:
-            await self._actions._call("Release", request, messages.ReleaseReply, fine="NOT_FOUND")
-        finally:
-            self._call.cancel()
 
 
 def _bytes(data: bytes | str) -> bytes:
