@@ -22,7 +22,7 @@ export type SandboxOptions = {
   readonly network?: boolean | undefined;
   /** its files, instead of those of an empty sandbox; of the same driver, and not dropped */
   readonly from?: Snapshot | undefined;
-  /** refused by drivers without images */
+  /** what a driver cannot give of it, it refuses */
   readonly container?: ContainerOptions | undefined;
 };
 
@@ -35,9 +35,15 @@ export type ContainerOptions = {
   readonly workingFolder?: string | undefined;
 };
 
-/** Throws `sandbox.unavailable` where a driver cannot give what was asked for. */
-export function refuseContainer(driver: string, { container }: SandboxOptions): void {
-  const asked = Object.entries(container ?? {}).filter(([, value]) => value !== undefined);
+/** Throws `sandbox.unavailable` where a driver cannot give what was asked for; without images it may give some of it. */
+export function refuseContainer(
+  driver: string,
+  { container }: SandboxOptions,
+  given: readonly (keyof ContainerOptions)[] = [],
+): void {
+  const asked = Object.entries(container ?? {}).filter(
+    ([key, value]) => value !== undefined && !given.includes(key as keyof ContainerOptions),
+  );
   if (asked.length === 0) return;
   const [key, value] = asked[0]!;
   throw new TreadleError(
