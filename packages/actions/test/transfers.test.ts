@@ -197,16 +197,26 @@ test("TF3 what is on its way stays within its tenant's limit, and goes on when t
   expect(await say("wc -c < first/a; wc -c < third/a")).toBe("200000\n200000\n");
 });
 
-test("TF3 eight are on their way at once, and one more waits for a turn", async () => {
+test("TF2 TF3 eight are on their way at once, and one more waits for a turn, unread", async () => {
   const { upload } = await serve();
   const halted = Array.from({ length: 8 }, () => halting(text));
   const held = halted.map(({ pieces }, n) => upload(to(`f${n}`), pieces));
   const ends = Promise.allSettled(held.map(({ reply }) => reply));
   expect(await eventually(() => numSpools() === 8)).toBe(true);
-  const gone = upload(to("gone"), [text]);
+  const big = Buffer.concat([rawEntry(folder), rawEntry({ name: "a", content: "x".repeat(60_000_000) })]);
+  let numPulled = 0;
+  const counted = function* () {
+    for (let at = 0; at < big.length; at += 100_000) {
+      numPulled++;
+      yield big.subarray(at, at + 100_000);
+    }
+  };
+  const gone = upload(to("gone"), counted());
   const next = upload(to("next"), [text]);
   await new Promise((resolve) => setTimeout(resolve, 150));
   expect(numSpools()).toBe(8);
+  // Windows of flow control, and buffers; not all six hundred.
+  expect(numPulled).toBeLessThan(150);
   gone.stream.cancel();
   await expect(gone.reply).rejects.toMatchObject({ code: grpc.status.CANCELLED });
   held[3]!.stream.cancel();

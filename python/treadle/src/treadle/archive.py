@@ -7,7 +7,6 @@ import pathlib
 import shutil
 import tarfile
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -156,15 +155,19 @@ def _join(stage: pathlib.Path, target: pathlib.Path) -> None:
         return
     if not target.is_dir():
         raise _refused(f"'{target}' is no folder; remove it first")
-    is_real: Callable[[pathlib.Path], bool] = lambda path: path.is_dir() and not path.is_symlink()
     for entry in stage.iterdir():
         place = target / entry.name
-        if not is_real(entry):
-            if is_real(place):
+        if not _is_folder(entry):
+            if _is_folder(place):
                 raise _refused(f"'{place}' is a folder, where a file is to be; remove it first")
             os.replace(entry, place)
-        elif is_real(place):
+        elif _is_folder(place):
             _join(entry, place)
         else:
             place.unlink(missing_ok=True)
             os.rename(entry, place)
+
+
+def _is_folder(path: pathlib.Path) -> bool:
+    """Not a link to one."""
+    return path.is_dir() and not path.is_symlink()
