@@ -32,11 +32,10 @@ def test_beside(worker_id, testrun_uid):
         time.sleep(0.01)
 `;
 
-const lacks =
-  cgroupDriverLacks() ?? (existsSync("/usr/bin/python3") ? undefined : "there is no /usr/bin/python3 for sandboxes");
+const hasSandboxes = cgroupDriverLacks() === undefined;
 
-test.skipIf(lacks !== undefined)(
-  `a suite that is root's in /testbed is a reward, run in parallel by pytest, that its solution cannot change${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
+test.skipIf(!existsSync("/usr/bin/python3"))(
+  `a suite in /testbed is a reward, run in parallel by pytest${hasSandboxes ? ", that its solution cannot change" : " (without sandboxes, where control groups or bubblewrap are missing)"}`,
   async (context) => {
     const client = await preparePython();
     if ("lacks" in client) return context.skip(client.lacks);
@@ -53,25 +52,24 @@ test.skipIf(lacks !== undefined)(
       ["test_b.py", "[2, 3]"],
     ] as const)
       await writeFile(join(testbed, file), testsOf(numbers, numWorkers), { mode: 0o644 });
-    await writeFile(join(testbed, "pytest.ini"), "[pytest]\npythonpath = /work/solution\n", { mode: 0o644 });
+    await writeFile(join(testbed, "pytest.ini"), "[pytest]\n", { mode: 0o644 });
     const config = join(folder, "config.yaml");
     const folders = JSON.stringify({ "/testbed": testbed, "/opt/pytest": suite.packages });
-    await writeFile(config, `listen: 127.0.0.1:0\ndrivers: [cgroup]\ncgroup: { folders: ${folders} }\n`);
+    const driver = hasSandboxes ? `drivers: [cgroup]\ncgroup: { folders: ${folders} }` : "drivers: [process]";
+    const [seenTestbed, seenPackages] = hasSandboxes ? ["/testbed", "/opt/pytest"] : [testbed, suite.packages];
+    await writeFile(config, `listen: 127.0.0.1:0\n${driver}\n`);
     const service = await startService(config);
     cleanups.push(service.kill);
     const installed = join(folder, "installed");
     await installClient(client.interpreter, installed);
     const profile = join(folder, "pytest.json");
+    const pytest = "python3 -B -m pytest -p no:cacheprovider --dist loadfile -n {parallel}";
     const points = [1, 2].map((units) => ({ units, efficiency: units === 1 ? 1 : 0.9 }));
     await writeFile(
       profile,
       JSON.stringify({
         kind: "pytest",
-        command: [
-          "env",
-          "PYTHONPATH=/opt/pytest",
-          ..."python3 -B -m pytest -p no:cacheprovider --dist loadfile -n {parallel}".split(" "),
-        ],
+        command: ["sh", "-c", `export PYTHONPATH=$PWD/solution:${seenPackages}; cd ${seenTestbed} && exec ${pytest}`],
         duration: 3,
         elasticity: { type: "table", points: points.slice(0, numWorkers) },
       }),
@@ -95,6 +93,11 @@ test.skipIf(lacks !== undefined)(
     const wrong = await rewardOf("wrong", "def square(number):\n    return number + number\n");
     expect(wrong.output).toMatch(/2 failed, 4 passed/); // 0 and 2 are right
     expect(wrong.code).toBe(1);
+    const { call, close } = connectActions(service.address);
+    cleanups.push(close);
+    const { kinds } = (await call("GetStatistics", {})) as { kinds: Record<string, { completed: string }> };
+    expect(Number(kinds.pytest!.completed)).toBe(2);
+    if (!hasSandboxes) return;
     const hostile = `import os, pathlib
 for path in pathlib.Path("/testbed").iterdir():
     for change in (lambda: path.write_text(""), path.unlink, lambda: path.chmod(0o777)):
@@ -107,10 +110,6 @@ def square(number):
 `;
     expect((await rewardOf("hostile", hostile)).output).toMatch(/3 failed, 3 passed/);
     expect(await readFile(join(testbed, "test_b.py"), "utf8")).toContain("square(number) == number * number");
-    const { call, close } = connectActions(service.address);
-    cleanups.push(close);
-    const { kinds } = (await call("GetStatistics", {})) as { kinds: Record<string, { completed: string }> };
-    expect(Number(kinds["pytest"]!.completed)).toBe(3);
   },
   600_000,
 );
