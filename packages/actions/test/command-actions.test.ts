@@ -51,6 +51,8 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        async unpack() {},
+        async pack() {},
         snapshot: () => {
           throw new Error("not used here");
         },

@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -147,6 +147,38 @@ describe.skipIf(lacks !== undefined)(
       await own.holdShell().ask({ program: ":" });
       expect(waiting()).toBe(0);
       await own.close();
+    });
+
+    test("a folder of this machine is seen where it is said to be, and commands can begin there; none can change it", async () => {
+      const place = await mkdtemp(join(tmpdir(), "treadle-testbed-"));
+      await mkdir(join(place, "deep"));
+      await writeFile(join(place, "deep/file"), "made");
+      await chmod(place, 0o755);
+      const folders = { "/testbed": place, "/opt/some/where": place };
+      const own = new CgroupDriver({ folders });
+      try {
+        const one = await own.open({ container: { workingFolder: "/testbed" } });
+        const script =
+          "pwd; stat -c '%U %a' .; cat deep/file; touch new 2>&1; rm deep/file 2>&1; chmod 777 . 2>&1; ls /opt/some/where; touch /work/new && ls /work";
+        const { stdout } = await one.exec({ command: ["sh", "-c", script] });
+        expect(stdout.toString().replaceAll(/(touch|rm|chmod): .*Read-only file system/g, "$1 refused")).toBe(
+          "/testbed\nroot 755\nmadetouch refused\nrm refused\nchmod refused\ndeep\nnew\n",
+        );
+        expect((await one.holdShell().ask({ program: "pwd" })).output.toString()).toBe("/testbed\n");
+        await expect(own.open({ container: { workingFolder: "/nowhere" } })).rejects.toMatchObject({
+          code: "sandbox.unavailable",
+          message: expect.stringMatching(
+            /working folder '\/nowhere' cannot be used: .*No such file.*; name one that is in/,
+          ),
+        });
+        await expect(own.open({ container: { user: "root" } })).rejects.toMatchObject({
+          message: expect.stringMatching(/'cgroup' has no images: user 'root' was asked for/),
+        });
+      } finally {
+        await own.close();
+        await rm(place, { recursive: true });
+      }
+      expect(() => new CgroupDriver({ folders })).toThrow(/which is to be '\/testbed', is not there; make it/);
     });
 
     test("an argument reaches a command as it is, however long", async () => {

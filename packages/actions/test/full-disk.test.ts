@@ -20,7 +20,7 @@ vi.mock("node:fs", async (original) => {
 });
 
 const { ActionLog } = await import("../src/grpc/action-log.ts");
-const { OutputSpool, UnreadBudget } = await import("../src/grpc/output-spool.ts");
+const { OutputSpool, DiskBudget } = await import("../src/grpc/output-spool.ts");
 
 const texts = (events: readonly object[]): string[] =>
   events.map((event) => (event as { output: { stdout: Buffer } }).output.stdout.toString());
@@ -37,7 +37,7 @@ test.each(["before a file is open", "in its midst"])(
       },
       end: () => {},
     });
-    const budget = new UnreadBudget(2 ** 20);
+    const budget = new DiskBudget(2 ** 20);
     const spool = new OutputSpool(sink, budget);
     expect(spool.give("stdout", Buffer.from("sent"))).toBe(true);
     if (when === "in its midst") expect(spool.give("stdout", Buffer.from("kept"))).toBe(true);
@@ -54,7 +54,7 @@ test.each(["before a file is open", "in its midst"])(
 );
 
 test("IK2 of an action that is followed, too", () => {
-  const budget = new UnreadBudget(2 ** 20);
+  const budget = new DiskBudget(2 ** 20);
   const log = new ActionLog(budget);
   const large = Buffer.alloc(20_000, "a");
   isFull = true;

@@ -64,6 +64,26 @@ test("LE2 a refusal that is told with the release stops everybody until its Retr
   await call("Release", { lease: "next", http_status: 200 });
 });
 
+test("QM1 after a refusal a call that needs more than was learned is granted, when nothing else is held", async () => {
+  const { call, acquire } = await serve({
+    search: { type: "quota", concurrency: 4 },
+    judge: { type: "quota", windows: [{ type: "sliding", limit: 4, periodMs: 60_000 }] },
+  });
+  for (const resource of ["search", "judge"]) {
+    const refused = acquire({ cost: { [resource]: { fixed: 0.25 } }, lease: "refused" });
+    await refused.grant;
+    await call("Release", { lease: "refused", http_status: 429, retry_after: "0" });
+  }
+  const whole = acquire({ cost: { search: { fixed: 4 } }, lease: "whole" });
+  expect((await whole.grant)!.allocation).toEqual({ search: 4 });
+  await call("Release", { lease: "whole", http_status: 200 });
+  // Half of four a minute is left, of which a quarter was used.
+  const half = acquire({ cost: { judge: { fixed: 1.75 } }, lease: "half" });
+  await half.grant;
+  await call("Release", { lease: "half", http_status: 200 });
+  expect(await isSettled(acquire({ cost: { judge: { fixed: 0.25 } } }).grant)).toBe(false);
+});
+
 test("a model service is restored on the devices of a lease, answers there, and makes room for another", async () => {
   const server = fileURLToPath(new URL("support/model-server.mjs", import.meta.url));
   const service = (healthyAfterMs: number) => ({

@@ -5,7 +5,8 @@ import { type Chunk, CpuManager, GpuManager, parseRetryAfter, QuotaManager } fro
 const request = (actionId: string, trajectory?: string) => ({ actionId, trajectory, minimum: 1 });
 
 describe("quota manager", () => {
-  const windowOf = (type: "fixed" | "sliding" | "bucket") =>
+  const windowTypes = ["fixed", "sliding", "bucket"] as const;
+  const windowOf = (type: (typeof windowTypes)[number]) =>
     new QuotaManager("search", { windows: [{ type, limit: 3, periodMs: 1000 }] });
 
   test("never more than the limit starts in any stretch of a sliding period, or any fixed period", () => {
@@ -41,16 +42,13 @@ describe("quota manager", () => {
     expect(starts.length).toBe(3 + 12);
   });
 
-  test.each(["fixed", "sliding", "bucket"] as const)(
-    "%s: something is free when nextChangeMs says so, and not before",
-    (type) => {
-      const quota = windowOf(type);
-      for (let i = 0; i < 3; i++) quota.acquire("search", request(`a${i}`), 1, 10 * i);
-      const wait = quota.nextChangeMs(20)!;
-      expect(quota.pools(20 + wait - 2).get("search")!.free).toBeLessThan(1);
-      expect(quota.pools(20 + wait).get("search")!.free).toBeGreaterThan(0);
-    },
-  );
+  test.each(windowTypes)("%s: something is free when nextChangeMs says so, and not before", (type) => {
+    const quota = windowOf(type);
+    for (let i = 0; i < 3; i++) quota.acquire("search", request(`a${i}`), 1, 10 * i);
+    const wait = quota.nextChangeMs(20)!;
+    expect(quota.pools(20 + wait - 2).get("search")!.free).toBeLessThan(1);
+    expect(quota.pools(20 + wait).get("search")!.free).toBeGreaterThan(0);
+  });
 
   test("concurrency counts what runs", () => {
     const quota = new QuotaManager("search", { concurrency: 2 });
@@ -77,6 +75,76 @@ describe("quota manager", () => {
     expect(quota.pools(5101).get("search")!.free).toBe(4);
     for (let i = 0; i < 4 + 5 + 6 + 7; i++) quota.succeeded();
     expect(quota.concurrency).toBe(8);
+  });
+
+  test("a refusal halves the rate, and rounds of successes win it back", () => {
+    const all = (quota: QuotaManager, now: number): number => {
+      let count = 0;
+      while (quota.acquire("search", request(`${now}/${count}`), 1, now)) count++;
+      return count;
+    };
+    for (const type of windowTypes) {
+      const quota = new QuotaManager("search", { windows: [{ type, limit: 8, periodMs: 1000 }] });
+      expect(all(quota, 0)).toBe(8);
+      quota.throttled(100, 1900);
+      quota.throttled(101, 1900);
+      expect([quota.rate, all(quota, 1999)]).toEqual([0.5, 0]);
+      // A bucket has been emptied, and fills no faster than the service lets it.
+      expect([all(quota, 2001), all(quota, 3001)]).toEqual(type === "bucket" ? [0, 4] : [4, 4]);
+      for (let round = 0; round < 8; round++) {
+        expect(quota.rate).toBe(0.5 + round / 16);
+        for (let i = 0; i < 4 + round / 2; i++) quota.succeeded();
+      }
+      expect(quota.rate).toBe(1);
+      expect(all(quota, 9001)).toBe(8);
+    }
+  });
+
+  test("QM1 whatever is refused, the largest call starts when nothing else runs, and pools and acquire agree", () => {
+    const step = fc.record({
+      act: fc.constantFrom("refuse", "succeed", "release", "wait"),
+      ms: fc.integer({ min: 1, max: 400 }),
+    });
+    const window = fc.record({
+      type: fc.constantFrom(...windowTypes),
+      limit: fc.integer({ min: 4, max: 9 }),
+      periodMs: fc.constant(1000),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(window, { maxLength: 2 }),
+        fc.integer({ min: 1, max: 9 }),
+        fc.array(step, { maxLength: 40 }),
+        (windows, concurrency, steps) => {
+          const quota = new QuotaManager("search", { concurrency, windows });
+          let now = 0;
+          const held: string[] = [];
+          const take = (id: string, minimum: number): boolean => {
+            quota.bind({ actionId: id, minimum }, now);
+            const { free } = quota.pools(now).get("search")!;
+            const isGranted = quota.acquire("search", request(id), minimum, now) !== undefined;
+            expect(isGranted).toBe(minimum <= free + 1e-9);
+            if (isGranted) held.push(id);
+            return isGranted;
+          };
+          for (const [i, { act, ms }] of steps.entries()) {
+            now += ms;
+            take(`s${i}`, 1 + (i % quota.capacity));
+            if (act === "refuse") quota.throttled(now, ms);
+            if (act === "succeed") quota.succeeded();
+            if (act === "release") for (const id of held.splice(0)) quota.release(id);
+          }
+          for (const id of held.splice(0)) quota.release(id);
+          for (let tries = 0; !take("largest", quota.capacity); tries++) {
+            expect(tries).toBeLessThan(20);
+            const wait = quota.nextChangeMs(now, quota.capacity);
+            expect(wait).toBeGreaterThan(0);
+            now += Math.ceil(wait!);
+          }
+        },
+      ),
+      { numRuns: 300 },
+    );
   });
 
   test("without Retry-After the wait doubles", () => {

@@ -6,7 +6,7 @@ import { ManualClock, settle } from "@treadle/contracts/testing";
 import { expect, test } from "vitest";
 import { runCommand } from "../src/drivers/command.ts";
 import { Leases } from "../src/grpc/leases.ts";
-import { UnreadBudget } from "../src/grpc/output-spool.ts";
+import { DiskBudget } from "../src/grpc/output-spool.ts";
 import { RepeatableActions } from "../src/grpc/repeatable-actions.ts";
 import { ActionPool, CgroupDriver, CpuManager, cgroupDriverLacks, QuotaManager } from "../src/index.ts";
 import { guardMemory } from "../src/pool/memory-guard.ts";
@@ -54,7 +54,7 @@ test("IK1 of what a request has as input its bytes are compared, and no number i
     };
     return { environment: { B: "2", A: "1" }, stdin: Object.assign(Buffer.from(text), { toJSON }) };
   };
-  const first = { tenant: "t", key: "k", request: requestOf("same"), budget: new UnreadBudget(1) };
+  const first = { tenant: "t", key: "k", request: requestOf("same"), budget: new DiskBudget(1) };
   repeatable.begin(first, call(), () => {});
   expect(repeatable.join("t", "k", { ...requestOf("same"), environment: { A: "1", B: "2" } }, call())).toBe("joined");
   expect(repeatable.join("t", "k", requestOf("other"), call())).toBe("another-request");

@@ -50,3 +50,16 @@ describe("drivers", () => {
     expect(issues({ drivers: ["docker"], docker: { image: "any" } })).toBe(undefined);
   });
 });
+
+test("folders that sandboxes see have places of their own there", () => {
+  const issuesOf = (folders: object): string => {
+    const { error } = ActionServiceConfig.safeParse({ cgroup: { folders } });
+    return error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`).join() ?? "";
+  };
+  expect(issuesOf({ "/testbed": "/srv/suite", "/opt/a/b": "/" })).toBe("");
+  for (const path of ["testbed", "/", "/a/../b", "/a//b", "/a/"])
+    expect(issuesOf({ [path]: "/srv" })).toMatch(/are named by absolute paths, as sandboxes see them/);
+  expect(issuesOf({ "/a": "srv" })).toBe("cgroup.folders./a: is an absolute path of this machine");
+  for (const path of ["/tmp", "/work/a", "/proc", "/dev"])
+    expect(issuesOf({ [path]: "/srv" })).toMatch(/are not in \/dev/);
+});

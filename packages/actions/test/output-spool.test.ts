@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type EventSink, OutputSpool, UnreadBudget } from "../src/grpc/output-spool.ts";
+import { DiskBudget, type EventSink, OutputSpool } from "../src/grpc/output-spool.ts";
 
 /** Takes as many events as it was allowed, then says that it is full. */
 function sinkOf() {
@@ -39,7 +39,7 @@ test("OS1 OS2 OS3 whatever is given arrives once and in order, within the budget
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), fc.integer({ min: 0, max: 400 }), (steps, limit) => {
       const { sink, events, allow, hasEnded } = sinkOf();
-      const budget = new UnreadBudget(limit);
+      const budget = new DiskBudget(limit);
       const spool = new OutputSpool(sink, budget);
       const expected: string[] = [];
       for (const one of steps) {
@@ -71,7 +71,7 @@ test("OS1 OS2 OS3 whatever is given arrives once and in order, within the budget
 
 test("OS3 a client that went away leaves nothing unread", () => {
   const { sink } = sinkOf();
-  const budget = new UnreadBudget(1000);
+  const budget = new DiskBudget(1000);
   const spool = new OutputSpool(sink, budget);
   for (let i = 0; i < 5; i++) spool.give("stdout", Buffer.alloc(100));
   expect(budget.usedBytes).toBe(400);

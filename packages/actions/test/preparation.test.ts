@@ -65,6 +65,8 @@ function setUp(isSlow: (sandbox: number) => boolean = () => false) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        async unpack() {},
+        async pack() {},
         snapshot: () => {
           throw new Error("not used here");
         },

@@ -7,7 +7,7 @@ import { systemClock } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { ActionLog, type FollowingCall } from "../src/grpc/action-log.ts";
-import { UnreadBudget } from "../src/grpc/output-spool.ts";
+import { DiskBudget } from "../src/grpc/output-spool.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
@@ -194,7 +194,7 @@ const step = fc.oneof(
 test("IK2 whoever follows an action, and when, is given the same events in order, however slowly it reads", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
-      const budget = new UnreadBudget(2 ** 20);
+      const budget = new DiskBudget(2 ** 20);
       const log = new ActionLog(budget);
       const told: string[] = [];
       const calls: { events: string[]; room: number; hasEnded: boolean; drain: () => void }[] = [];

@@ -2,7 +2,7 @@
 import { benchDecisions } from "./actions/decisions.ts";
 import { benchOverhead } from "./actions/overhead.ts";
 import { benchPolicies } from "./actions/policies.ts";
-import { benchReplay } from "./actions/replay.ts";
+import { benchPytest, benchReplay } from "./actions/replay.ts";
 import { benchSandboxes } from "./actions/sandboxes.ts";
 import { benchDashboard } from "./dashboard.ts";
 import { benchEmbedded } from "./embedded.ts";
@@ -59,7 +59,8 @@ export const measurements: Readonly<
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],
   "actions-overhead": benchOverhead,
-  "actions-replay": benchReplay,
+  "actions-replay": () => benchReplay(),
+  "actions-pytest": benchPytest,
   core: benchCore,
   simulation: benchSimulation,
   trajectories: benchTrajectories,

@@ -22,6 +22,7 @@ drivers: [process]
 resources:
   cpu: { type: cpu, overcommit: 64 }
   search: { type: quota, concurrency: 1 }
+  judge: { type: quota, concurrency: 1 }
 limits: { trajectoryMemoryMib: 16 }
 """
 

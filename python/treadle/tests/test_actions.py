@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import email.message
 import pathlib
 import subprocess
 import sys
-import tarfile
+import time
+import urllib.error as urllib_error
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -34,7 +36,7 @@ from treadle import (
     Started,
     Tls,
 )
-from treadle.aio import _unpack
+from treadle.leases import refusal_in
 
 from conftest import Relay, configuration, started
 
@@ -111,42 +113,10 @@ def test_errors_carry_the_services_code_and_remedy(actions: Actions) -> None:
             trajectory.read_file("nowhere")
 
 
-def test_files_and_folders_go_there_and_back(actions: Actions, tmp_path: pathlib.Path) -> None:
-    source = tmp_path / "source"
-    (source / "deep").mkdir(parents=True)
-    (source / "deep/run.sh").write_text("echo ran")
-    (source / "deep/run.sh").chmod(0o755)
-    (source / "link").symlink_to("deep/run.sh")
-    big = bytes(range(256)) * 80_000  # of two pieces
-    (source / "big").write_bytes(big)
+def test_files_go_there_and_back(actions: Actions) -> None:
     with actions.open_trajectory() as trajectory:
-        trajectory.upload(source, "there/it is")
-        assert trajectory.run(["sh", "-c", '"./there/it is/link"'], check=True).text == "ran\n"
-        assert trajectory.run(["ls", "-A"], check=True).text == "there\n"
-        trajectory.download("there/it is", tmp_path / "back")
-        assert (tmp_path / "back/big").read_bytes() == big
-        assert (tmp_path / "back/deep/run.sh").stat().st_mode & 0o111
-        trajectory.upload(source / "deep/run.sh", "one/name.sh")
-        trajectory.download("one/name.sh", tmp_path / "name.sh")
-        assert (tmp_path / "name.sh").read_text() == "echo ran"
         trajectory.write_file("data", b"\0\xff")
         assert trajectory.read_file("data") == b"\0\xff"
-
-
-@pytest.mark.parametrize("name,link", [("it/../../evil", None), ("it/evil", "/etc/passwd"), ("it/evil", "../../x")])
-def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path: pathlib.Path, name: str, link: str | None) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        folder = tarfile.TarInfo("it")
-        folder.type = tarfile.DIRTYPE
-        tar.addfile(folder)
-        evil = tarfile.TarInfo(name)
-        if link is not None:
-            evil.type, evil.linkname = tarfile.SYMTYPE, link
-        tar.addfile(evil)
-    with pytest.raises((tarfile.TarError, ValueError)):
-        _unpack(data.getvalue(), tmp_path / "a/target")
-    assert not list(tmp_path.rglob("evil"))
 
 
 def test_sessions_keep_their_state_and_tell_the_end_of_each_command(actions: Actions) -> None:
@@ -244,13 +214,78 @@ def test_input_whose_connection_is_cut_arrives_once(target: str) -> None:
 
 
 def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
+    held: Callable[[], float] = lambda: actions.statistics().resources["search"].held
     with actions.acquire({"search": 1}) as lease:
         assert lease.allocation == {"search": 1}
-        assert actions.statistics().resources["search"].held == 1
+        assert held() == 1
         with pytest.raises(DeadlineExceeded):
-            actions.acquire({"search": 1}, deadline_seconds=0.2)
+            actions.quota("search", deadline_seconds=0.2)
         lease.release(http_status=200)
-    assert actions.statistics().resources["search"].held == 0
+        with pytest.raises(ActionsError, match="was released already"):
+            lease.release()
+    assert held() == 0
+    with pytest.raises(ActionsError, match="is not held: it was released, or ended with its call") as late:
+        with actions.quota("search", deadline_seconds=0.3):
+            while held() > 0:
+                pass
+    assert late.value.status == "NOT_FOUND"
+    with pytest.raises(ActionsError, match="'nowhere' is not managed; managed are 'cpu', 'search'"):
+        actions.quota("nowhere")
+
+
+def test_a_quota_ends_with_its_client(target: str) -> None:
+    async def main() -> None:
+        async with AsyncActions(target) as other:
+            async with AsyncActions(target) as actions:
+                await actions.acquire({"judge": 1})
+                waiting = asyncio.ensure_future(other.acquire({"judge": 1}))
+                await asyncio.sleep(0.1)
+                assert not waiting.done()
+            await (await waiting).release()
+
+    asyncio.run(main())
+
+
+class _Response:
+    def __init__(self, status_code: int, **headers: str) -> None:
+        self.status_code, self.headers = status_code, headers
+
+
+class _HttpError(Exception):
+    """As httpx and requests raise one."""
+
+    def __init__(self, response: _Response) -> None:
+        super().__init__(f"status {response.status_code}")
+        self.response = response
+
+
+def test_a_refusal_of_the_clients_own_call_stops_the_quota_for_everybody(actions: Actions, target: str) -> None:
+    async def refused(status: int) -> None:
+        async with AsyncActions(target) as other, other.quota("judge"):
+            raise _HttpError(_Response(status, **{"Retry-After": "1"}))
+
+    def told() -> None:
+        with actions.quota("judge") as lease:
+            lease.refused(503, "1")
+
+    def urllib() -> None:
+        headers = email.message.Message()
+        headers["Retry-After"] = "1"
+        with actions.quota("judge"):
+            raise urllib_error.HTTPError("http://judge", 429, "Too Many Requests", headers, None)
+
+    for refuse, error in (
+        (lambda: asyncio.run(refused(429)), _HttpError),
+        (told, None),
+        (urllib, urllib_error.HTTPError),
+    ):
+        began = time.monotonic()
+        with pytest.raises(error) if error else nullcontext():
+            refuse()
+        with actions.quota("judge"):
+            # Never earlier than it asked for; timers may be a millisecond short.
+            assert time.monotonic() - began > 0.99
+    assert refusal_in(_HttpError(_Response(500))) is None and refusal_in(ValueError()) is None
 
 
 def test_a_submit_whose_connection_is_cut_runs_once_and_loses_nothing(target: str) -> None:

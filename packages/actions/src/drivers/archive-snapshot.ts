@@ -6,14 +6,13 @@ import { closeSync, createReadStream, openSync, writeSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { longestTimerMs } from "../formulation/action-spec.ts";
-import { type ExecRequest, type ExecResult, type Sandbox, type Snapshot, tooLarge } from "./sandbox.ts";
+import { type ExecRequest, type Sandbox, type Snapshot, tooLarge } from "./sandbox.ts";
+import { failed, listContent, ofCopies, printedBy } from "./sandbox-archive.ts";
 
 type Runs = Pick<Sandbox, "exec">;
 
 /** What is in a folder, without the folder itself: who owns that, and what it allows, is its sandbox's to say. */
-const pack =
-  'cd -- "$1" 2>/dev/null || exit 0; set --; for f in * .[!.]* ..?*; do [ -e "$f" ] || [ -L "$f" ] || continue; set -- "$@" "./$f"; done; [ $# -eq 0 ] || exec tar -c -f - "$@"';
+const pack = `cd -- "$1" 2>/dev/null || exit 0; ${listContent}; [ $# -eq 0 ] || exec tar -c -f - "$@"`;
 const unpack = 'mkdir -p -- "$1" && exec tar -x -p -f - -C "$1"';
 
 export class ArchiveSnapshot implements Snapshot {
@@ -83,8 +82,6 @@ export class ArchiveSnapshot implements Snapshot {
 
 const total = (sizes: readonly number[]): number => sizes.reduce((sum, bytes) => sum + bytes, 0);
 
-const ofCopies = { graceMs: 0, timeoutMs: longestTimerMs, maxOutputBytes: 2 ** 20 } as const;
-
 async function packInto(
   file: number,
   sandbox: Runs,
@@ -92,29 +89,14 @@ async function packInto(
   { maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal },
 ): Promise<number> {
   let bytes = 0;
-  let complaint = "";
-  const full = new AbortController();
-  const result = await sandbox.exec({
-    command: ["sh", "-c", pack, "sh", folder],
-    ...ofCopies,
-    maxOutputBytes: maxBytes,
-    keepsOutput: false,
-    signal: AbortSignal.any([signal, full.signal]),
-    onOutput: (stream, chunk) => {
-      if (stream === "stderr") {
-        complaint = `${complaint}${chunk}`.slice(-2000);
-        return;
-      }
-      bytes += chunk.length;
-      if (!full.signal.aborted && !append(file, chunk)) full.abort();
-    },
-  });
-  signal.throwIfAborted();
-  if (full.signal.aborted)
+  const take = (chunk: Buffer): void => {
+    bytes += chunk.length;
+    if (append(file, chunk)) return;
     throw new TreadleError("sandbox.failed", "a snapshot could not be written: the disk is full; make room in TMPDIR");
+  };
+  const result = await printedBy(sandbox, ["sh", "-c", pack, "sh", folder], { maxBytes, signal, take });
   if (result.status === "output-limit") throw tooLarge(maxBytes);
-  if (result.exitCode !== 0)
-    throw failed(`the files in '${folder}' could not be copied`, { ...result, stderr: Buffer.from(complaint) });
+  if (result.exitCode !== 0) throw failed(`the files in '${folder}' could not be copied`, result);
   return bytes;
 }
 
@@ -126,9 +108,4 @@ function append(file: number, chunk: Buffer): boolean {
   } catch {
     return false;
   }
-}
-
-function failed(what: string, { status, stderr }: ExecResult): TreadleError {
-  const why = status === "exited" ? stderr.toString().trim().slice(-500) : status;
-  return new TreadleError("sandbox.failed", `${what}: ${why}`);
 }

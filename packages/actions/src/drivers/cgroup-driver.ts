@@ -20,7 +20,7 @@ import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
@@ -52,6 +52,8 @@ import { Supervisor } from "./supervisor.ts";
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
   readonly rootFolder?: string | undefined;
+  /** folders of this machine that sandboxes see, read-only, by where they see them: `{ "/testbed": "/srv/suite" }` */
+  readonly folders?: Readonly<Record<string, string>> | undefined;
   /** version 2: the group to work under, without processes of its own */
   readonly cgroupParent?: string | undefined;
   /** of the 65,536 from here each sandbox has one, so that none is anybody else's; default: by the number of this process */
@@ -81,6 +83,9 @@ export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | u
     if (ofSystem(program) === undefined)
       return `'${program}' is not in '${baseEnvironment.PATH}'; install the package ${program === "env" ? "coreutils" : "util-linux"}`;
   }
+  for (const [seen, folder] of Object.entries(options.folders ?? {}))
+    if (!existsSync(folder))
+      return `folder '${folder}', which is to be '${seen}', is not there; make it, or leave it out`;
   const place = locate(options);
   return place.version === undefined ? place.reason : undefined;
 }
@@ -135,7 +140,7 @@ export class CgroupDriver implements SandboxDriver {
   }
 
   async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
-    refuseContainer(this.name, options);
+    refuseContainer(this.name, options, ["workingFolder"]);
     await this.#ready;
     const userId = this.#userId();
     const folder = join(this.#folder, randomUUID().slice(0, 12));
@@ -254,9 +259,24 @@ class HeldSandbox extends OpenSandbox {
     this.#holder = holder;
     this.#insidePid = await readyHolder(holder);
     holder.unref();
+    if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
     // When memory runs out a command goes, not what holds the sandbox.
     for (const pid of await this.#tree.processes(this.id, holdingExec))
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+  }
+
+  get #workingFolder(): string {
+    return this.#options.container?.workingFolder ?? "/work";
+  }
+
+  /** So that one that is not there is told before anything is run. */
+  async #proveWorkingFolder(): Promise<void> {
+    const { exitCode, stderr } = await this.run({ command: ["true"] });
+    if (exitCode === 0) return;
+    throw new TreadleError(
+      "sandbox.unavailable",
+      `working folder '${this.#workingFolder}' cannot be used: ${stderr.toString().trim()}; name one that is in cgroup.rootFolder or cgroup.folders, or leave it out`,
+    );
   }
 
   protected override lossOf(): string | undefined {
@@ -404,7 +424,7 @@ class HeldSandbox extends OpenSandbox {
     return [
       ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--", setsid],
       ...[setpriv, ...rights, "--no-new-privs", "--"],
-      ...[env, "-i", "-C", "/work", ...variables, ...command],
+      ...[env, "-i", "-C", this.#workingFolder, ...variables, ...command],
     ];
   }
 
@@ -424,7 +444,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   #mounts(network: boolean): string[] {
-    const { rootFolder } = this.#driver;
+    const { rootFolder, folders = {} } = this.#driver;
     const system = [
       "/usr",
       "/bin",
@@ -448,6 +468,11 @@ class HeldSandbox extends OpenSandbox {
     const users = ["passwd", "group"]
       .filter((file) => rootFolder === undefined || existsSync(join(rootFolder, "etc", file)))
       .flatMap((file) => ["--ro-bind", join(this.#folder, file), `/etc/${file}`]);
+    const own = Object.entries(folders).flatMap(([seen, folder]) => [
+      // As above; in a root of its own a folder has its place already.
+      ...(rootFolder === undefined ? foldersAbove(seen).flatMap((above) => ["--perms", "0755", "--dir", above]) : []),
+      ...["--ro-bind", folder, seen],
+    ]);
     // Their files are of the sandbox's memory: beyond this, a process would be ended for what another wrote.
     const { memoryBytes } = this.#options;
     const upTo = (share: number): string[] =>
@@ -455,6 +480,7 @@ class HeldSandbox extends OpenSandbox {
     return [
       ...root,
       ...users,
+      ...own,
       "--dev",
       "/dev",
       // Semaphores of parallel test runners live here.
@@ -477,6 +503,11 @@ class HeldSandbox extends OpenSandbox {
       "/work",
     ];
   }
+}
+
+function foldersAbove(path: string): string[] {
+  const above = dirname(path);
+  return above === "/" ? [] : [...foldersAbove(above), above];
 }
 
 /** Arguments of a shell that enters the control groups and then becomes the program: nothing of it runs outside. */

@@ -19,6 +19,16 @@ export const driverChoice = {
       cgroupParent: z.string().min(1).optional(),
       /** what becomes the root of every sandbox, read-only; the system's folders when absent */
       rootFolder: z.string().min(1).optional(),
+      /** folders of this machine that sandboxes see, read-only, by where: `{ /testbed: /srv/suite }` */
+      folders: z
+        .record(z.string(), z.string().startsWith("/", "is an absolute path of this machine"))
+        .refine((folders) => Object.keys(folders).every((path) => /^(\/[^/.][^/]*)+$/.test(path)), {
+          message: "are named by absolute paths, as sandboxes see them",
+        })
+        .refine((folders) => Object.keys(folders).every((path) => !/^\/(dev|proc|tmp|work)(\/|$)/.test(path)), {
+          message: "are not in /dev, /proc, /tmp and /work, which each sandbox has of its own",
+        })
+        .optional(),
       firstUserId: z.int().positive().max(2_000_000_000).optional(),
     })
     .optional(),

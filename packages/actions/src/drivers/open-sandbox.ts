@@ -8,6 +8,7 @@ import {
   type Snapshot,
   type SnapshotOptions,
 } from "./sandbox.ts";
+import { type CheckedArchive, type PackOptions, packPath, unpackPath } from "./sandbox-archive.ts";
 
 /** What is the same in every driver's sandbox: it refuses once it is over, and what runs in it ends before it goes. */
 export abstract class OpenSandbox implements Sandbox {
@@ -66,6 +67,19 @@ export abstract class OpenSandbox implements Sandbox {
     } finally {
       this.#running.delete(run);
     }
+  }
+
+  unpack(path: string, archive: CheckedArchive, signal: AbortSignal): Promise<void> {
+    return unpackPath(this, this.placed(path), archive, signal);
+  }
+
+  pack(path: string, options: PackOptions): Promise<void> {
+    return packPath(this, this.placed(path), options);
+  }
+
+  /** Throws `sandbox.failed` for a path that no file of the sandbox may have. */
+  protected placed(path: string): string {
+    return path;
   }
 
   /** SN1 */

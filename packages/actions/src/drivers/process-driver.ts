@@ -125,13 +125,13 @@ class ProcessSandbox extends OpenSandbox {
   }
 
   async writeFile(path: string, data: string | Uint8Array): Promise<void> {
-    const target = this.#inside(path);
+    const target = this.placed(path);
     await mkdir(dirname(target), { recursive: true });
     await writeFile(target, data);
   }
 
   async readFile(path: string, maxBytes = 64 * 2 ** 20): Promise<Buffer> {
-    const data = await readFile(this.#inside(path)).catch((cause: Error) => {
+    const data = await readFile(this.placed(path)).catch((cause: Error) => {
       throw new TreadleError("sandbox.failed", `'${path}' could not be read: ${cause.message}`, { cause });
     });
     if (data.length > maxBytes)
@@ -146,9 +146,9 @@ class ProcessSandbox extends OpenSandbox {
     for (const folder of [this.#folder, this.stateFolder]) await rm(folder, { recursive: true, force: true });
   }
 
-  #inside(path: string): string {
+  protected override placed(path: string): string {
     const target = resolve(this.#folder, path);
-    if (!target.startsWith(this.#folder + sep))
+    if (target !== this.#folder && !target.startsWith(this.#folder + sep))
       throw new TreadleError("sandbox.failed", `'${path}' leaves the sandbox's folder; give a path below it`);
     return target;
   }

@@ -1,6 +1,7 @@
 import type { Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import type { HeldShell } from "./held-shell.ts";
+import type { CheckedArchive, PackOptions } from "./sandbox-archive.ts";
 
 /** What runs commands of a trajectory. */
 export interface SandboxDriver {
@@ -21,7 +22,7 @@ export type SandboxOptions = {
   readonly network?: boolean | undefined;
   /** its files, instead of those of an empty sandbox; of the same driver, and not dropped */
   readonly from?: Snapshot | undefined;
-  /** refused by drivers without images */
+  /** what a driver cannot give of it, it refuses */
   readonly container?: ContainerOptions | undefined;
 };
 
@@ -34,9 +35,15 @@ export type ContainerOptions = {
   readonly workingFolder?: string | undefined;
 };
 
-/** Throws `sandbox.unavailable` where a driver cannot give what was asked for. */
-export function refuseContainer(driver: string, { container }: SandboxOptions): void {
-  const asked = Object.entries(container ?? {}).filter(([, value]) => value !== undefined);
+/** Throws `sandbox.unavailable` where a driver cannot give what was asked for; without images it may give some of it. */
+export function refuseContainer(
+  driver: string,
+  { container }: SandboxOptions,
+  given: readonly (keyof ContainerOptions)[] = [],
+): void {
+  const asked = Object.entries(container ?? {}).filter(
+    ([key, value]) => value !== undefined && !given.includes(key as keyof ContainerOptions),
+  );
   if (asked.length === 0) return;
   const [key, value] = asked[0]!;
   throw new TreadleError(
@@ -61,6 +68,13 @@ export interface Sandbox {
   /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  /**
+   * Puts a folder or file there. Nothing is written where it fails, but into a folder that was there before: its files are joined,
+   * those of the same names replaced.
+   */
+  unpack(path: string, archive: CheckedArchive, signal: AbortSignal): Promise<void>;
+  /** An archive of a folder or file, for an `ArchiveFilter`; what `take` throws ends it, and is thrown. */
+  pack(path: string, options: PackOptions): Promise<void>;
   /**
    * Its files as they are. Throws `action.invalid` while a command runs, and beyond `maxBytes`; commands that come meanwhile
    * wait.

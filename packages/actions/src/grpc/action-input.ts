@@ -5,6 +5,9 @@
  * AI2 what the command has not read never exceeds the limit: beyond it, `give` says no, and takes nothing.
  */
 import { PassThrough, type Readable } from "node:stream";
+import * as grpc from "@grpc/grpc-js";
+import { maxInputBytes } from "./messages.ts";
+import { StatusError } from "./status.ts";
 
 /** `gap`: something before it has not arrived. `full`: the command reads slower than this comes. */
 export type InputAnswer = "taken" | "gap" | "full" | "ended";
@@ -42,4 +45,33 @@ export class ActionInput {
   get #waitingBytes(): number {
     return this.#stream.writableLength + this.#stream.readableLength;
   }
+}
+
+/** Throws where it is not taken. */
+export function sendInput(
+  action: string,
+  input: ActionInput | undefined,
+  offset: number,
+  data: Uint8Array,
+  end: boolean,
+): void {
+  if (input === undefined)
+    throw new StatusError(
+      grpc.status.FAILED_PRECONDITION,
+      `action '${action}' was submitted with all of its input; submit it with input: true`,
+    );
+  const answer = input.give(offset, data, end);
+  if (answer === "taken") return;
+  const [status, why] = {
+    gap: [
+      grpc.status.OUT_OF_RANGE,
+      `offset: '${offset}' is beyond the ${input.receivedBytes} bytes that have arrived; send those between first`,
+    ],
+    full: [
+      grpc.status.RESOURCE_EXHAUSTED,
+      `action '${action}' has not read what was sent before, of which ${maxInputBytes} bytes are kept; send this again when it has`,
+    ],
+    ended: [grpc.status.FAILED_PRECONDITION, `the input of action '${action}' was ended; nothing may come after it`],
+  }[answer] as [grpc.status, string];
+  throw new StatusError(status, why);
 }

@@ -5,7 +5,7 @@
  * IK2 calls that follow one action get the same events, in order, each once, and the same end.
  */
 import type * as grpc from "@grpc/grpc-js";
-import type { EventSink, Stream, UnreadBudget } from "./output-spool.ts";
+import type { DiskBudget, EventSink, Stream } from "./output-spool.ts";
 import { SpoolFile } from "./spool-file.ts";
 
 export type FollowingCall = EventSink & { emit(event: "error", error: Partial<grpc.ServiceError>): unknown };
@@ -17,14 +17,14 @@ type Follower = { readonly call: FollowingCall; next: number; isFull: boolean };
 const inMemoryBytes = 16_384;
 
 export class ActionLog {
-  readonly #budget: UnreadBudget;
+  readonly #budget: DiskBudget;
   readonly #entries: Entry[] = [];
   readonly #followers = new Set<Follower>();
   #file: SpoolFile | undefined;
   #keptBytes = 0;
   #end: { readonly error: Partial<grpc.ServiceError> | undefined } | undefined;
 
-  constructor(budget: UnreadBudget) {
+  constructor(budget: DiskBudget) {
     this.#budget = budget;
   }
 

@@ -39,7 +39,7 @@ const idempotencyKey = z.string().max(200);
 /** chosen by the client; empty where the server may choose */
 const name = z.string().max(200);
 
-/** of input in one message, and of what a command has not read of it */
+/** of input or an archive in one message, and of input that a command has not read */
 export const maxInputBytes = 2 ** 20;
 
 const SubmitFields = z.object({
@@ -129,11 +129,16 @@ export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
 export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });
 export const ReadFileMessage = TrajectoryMessage.extend({ path: z.string().min(1) });
 export const CancelMessage = z.object({ action: z.string().min(1) });
+const piece = z.instanceof(Uint8Array).refine((data) => data.length <= maxInputBytes, {
+  error: ({ input }) =>
+    `has ${(input as Uint8Array).length} bytes, at most ${maxInputBytes} are allowed; send it in pieces`,
+});
+/** The first says where it goes, the others nothing of it. */
+export const UploadMessage = z.object({ trajectory: z.string(), path: z.string(), data: piece });
+export type UploadMessage = z.infer<typeof UploadMessage>;
+export type DownloadMessage = { readonly data: Uint8Array };
 export const SendInputMessage = CancelMessage.extend({
-  data: z.instanceof(Uint8Array).refine((data) => data.length <= maxInputBytes, {
-    error: ({ input }) =>
-      `has ${(input as Uint8Array).length} bytes, at most ${maxInputBytes} are allowed; send it in pieces`,
-  }),
+  data: piece,
   offset: z.number(),
   end: z.boolean(),
 });

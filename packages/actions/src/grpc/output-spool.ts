@@ -17,8 +17,8 @@ export type EventSink = {
   on(event: "drain", listener: () => void): unknown;
 };
 
-/** Bytes that one tenant's clients have not read. */
-export class UnreadBudget {
+/** Bytes that are kept in files for one tenant. */
+export class DiskBudget {
   readonly limitBytes: number;
   #used = 0;
 
@@ -47,7 +47,7 @@ type Spilled = { readonly stream: Stream; readonly bytes: number } | { readonly 
 
 export class OutputSpool {
   readonly #sink: EventSink;
-  readonly #budget: UnreadBudget;
+  readonly #budget: DiskBudget;
   readonly #waiting: Spilled[] = [];
   #file: SpoolFile | undefined;
   #readTo = 0;
@@ -55,7 +55,7 @@ export class OutputSpool {
   #isEnding = false;
   #isOver = false;
 
-  constructor(sink: EventSink, budget: UnreadBudget) {
+  constructor(sink: EventSink, budget: DiskBudget) {
     this.#sink = sink;
     this.#budget = budget;
     sink.on("drain", () => {

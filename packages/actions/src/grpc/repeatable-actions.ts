@@ -10,7 +10,7 @@
 import { createHash } from "node:crypto";
 import * as grpc from "@grpc/grpc-js";
 import { ActionLog, type FollowingCall } from "./action-log.ts";
-import type { UnreadBudget } from "./output-spool.ts";
+import type { DiskBudget } from "./output-spool.ts";
 
 type Repeatable = {
   readonly tenant: string;
@@ -44,7 +44,7 @@ export class RepeatableActions {
 
   /** The log that the action of a first call writes; `cancel` ends the action. */
   begin(
-    { tenant, key, request, budget }: { tenant: string; key: string; request: object; budget: UnreadBudget },
+    { tenant, key, request, budget }: { tenant: string; key: string; request: object; budget: DiskBudget },
     call: FollowingCall & CancelledCall,
     cancel: (reason: string) => void,
   ): ActionLog {

@@ -15,12 +15,12 @@ import { randomUUID } from "node:crypto";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
-import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { CommandSignal } from "../drivers/sandbox.ts";
+import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
-import { ActionInput } from "./action-input.ts";
+import { ActionInput, sendInput } from "./action-input.ts";
 import { Leases } from "./leases.ts";
 import { listen } from "./listen.ts";
 import {
@@ -40,15 +40,17 @@ import {
   specOf,
   TakeSnapshotMessage,
   TrajectoryMessage,
+  type UploadMessage,
   WriteFileMessage,
 } from "./messages.ts";
-import { UnreadBudget } from "./output-spool.ts";
+import { DiskBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
 import { Snapshots } from "./snapshots.ts";
 import { type ActionEvents, SpooledCall } from "./spooled-call.ts";
 import { statisticsOf } from "./statistics-reply.ts";
-import { read, StatusError, toStatus } from "./status.ts";
+import { type EndingCall, goneOf, read, StatusError, toStatus } from "./status.ts";
+import { Transfers } from "./transfers.ts";
 
 export type ActionServerOptions = {
   /** such as `127.0.0.1:0`, or `unix:/run/actions.sock` */
@@ -75,6 +77,8 @@ export type ActionServerOptions = {
   readonly network?: "none" | "host" | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
+  /** how long a client that moves an archive may do nothing */
+  readonly stallMs?: number | undefined;
 };
 
 const defaultKeepaliveMs = 20_000;
@@ -82,6 +86,9 @@ const defaultUnreadBytes = 256 * 2 ** 20;
 const defaultRepeatMs = 60_000;
 const defaultSnapshots = 256;
 const defaultSnapshotBytes = 2 ** 34;
+const defaultTransferBytes = 2 ** 32;
+const defaultTransferEntries = 250_000;
+const defaultStallMs = 60_000;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -99,6 +106,10 @@ export type ActionServerLimits = {
   readonly snapshots?: number | undefined;
   /** of all snapshots */
   readonly snapshotBytes?: number | undefined;
+  /** of the archives of files that are on their way, and of the files of one of them */
+  readonly transferBytes?: number | undefined;
+  /** files, folders and links of one archive */
+  readonly transferEntries?: number | undefined;
   /** how long a trajectory stays open without a call (GS5), and a snapshot without one */
   readonly idleMs?: number | undefined;
   /** how long an action with an idempotency key waits for its call to be repeated, and is remembered after its end */
@@ -132,17 +143,17 @@ type OwnedTrajectory = Owned & {
   calls: number;
   lastMs: number;
 };
-type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
+type Call = EndingCall & { readonly metadata: grpc.Metadata };
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
   const trajectories = new Map<string, OwnedTrajectory>();
   const running = new Map<string, RunningAction>();
-  const unread = new Map<string, UnreadBudget>();
-  const unreadOf = (tenant: string): UnreadBudget => {
+  const unread = new Map<string, DiskBudget>();
+  const unreadOf = (tenant: string): DiskBudget => {
     let budget = unread.get(tenant);
     if (budget === undefined) {
       for (const [name, one] of unread) if (one.usedBytes === 0) unread.delete(name);
-      budget = new UnreadBudget(options.limits?.unreadBytes ?? defaultUnreadBytes);
+      budget = new DiskBudget(options.limits?.unreadBytes ?? defaultUnreadBytes);
       unread.set(tenant, budget);
     }
     return budget;
@@ -154,6 +165,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     count: limits.snapshots ?? defaultSnapshots,
     bytes: limits.snapshotBytes ?? defaultSnapshotBytes,
     idleMs: limits.idleMs,
+  });
+  const transfers = new Transfers({
+    bytes: limits.transferBytes ?? defaultTransferBytes,
+    entries: limits.transferEntries ?? defaultTransferEntries,
+    stallMs: options.stallMs ?? defaultStallMs,
   });
   const beganMs = performance.now();
   let isDraining = false;
@@ -474,6 +490,30 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const owned = ownTrajectory(call, trajectory);
       return { data: await using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call))) };
     }),
+    Upload: (call: grpc.ServerReadableStream<unknown, unknown>, callback: grpc.sendUnaryData<unknown>) => {
+      const begin = ({ trajectory, path }: UploadMessage) => {
+        const owned = ownTrajectory(call, read(ReadFileMessage, { trajectory, path }).trajectory);
+        const unpack = (archive: CheckedArchive, signal: AbortSignal) =>
+          using(owned, actions.upload(owned.id, path, archive, signal));
+        return { tenant: owned.tenant, unpack };
+      };
+      transfers.upload(call, begin).then(
+        () => callback(null, {}),
+        (error: unknown) => callback(toStatus(error)),
+      );
+    },
+    Download: (call: grpc.ServerWritableStream<unknown, unknown>) => {
+      const run = async (): Promise<void> => {
+        const { trajectory, path } = read(ReadFileMessage, call.request);
+        const owned = ownTrajectory(call, trajectory);
+        const pack = (options: PackOptions) => actions.download(owned.id, path, options);
+        await using(owned, transfers.download(call, owned.tenant, pack));
+      };
+      run().then(
+        () => call.end(),
+        (error: unknown) => call.emit("error", toStatus(error)),
+      );
+    },
     TakeSnapshot: unary(TakeSnapshotMessage, async (message, call) => {
       const owned = ownTrajectory(call, message.trajectory);
       const { tenant } = owned;
@@ -552,44 +592,6 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       return closing;
     },
   };
-}
-
-/** Throws where it is not taken. */
-function sendInput(
-  action: string,
-  input: ActionInput | undefined,
-  offset: number,
-  data: Uint8Array,
-  end: boolean,
-): void {
-  if (input === undefined)
-    throw new StatusError(
-      grpc.status.FAILED_PRECONDITION,
-      `action '${action}' was submitted with all of its input; submit it with input: true`,
-    );
-  const answer = input.give(offset, data, end);
-  if (answer === "taken") return;
-  const [status, why] = {
-    gap: [
-      grpc.status.OUT_OF_RANGE,
-      `offset: '${offset}' is beyond the ${input.receivedBytes} bytes that have arrived; send those between first`,
-    ],
-    full: [
-      grpc.status.RESOURCE_EXHAUSTED,
-      `action '${action}' has not read what was sent before, of which ${maxInputBytes} bytes are kept; send this again when it has`,
-    ],
-    ended: [grpc.status.FAILED_PRECONDITION, `the input of action '${action}' was ended; nothing may come after it`],
-  }[answer] as [grpc.status, string];
-  throw new StatusError(status, why);
-}
-
-/** Aborts when the client ends the call, it is late, or its connection is lost. */
-function goneOf(call: Call): AbortSignal {
-  const gone = new AbortController();
-  const abort = (): void => gone.abort(new TreadleError("action.cancelled", "its caller went away"));
-  if (call.cancelled) abort();
-  else call.once("cancelled", abort);
-  return gone.signal;
 }
 
 /** No other tenant's is the same. */

@@ -47,6 +47,11 @@ export class SpoolFile {
     return chunk;
   }
 
+  /** Of what was appended, from the beginning to the end; made as it is taken. */
+  *pieces(bytes = 2 ** 18): Generator<Buffer> {
+    for (let at = 0; at < this.bytes; at += bytes) yield this.read(at, Math.min(bytes, this.bytes - at));
+  }
+
   close(): void {
     closeSync(this.#descriptor);
   }

@@ -1,5 +1,5 @@
 import type * as grpc from "@grpc/grpc-js";
-import { OutputSpool, type Stream, type UnreadBudget } from "./output-spool.ts";
+import { type DiskBudget, OutputSpool, type Stream } from "./output-spool.ts";
 
 /** Where an action tells how it goes. */
 export type ActionEvents = {
@@ -13,11 +13,7 @@ export type ActionEvents = {
 export class SpooledCall extends OutputSpool implements ActionEvents {
   readonly #call: grpc.ServerWritableStream<unknown, unknown>;
 
-  constructor(
-    call: grpc.ServerWritableStream<unknown, unknown>,
-    budget: UnreadBudget,
-    cancel: (reason: string) => void,
-  ) {
+  constructor(call: grpc.ServerWritableStream<unknown, unknown>, budget: DiskBudget, cancel: (reason: string) => void) {
     super(call, budget);
     this.#call = call;
     call.on("cancelled", () => {

@@ -74,6 +74,14 @@ const Reply = z
     uptime_seconds: count,
     trajectories: count,
     draining: z.boolean(),
+    charged: z
+      .record(
+        z.string(),
+        z
+          .object({ unit_seconds: z.record(z.string(), count).default({}) })
+          .transform(({ unit_seconds: unitSeconds }) => unitSeconds),
+      )
+      .default({}),
   })
   .transform(({ uptime_seconds: uptimeSeconds, ...rest }) => ({ ...rest, uptimeSeconds }));
 

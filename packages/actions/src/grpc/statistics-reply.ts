@@ -49,6 +49,11 @@ export function statisticsOf(actions: CommandActions, tenant: string | undefined
           },
     ),
     tenants: Object.fromEntries(tenants),
+    charged: Object.fromEntries(
+      [...actions.pool.charged()]
+        .filter(([name]) => isVisible(name))
+        .map(([name, unitSeconds]) => [name, { unit_seconds: unitSeconds }]),
+    ),
     policy: actions.pool.policy,
   };
 }

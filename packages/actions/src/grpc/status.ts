@@ -40,3 +40,15 @@ export function toStatus(error: unknown): Partial<grpc.ServiceError> & { code: g
   const code = byCode[error.code] ?? byDisposition[error.disposition];
   return { code, details: error.message, metadata };
 }
+
+/** Any call, as far as its end goes. */
+export type EndingCall = { readonly cancelled: boolean; once(event: "cancelled", listener: () => void): unknown };
+
+/** Aborts when the client ends the call, it is late, or its connection is lost. */
+export function goneOf(call: EndingCall): AbortSignal {
+  const gone = new AbortController();
+  const abort = (): void => gone.abort(new TreadleError("action.cancelled", "its caller went away"));
+  if (call.cancelled) abort();
+  else call.once("cancelled", abort);
+  return gone.signal;
+}

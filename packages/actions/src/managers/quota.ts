@@ -23,11 +23,16 @@ export const Quota = z
   });
 export type Quota = z.input<typeof Quota>;
 
+/** `rate`: the part of its limit that is used for now, as learned. */
 interface WindowState {
-  free(nowMs: number): number;
-  use(units: number, nowMs: number): void;
+  free(nowMs: number, rate: number): number;
+  use(units: number, nowMs: number, rate: number): void;
   /** when more is free, in ms from now: so many units, or one more whole one where there are so many already */
-  nextMs(nowMs: number, units: number): number;
+  nextMs(nowMs: number, units: number, rate: number): number;
+  /** Nothing of it counts that is older, where that may be used. */
+  isFresh(nowMs: number): boolean;
+  /** The service takes nothing until then, and less from then on. */
+  refused(untilMs: number, rate: number): void;
 }
 
 function fixedWindow({ limit, periodMs }: { limit: number; periodMs: number }): WindowState {
@@ -39,15 +44,20 @@ function fixedWindow({ limit, periodMs }: { limit: number; periodMs: number }): 
     period = current;
   };
   return {
-    free(nowMs) {
+    free(nowMs, rate) {
       turn(nowMs);
-      return limit - used;
+      return limit * rate - used;
     },
     use(units, nowMs) {
       turn(nowMs);
       used += units;
     },
     nextMs: (nowMs) => (Math.floor(nowMs / periodMs) + 1) * periodMs - nowMs,
+    isFresh(nowMs) {
+      turn(nowMs);
+      return used === 0;
+    },
+    refused() {},
   };
 }
 
@@ -60,9 +70,9 @@ function slidingWindow({ limit, periodMs }: { limit: number; periodMs: number })
     if (gone > 0) uses = uses.slice(gone);
   };
   return {
-    free(nowMs) {
+    free(nowMs, rate) {
       forget(nowMs);
-      return limit - used;
+      return limit * rate - used;
     },
     use(units, nowMs) {
       forget(nowMs);
@@ -70,6 +80,11 @@ function slidingWindow({ limit, periodMs }: { limit: number; periodMs: number })
       used += units;
     },
     nextMs: (nowMs) => Math.max(0, (uses[0]?.at ?? nowMs - periodMs) + periodMs - nowMs),
+    isFresh(nowMs) {
+      forget(nowMs);
+      return uses.length === 0;
+    },
+    refused() {},
   };
 }
 
@@ -77,24 +92,31 @@ function tokenBucket(window: { limit: number; periodMs: number; burst?: number |
   const { limit, periodMs, burst = limit } = window;
   let tokens = burst;
   let at: number | undefined;
-  const refill = (nowMs: number): void => {
-    tokens = Math.min(burst, tokens + ((nowMs - (at ?? nowMs)) * limit) / periodMs);
+  const refill = (nowMs: number, rate: number): void => {
+    if (at !== undefined && nowMs < at) return;
+    tokens = Math.min(burst, tokens + ((nowMs - (at ?? nowMs)) * limit * rate) / periodMs);
     at = nowMs;
   };
   return {
-    free(nowMs) {
-      refill(nowMs);
+    free(nowMs, rate) {
+      refill(nowMs, rate);
       // Refills add up fractions; a millionth short of a whole unit is a whole one.
       return tokens + 1e-6;
     },
-    use(units, nowMs) {
-      refill(nowMs);
+    use(units, nowMs, rate) {
+      refill(nowMs, rate);
       tokens -= units;
     },
-    nextMs(nowMs, units) {
-      refill(nowMs);
+    nextMs(nowMs, units, rate) {
+      refill(nowMs, rate);
       const wanted = units > tokens + 1e-6 ? Math.min(units, burst) : Math.floor(tokens + 1e-6) + 1;
-      return Math.max(1, ((wanted - tokens) * periodMs) / limit);
+      return Math.max(1, ((wanted - tokens) * periodMs) / (limit * rate));
+    },
+    // It fills up to its burst however slowly, so that the largest call is only a matter of time.
+    isFresh: () => false,
+    refused(untilMs, rate) {
+      tokens = Math.min(tokens, burst * rate);
+      at = Math.max(at ?? untilMs, untilMs);
     },
   };
 }
@@ -104,10 +126,18 @@ const longestBackoffMs = 60_000;
 /** Services ask for minutes. What asks for more is asked again then, or one wrong header would stop everybody for good. */
 const longestRetryAfterMs = 600_000;
 
+/** A service that refuses everything is still asked, this part of what was configured. */
+const leastRate = 1 / 64;
+const rateStep = 1 / 16;
+
 /**
- * The quota manager (§5.1). Beyond the configured limits it learns: a refusal by the service (status 429) stops all
- * calls until Retry-After (ten minutes at most), or for a doubling time without it, and halves how many may run at once; every full round
- * of successes allows one more, up to the configured number.
+ * The quota manager (§5.1). Beyond the configured limits it learns: a refusal by the service (status 429) stops all calls until
+ * Retry-After (ten minutes at most), or for a doubling time without it. It halves how many may run at once and how many may start
+ * in a period. Every full round of successes allows one more at once, and a sixteenth of the limit more in a period, up to what
+ * was configured.
+ *
+ * QM1 a call that asks for more than was learned, though not for more than was configured, runs when nothing else does: no
+ *    refusal makes an action impossible.
  */
 export class QuotaManager implements ResourceManager {
   readonly resource: string;
@@ -121,6 +151,10 @@ export class QuotaManager implements ResourceManager {
   #inUse = 0;
   #learned: number;
   #successes = 0;
+  #rate = 1;
+  #rateSuccesses = 0;
+  /** the most that any action needs of those that wait, as of a decision (QM1) */
+  #wanted = { atMs: Number.NaN, units: 0 };
   #blockedUntilMs = Number.NEGATIVE_INFINITY;
   #backoffMs = firstBackoffMs;
 
@@ -146,7 +180,14 @@ export class QuotaManager implements ResourceManager {
     return this.#learned;
   }
 
-  bind(): string {
+  /** Of what may start in a period, as a part of what was configured, as learned. */
+  get rate(): number {
+    return this.#rate;
+  }
+
+  bind({ minimum }: ResourceRequest, nowMs: number): string {
+    const units = this.#wanted.atMs === nowMs ? Math.max(minimum, this.#wanted.units) : minimum;
+    this.#wanted = { atMs: nowMs, units };
     return this.resource;
   }
 
@@ -160,7 +201,7 @@ export class QuotaManager implements ResourceManager {
 
   acquire(pool: string, request: ResourceRequest, units: number, nowMs: number): Grant | undefined {
     if (units > this.#free(nowMs) + 1e-9) return undefined;
-    for (const window of this.#windows) window.use(units, nowMs);
+    for (const window of this.#windows) window.use(units, nowMs, this.#rate);
     this.#running.set(request.actionId, units);
     this.#inUse += units;
     return { resource: this.resource, pool, units };
@@ -180,11 +221,20 @@ export class QuotaManager implements ResourceManager {
   /** The service answered. */
   succeeded(): void {
     this.#backoffMs = firstBackoffMs;
+    this.#winBackRate();
     if (this.#learned >= this.#concurrency) return;
     this.#successes++;
     if (this.#successes < this.#learned) return;
     this.#successes = 0;
     this.#learned++;
+  }
+
+  #winBackRate(): void {
+    if (this.#rate >= 1) return;
+    this.#rateSuccesses++;
+    if (this.#rateSuccesses < this.#rate * Math.min(...this.#limits.map(({ limit }) => limit))) return;
+    this.#rateSuccesses = 0;
+    this.#rate = Math.min(1, this.#rate + rateStep);
   }
 
   /** The service refused a call because there were too many; `retryAfterMs` is what it asked for, if it did. */
@@ -193,22 +243,37 @@ export class QuotaManager implements ResourceManager {
     const waitMs = Math.min(retryAfterMs ?? this.#backoffMs, longestRetryAfterMs);
     this.#blockedUntilMs = Math.max(this.#blockedUntilMs, nowMs + waitMs);
     this.#successes = 0;
+    this.#rateSuccesses = 0;
     // Calls that ran together are refused together: that is one signal, not many.
+    const lessRate = alreadyBlocked ? this.#rate : Math.max(leastRate, this.#rate / 2);
+    for (const window of this.#windows) {
+      window.free(nowMs, this.#rate);
+      window.refused(this.#blockedUntilMs, lessRate);
+    }
     if (alreadyBlocked) return;
     if (retryAfterMs === undefined) this.#backoffMs = Math.min(longestBackoffMs, this.#backoffMs * 2);
-    this.#learned = Math.max(1, Math.floor(Math.min(this.#learned, Math.max(1, this.#inUse)) / 2));
+    if (this.#windows.length > 0) this.#rate = lessRate;
+    if (Number.isFinite(this.#concurrency))
+      this.#learned = Math.max(1, Math.floor(Math.min(this.#learned, Math.max(1, this.#inUse)) / 2));
   }
 
   nextChangeMs(nowMs: number, units = 1): number | undefined {
     if (nowMs < this.#blockedUntilMs) return this.#blockedUntilMs - nowMs;
-    const waits = this.#windows.filter((w) => w.free(nowMs) < this.capacity).map((w) => w.nextMs(nowMs, units));
+    const rate = this.#rate;
+    const waits = this.#windows
+      .filter((w) => w.free(nowMs, rate) < this.capacity && !w.isFresh(nowMs))
+      .map((w) => w.nextMs(nowMs, units, rate));
     return waits.length === 0 ? undefined : Math.min(...waits);
   }
 
   #free(nowMs: number): number {
     if (nowMs < this.#blockedUntilMs) return 0;
-    let free = this.#learned - this.#inUse;
-    for (const window of this.#windows) free = Math.min(free, window.free(nowMs));
+    const wanted = Math.min(this.capacity, this.#wanted.atMs === nowMs ? this.#wanted.units : 0); // QM1
+    let free = this.#inUse > 0 ? this.#learned - this.#inUse : Math.max(this.#learned, wanted);
+    for (const window of this.#windows) {
+      const left = window.free(nowMs, this.#rate);
+      free = Math.min(free, window.isFresh(nowMs) ? Math.max(left, wanted) : left);
+    }
     return Math.max(0, free);
   }
 }

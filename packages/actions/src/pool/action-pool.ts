@@ -25,7 +25,7 @@ import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { PoolBinding, requestOf } from "./pool-binding.ts";
-import { ResourceUsage, type UsageReport } from "./resource-usage.ts";
+import { ResourceUsage, TenantUsage, type UsageReport } from "./resource-usage.ts";
 import { type DecisionView, describeStart, type StartedAction } from "./started-action.ts";
 
 export type ActionPoolOptions = {
@@ -69,6 +69,7 @@ export class ActionPool {
   readonly #trajectories = new Map<string, TrajectoryOptions>();
   readonly #statistics = new ActionStatistics();
   readonly #usage: ResourceUsage;
+  readonly #charged = new TenantUsage();
   readonly #starts: StartedAction[] = [];
   readonly #priorityLevelMs: number;
   readonly #prepare: ActionPoolOptions["prepare"];
@@ -182,6 +183,11 @@ export class ActionPool {
   /** What a tenant was served so far: seconds of all of its dominant resource, by its weight. */
   serviceOf(tenant: string): number {
     return this.#shares.serviceOf(tenant, this.#clock.now());
+  }
+
+  /** Unit-seconds that each tenant was granted, by resource. */
+  charged(): ReadonlyMap<string, Readonly<Record<string, number>>> {
+    return this.#charged.report(this.#clock.now());
   }
 
   /** By resource; `units` is what is held or free, in all pools together. */
@@ -449,7 +455,7 @@ export class ActionPool {
     record.endedMs = undefined;
     record.expectedSeconds = seconds;
     const units = Object.fromEntries(Object.values(grants).map((grant) => [grant.resource, grant.units]));
-    for (const grant of Object.values(grants)) this.#usage.change(grant.resource, heldUnits(grant), now);
+    for (const grant of Object.values(grants)) this.#held(record, grant, 1, now);
     this.#charging.began(record, Object.values(grants), seconds, now);
     const start = describeStart(record, view, units, now);
     this.#starts.push(start);
@@ -457,6 +463,12 @@ export class ActionPool {
     this.#running.add(record);
     record.running = this.#run(record, grants, start.why);
     return true;
+  }
+
+  #held({ tenant }: ActionRecord, grant: Grant, change: 1 | -1, nowMs: number): void {
+    const units = change * heldUnits(grant);
+    this.#usage.change(grant.resource, units, nowMs);
+    this.#charged.change(tenant, grant.resource, units, nowMs);
   }
 
   async #run(record: ActionRecord, allocation: Record<string, Grant>, why: string): Promise<void> {
@@ -494,7 +506,7 @@ export class ActionPool {
     this.#running.delete(record);
     for (const [resource, grant] of Object.entries(allocation)) {
       this.#managers.get(resource)!.release(record.id, record.endedMs);
-      this.#usage.change(resource, -heldUnits(grant), record.endedMs);
+      this.#held(record, grant, -1, record.endedMs);
     }
     this.#charging.ended(record, Object.values(allocation), record.endedMs);
     this.#wake();

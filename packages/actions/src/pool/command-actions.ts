@@ -21,6 +21,7 @@ import {
   type SandboxDriver,
   type SandboxOptions,
 } from "../drivers/sandbox.ts";
+import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { fillTemplate } from "../elasticity/parallel-command.ts";
 import type { ActionPool, TrajectoryOptions } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
@@ -159,6 +160,16 @@ export class CommandActions {
 
   readFile(trajectory: string, path: string, maxBytes?: number, signal?: AbortSignal): Promise<Buffer> {
     return this.#within(trajectory, (sandbox) => sandbox.readFile(path, maxBytes), { signal });
+  }
+
+  /** Puts a folder or file there; see `Sandbox.unpack`. */
+  upload(trajectory: string, path: string, archive: CheckedArchive, signal: AbortSignal): Promise<void> {
+    return this.#within(trajectory, (sandbox) => sandbox.unpack(path, archive, signal), { signal });
+  }
+
+  /** An archive of a folder or file, which nobody has checked; see `Sandbox.pack`. */
+  download(trajectory: string, path: string, options: PackOptions): Promise<void> {
+    return this.#within(trajectory, (sandbox) => sandbox.pack(path, options), options);
   }
 
   /** A copy of its files and sessions, from which others can be opened. Throws `action.invalid` as a sandbox does (SN1). */

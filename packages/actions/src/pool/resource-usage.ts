@@ -43,6 +43,47 @@ export class ResourceUsage {
   }
 }
 
+type Holding = { held: number; heldSeconds: number; sinceMs: number };
+
+/** Clients choose the names. Beyond this many, those that hold nothing are forgotten. */
+const mostTenants = 4096;
+
+/** What each tenant was granted of each resource, for as long as it held it. Pure state: time comes in as `nowMs`. */
+export class TenantUsage {
+  readonly #tenants = new Map<string, Map<string, Holding>>();
+
+  /** Units that the tenant is granted from now on, negative for those given back. */
+  change(tenant: string, resource: string, units: number, nowMs: number): void {
+    if (!this.#tenants.has(tenant) && this.#tenants.size >= mostTenants)
+      for (const [name, holdings] of this.#tenants)
+        if ([...holdings.values()].every(({ held }) => held < 1e-9)) this.#tenants.delete(name);
+    const holdings = this.#tenants.get(tenant) ?? new Map<string, Holding>();
+    this.#tenants.set(tenant, holdings);
+    const holding = holdings.get(resource) ?? { held: 0, heldSeconds: 0, sinceMs: nowMs };
+    holdings.set(resource, holding);
+    book(holding, nowMs);
+    holding.held += units;
+  }
+
+  /** Unit-seconds by tenant and resource. */
+  report(nowMs: number): ReadonlyMap<string, Readonly<Record<string, number>>> {
+    return new Map(
+      [...this.#tenants].map(([tenant, holdings]) => {
+        for (const holding of holdings.values()) book(holding, nowMs);
+        return [
+          tenant,
+          Object.fromEntries([...holdings].map(([resource, { heldSeconds }]) => [resource, heldSeconds])),
+        ];
+      }),
+    );
+  }
+}
+
+function book(holding: Holding, nowMs: number): void {
+  holding.heldSeconds += (holding.held * (nowMs - holding.sinceMs)) / 1000;
+  holding.sinceMs = nowMs;
+}
+
 /** Books what was held since the last change, second by second, and forgets seconds that nobody will ask for. */
 function advance(meter: Meter, nowMs: number): void {
   const { held, seconds } = meter;

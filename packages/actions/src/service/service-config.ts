@@ -99,6 +99,10 @@ export const ActionServiceConfig = z
         snapshots: z.int().positive().default(256),
         /** of all of a tenant's copies together */
         snapshotMib: mebibytes.default(16_384),
+        /** of a folder that goes into a sandbox or out of it, and of a tenant's that are on their way; they are kept like output */
+        transferMib: mebibytes.default(4096),
+        /** files, folders and links of one */
+        transferEntries: z.int().positive().default(250_000),
         /** after so long without a call a trajectory is closed, as its client may have died; longer than a model thinks */
         idleSeconds: z
           .number()

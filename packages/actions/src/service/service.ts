@@ -94,6 +94,8 @@ export async function openActionService(config: ActionServiceConfig, folder: str
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
       snapshots: limits.snapshots,
       snapshotBytes: limits.snapshotMib * 2 ** 20,
+      transferBytes: limits.transferMib * 2 ** 20,
+      transferEntries: limits.transferEntries,
       idleMs: limits.idleSeconds * 1000,
       repeatMs: limits.repeatSeconds * 1000,
     },

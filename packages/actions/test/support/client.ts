@@ -1,3 +1,4 @@
+import { Readable, type Writable } from "node:stream";
 import * as grpc from "@grpc/grpc-js";
 import { serviceDefinition } from "../../src/grpc/service-definition.ts";
 
@@ -50,6 +51,39 @@ export function connectActions(
     });
     return { stream, grant, ended };
   };
+  type Sending = grpc.ClientWritableStream<object>;
+  /** `pieces` follow one another as fast as the server takes them. */
+  const upload = (
+    message: object,
+    pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
+  ): { stream: Sending; reply: Promise<Reply> } => {
+    let stream!: Sending;
+    const reply = new Promise<Reply>((resolve, reject) => {
+      stream = (client.Upload as (md: grpc.Metadata, cb: (e: Error | null, r: Reply) => void) => Sending).call(
+        client,
+        metadata,
+        (error, answer) => (error === null ? resolve(answer) : reject(error)),
+      );
+    });
+    stream.on("error", () => {});
+    stream.write({ ...message, data: Buffer.alloc(0) });
+    const messages = async function* () {
+      for await (const data of pieces) yield { data };
+    };
+    Readable.from(messages()).pipe(stream as Writable);
+    return { stream, reply };
+  };
+  const download = (message: object) =>
+    (client.Download as (m: object, md: grpc.Metadata) => grpc.ClientReadableStream<{ data: Buffer }>).call(
+      client,
+      message,
+      metadata,
+    );
+  const downloaded = async (message: object): Promise<Buffer> => {
+    const pieces: Buffer[] = [];
+    for await (const { data } of download(message)) pieces.push(data);
+    return Buffer.concat(pieces);
+  };
   const submit = (message: object, options: grpc.CallOptions = {}) => {
     const stream = (
       client.Submit as (m: object, md: grpc.Metadata, o: grpc.CallOptions) => grpc.ClientReadableStream<Event>
@@ -65,5 +99,5 @@ export function connectActions(
     };
     return { stream, events, ended, until };
   };
-  return { call, submit, acquire, close: () => client.close() };
+  return { call, submit, acquire, upload, download, downloaded, close: () => client.close() };
 }

@@ -1,7 +1,10 @@
 import { availableParallelism } from "node:os";
+import { Readable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ArchiveFilter } from "../../src/archive/archive-filter.ts";
 import type { Sandbox, SandboxDriver } from "../../src/index.ts";
 import { eventually, processesWith } from "./processes.ts";
+import { folder, rawArchive } from "./tar.ts";
 
 const lines = (buffer: Buffer): string[] => buffer.toString().trim().split("\n");
 
@@ -49,6 +52,52 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         expect(await sandbox.readFile("copy")).toEqual(bytes);
         await expect(sandbox.readFile("missing")).rejects.toMatchObject({ code: "sandbox.failed" });
         await expect(sandbox.readFile("copy", 3)).rejects.toMatchObject({ code: "sandbox.failed" });
+      });
+
+      test("folders go in and come out, as the user that commands run as; of one that is aborted nothing is left", async () => {
+        const own = await driver.open();
+        const { signal } = new AbortController();
+        const say = async (text: string): Promise<string> => {
+          const { stdout, stderr, exitCode } = await own.exec({ command: ["sh", "-c", text] });
+          if (exitCode !== 0) throw new Error(stderr.toString());
+          return stdout.toString();
+        };
+        const filtered = (pieces: readonly Buffer[]): Readable => {
+          const filter = new ArchiveFilter({ bytes: 2 ** 20, entries: 100 });
+          return Readable.from([...pieces.flatMap((piece) => filter.push(piece)), ...filter.end()]);
+        };
+        const entries = [
+          folder,
+          { name: "sub/run", content: "echo ran", mode: 0o755 },
+          { name: "l", flag: "2", target: "sub" },
+        ];
+        for (const place of ["new", "."])
+          await own.unpack(place, { isFolder: true, content: filtered([rawArchive(...entries)]) }, signal);
+        await own.unpack("deep/file", { isFolder: false, content: filtered([rawArchive({ name: "x" })]) }, signal);
+        expect(await say("./l/run; new/l/run; [ -O new/sub/run ] && [ -O deep/file ]; ls -A")).toBe(
+          "ran\nran\ndeep\nl\nnew\nsub\n",
+        );
+        const pieces: Buffer[] = [];
+        await own.pack("new", { take: (chunk) => pieces.push(chunk), signal });
+        await own.unpack("again", { isFolder: true, content: filtered(pieces) }, signal);
+        expect(await say("again/l/run; rm -r l new sub deep again")).toBe("ran\n");
+        await expect(own.pack("new", { take: () => {}, signal })).rejects.toMatchObject({ code: "sandbox.failed" });
+        await say("head -c 1000000 /dev/zero > big");
+        const stop = (): void => {
+          throw new Error("enough");
+        };
+        await expect(own.pack("big", { take: stop, signal })).rejects.toThrow("enough");
+        const abort = new AbortController();
+        const endless = async function* () {
+          yield rawArchive(folder, { name: "a", content: "x".repeat(1000) }).subarray(0, 1024);
+          while (!(await say("ls -A")).includes("upload")) await new Promise((resolve) => setTimeout(resolve, 20));
+          abort.abort(new Error("gone"));
+          await new Promise(() => {});
+        };
+        const unpacking = own.unpack("half", { isFolder: true, content: Readable.from(endless()) }, abort.signal);
+        await expect(unpacking).rejects.toThrow("gone");
+        expect(await say("ls -A")).toBe("big\n");
+        await own.close();
       });
 
       test("CD1 CD3 a command that ignores SIGTERM ends at its time limit, with its children", async () => {

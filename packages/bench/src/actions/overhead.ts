@@ -1,12 +1,14 @@
 /**
  * What the system adds to an action of 100 ms that holds no core while it runs (ARL-Tangram §6.4): decision, cores, driver,
  * the way there and back. Every driver, by a held shell and by a command. `sleep 0.1` takes more than 100 ms however it is
- * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here.
+ * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here;
+ * for containers, in one of the same image, by the engine alone.
  */
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { performance } from "node:perf_hooks";
+import type { Readable, Writable } from "node:stream";
 import {
   ActionPool,
   CommandActions,
@@ -20,6 +22,7 @@ import { DockerDriver, dockerDriverLacks } from "@treadle/actions/docker";
 import { baseEnvironment } from "@treadle/actions/internal";
 import { median } from "@treadle/contracts";
 import { type BenchRow, row } from "../row.ts";
+import { containerByHand } from "./docker-by-hand.ts";
 
 const actionMs = 100;
 const notMeasured =
@@ -45,34 +48,46 @@ type Overhead = {
   readonly isPromised: boolean;
 };
 
+/** A shell that is there, and a command of its own, each for so long. */
+type ByHand = { readonly shell: () => Promise<unknown>; readonly command: () => Promise<unknown> };
 type Act = (cores: number) => Promise<unknown>;
 type Way = {
   readonly name: string;
   readonly isPromised: boolean;
   readonly act: Act;
-  readonly byHand: Act;
+  readonly byHand: () => Promise<unknown>;
   close(): Promise<void>;
 };
 
 /** The ways take turns, action by action, each right before the same by hand: what the machine does meets both. */
 async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[]> {
   const { actions = 40, image = process.env.TREADLE_DOCKER_IMAGE, socket } = options;
-  const drivers: { name: string; make: () => Promise<SandboxDriver> }[] = [];
+  const shell = spawn("/bin/sh", [], { stdio: ["pipe", "pipe", "ignore"] });
+  const here: ByHand = {
+    shell: () => answerOf(shell.stdin, shell.stdout),
+    command: () => once(spawn("sleep", [pause], { env: { ...baseEnvironment } }), "close"),
+  };
+  const drivers: { name: string; make: () => Promise<SandboxDriver>; byHand: ByHand }[] = [];
   for (const name of ["process", "cgroup"] as const)
-    drivers.push({ name, make: () => openDriver({ drivers: [name] }) });
-  if (image !== undefined && (await dockerDriverLacks(image, socket)) === undefined)
+    drivers.push({ name, make: () => openDriver({ drivers: [name] }), byHand: here });
+  const container =
+    image !== undefined && (await dockerDriverLacks(image, socket)) === undefined
+      ? await containerByHand(image, socket)
+      : undefined;
+  const inside = await container?.shell();
+  if (container !== undefined)
     for (const fastPath of [true, false])
       drivers.push({
-        name: fastPath ? fastDocker : "docker, cores by 'update'",
-        make: async () => new DockerDriver({ image, socket, fastPath }),
+        name: `docker, cores by ${fastPath ? "control group" : "'update'"}`,
+        make: async () => new DockerDriver({ image: image!, socket, fastPath }),
+        byHand: { shell: () => answerOf(inside!, inside!), command: () => container.exec(["sleep", pause]) },
       });
-  const shell = spawn("/bin/sh", [], { stdio: ["pipe", "pipe", "ignore"] });
   const ways: Way[] = [];
   try {
-    for (const { name, make } of drivers)
+    for (const { name, make, byHand } of drivers)
       for (const open of [heldShell, command]) {
         const driver = await make().catch(() => undefined);
-        if (driver !== undefined) ways.push(await open(name, driver, shell));
+        if (driver !== undefined) ways.push(await open(name, driver, byHand));
       }
     const numCores = describeHost().numa.flat().length;
     const times = ways.map(() => ({ own: [] as number[], byHand: [] as number[] }));
@@ -81,7 +96,7 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
         // Another number of cores each time, so that they are moved.
         const cores = Math.min(numCores, 1 + (n % 2));
         times[i]!.own.push(await timed(() => act(cores)));
-        times[i]!.byHand.push(await timed(() => byHand(cores)));
+        times[i]!.byHand.push(await timed(byHand));
       }
     return ways.map(({ name, isPromised }, i) => {
       const { own, byHand } = times[i]!;
@@ -95,7 +110,9 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
     });
   } finally {
     for (const way of ways) await way.close();
-    shell.stdin!.end();
+    shell.stdin.end();
+    inside?.destroy();
+    await container?.remove();
   }
 }
 
@@ -105,35 +122,35 @@ async function timed(run: () => Promise<unknown>): Promise<number> {
   return performance.now() - startedMs;
 }
 
-const fastDocker = "docker, cores by control group";
 const spec = (cpu: number) => ({ kind: "sleep", cost: { cpu } });
 const pause = String(actionMs / 1000);
 const poolOf = () => new ActionPool({ managers: [new CpuManager({ nodes: [describeHost()], overcommit: 8 })] });
 
-async function heldShell(name: string, driver: SandboxDriver, shell: ChildProcess): Promise<Way> {
+function answerOf(input: Writable, output: Readable): Promise<unknown> {
+  const answered = once(output, "data");
+  input.write(`sleep ${pause}; echo done\n`);
+  return answered;
+}
+
+async function heldShell(name: string, driver: SandboxDriver, byHand: ByHand): Promise<Way> {
   const actions = new ShellActions({ pool: poolOf(), driver, scheduling: "action", sandboxes: "trajectory" });
   actions.openTrajectory("one");
   const act = (cores: number) => actions.run("one", spec(cores), { program: `sleep ${pause}` });
   await act(1);
-  const byHand = (): Promise<unknown> => {
-    const answered = once(shell.stdout!, "data");
-    shell.stdin!.write(`sleep ${pause}; echo done\n`);
-    return answered;
-  };
-  const isPromised = name === "cgroup" || name === fastDocker;
-  return { name: `${name}: held shell`, isPromised, act, byHand, close: () => actions.close() };
+  const isPromised = name === "cgroup";
+  return { name: `${name}: held shell`, isPromised, act, byHand: byHand.shell, close: () => actions.close() };
 }
 
-async function command(name: string, driver: SandboxDriver): Promise<Way> {
+async function command(name: string, driver: SandboxDriver, byHand: ByHand): Promise<Way> {
   const actions = new CommandActions(poolOf(), driver);
   actions.openTrajectory("one");
   const act = (cores: number) => actions.submit("one", spec(cores), { command: ["sleep", pause] }).result;
   await act(1);
-  const byHand = (): Promise<unknown> => once(spawn("sleep", [pause], { env: { ...baseEnvironment } }), "close");
-  return { name: `${name}: a command`, isPromised: name === "cgroup", act, byHand, close: () => actions.close() };
+  const isPromised = name === "cgroup";
+  return { name: `${name}: a command`, isPromised, act, byHand: byHand.command, close: () => actions.close() };
 }
 
-/** What the system adds to an action of 100 ms, by driver; on the fast paths below 3 % of it. */
+/** What the system adds to an action of 100 ms, by driver; in sandboxes of bubblewrap below 3 % of it. */
 export async function benchOverhead(): Promise<BenchRow[]> {
   const against = { unit: "ms", baseline: actionMs, against: "the 100 ms of the action", notMeasured };
   return (await measureOverhead()).flatMap(

@@ -5,14 +5,11 @@
  */
 
 import { setTimeout as delay } from "node:timers/promises";
-import type { DecideOptions, SandboxDriver } from "@treadle/actions";
+import type { DecideOptions } from "@treadle/actions";
 import {
   ActionPool,
-  CgroupDriver,
   CpuManager,
-  cgroupDriverLacks,
   describeHost,
-  ProcessDriver,
   profileElasticity,
   ShellActions,
   type ShellActionsOptions,
@@ -20,6 +17,7 @@ import {
 import { median } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { type BenchRow, row } from "../row.ts";
+import { nodeSuite, pytestSuite, type Suite } from "./suites.ts";
 
 export type ReplayOptions = {
   readonly trajectories?: number | undefined;
@@ -28,6 +26,8 @@ export type ReplayOptions = {
   readonly testFiles?: number | undefined;
   /** steps of each way, in turn, of which the median counts */
   readonly rounds?: number | undefined;
+  /** the reward; default: `testFiles` of Node */
+  readonly suite?: Suite | undefined;
 };
 
 /** Of one step. ACT is over all actions; the reward is a suite of tests. Seconds and core-seconds. */
@@ -55,25 +55,11 @@ type Way = {
 const thinkingMs = 600;
 const notMeasured = "a model: thinking is waiting; what else runs on these cores meets all ways in turn";
 
-/** A file of tests that keeps one core busy for some tenths of a second. */
-const testFile = `import { test } from "node:test";
-import assert from "node:assert";
-test("sum", () => {
-  let sum = 0;
-  for (let i = 0; i < 2e8; i++) sum += i % 7;
-  assert.ok(sum > 0);
-});
-`;
-const writeSuite = 'n=$1; while [ "$n" -gt 0 ]; do printf %s "$2" > "case$n.test.mjs"; n=$((n-1)); done';
-const toolCall = 'grep -c assert ./*.mjs | sort | tail -1; for f in ./*.mjs; do wc -c < "$f"; done';
-const suite = (parallel: string): string => `node --test --test-concurrency=${parallel}`;
-
 export async function replayActions(options: ReplayOptions = {}): Promise<Replay> {
-  const { trajectories = 4, turns = 4, testFiles = 4, rounds = 3 } = options;
+  const { trajectories = 4, turns = 4, testFiles = 4, rounds = 3, suite = nodeSuite(testFiles) } = options;
+  const { makeDriver } = suite;
   const host = describeHost();
   const cores = host.numa.flat();
-  const makeDriver = (): SandboxDriver =>
-    cgroupDriverLacks() === undefined ? new CgroupDriver() : new ProcessDriver();
   const ways: Way[] = [
     { name: "trajectory-level reservation of a core", scheduling: "trajectory", decide: {} },
     ...[...new Set([1, cores.length])].map((dop): Way => {
@@ -81,7 +67,7 @@ export async function replayActions(options: ReplayOptions = {}): Promise<Replay
     }),
     { name: "action-level, elastic", scheduling: "action", decide: { policy: "unit-aware" } },
   ];
-  const { driver, elasticity, duration } = await profileSuite(makeDriver, cores, testFiles);
+  const { driver, elasticity, duration } = await profileSuite(suite, cores);
   const reward = {
     kind: "reward",
     cost: { cpu: { min: 1, max: cores.length } },
@@ -102,7 +88,7 @@ export async function replayActions(options: ReplayOptions = {}): Promise<Replay
       trajectory: string,
       spec: Parameters<ShellActions["run"]>[1],
       program: string,
-      args: string[] = [],
+      args: readonly string[] = [],
     ) => {
       const result = await actions.run(trajectory, spec, { program, args });
       if (result.exitCode !== 0)
@@ -119,17 +105,17 @@ export async function replayActions(options: ReplayOptions = {}): Promise<Replay
       // The first third think less, the last more, as lengths of responses differ.
       const think = () => delay(thinkingMs * (0.5 + (i % 3) / 2));
       await think();
-      await run(trajectory, tool, writeSuite, [String(testFiles), testFile]);
+      await run(trajectory, tool, suite.write.program, suite.write.args);
       for (let turn = 1; turn < turns; turn++) {
         await think();
-        await run(trajectory, tool, toolCall);
+        await run(trajectory, tool, suite.tool);
       }
       await think();
       // What was reserved for a trajectory is one core, which its reward then has as well.
       await run(
         trajectory,
         scheduling === "trajectory" ? { ...tool, kind: "reward" } : reward,
-        suite("$TREADLE_UNITS_CPU"),
+        suite.reward("$TREADLE_UNITS_CPU"),
       );
       await actions.closeTrajectory(trajectory);
     };
@@ -163,19 +149,19 @@ export async function replayActions(options: ReplayOptions = {}): Promise<Replay
   };
 }
 
-async function profileSuite(makeDriver: () => SandboxDriver, cores: readonly number[], testFiles: number) {
+async function profileSuite({ makeDriver, write, reward }: Suite, cores: readonly number[]) {
   const driver = makeDriver();
   try {
     const profile = await profileElasticity({
       kind: "reward",
-      template: ["sh", "-c", suite("{parallel}")],
+      template: ["sh", "-c", reward("{parallel}")],
       driver,
       cores,
       units: [...new Set([1, cores.length])],
       samples: 1,
       maxRuns: 3,
       prepare: async (sandbox) => {
-        for (let i = 1; i <= testFiles; i++) await sandbox.writeFile(`case${i}.test.mjs`, testFile);
+        await sandbox.exec({ command: ["sh", "-c", write.program, "sh", ...write.args] });
       },
     });
     return { driver: driver.name, elasticity: profile.elasticity, duration: profile.duration };
@@ -197,8 +183,8 @@ function medianOf(all: readonly ReplayFigures[]): ReplayFigures {
 }
 
 /** Real commands in real sandboxes under each way of giving out cores, against a core reserved for each trajectory. */
-export async function benchReplay(): Promise<BenchRow[]> {
-  const { driver, cores, ways } = await replayActions();
+export async function benchReplay(options: ReplayOptions = {}): Promise<BenchRow[]> {
+  const { driver, cores, ways } = await replayActions(options);
   const [reservation] = ways;
   const rows: BenchRow[] = [];
   const figures = {
@@ -222,4 +208,16 @@ export async function benchReplay(): Promise<BenchRow[]> {
     }
   }
   return rows;
+}
+
+/** The same with a suite of pytest in a root-owned /testbed as the reward. */
+export async function benchPytest(): Promise<BenchRow[]> {
+  const suite = await pytestSuite(4);
+  if (typeof suite === "string")
+    return [row({ name: "a suite of pytest as the reward", value: null, unit: "s", notMeasured: suite })];
+  try {
+    return await benchReplay({ suite });
+  } finally {
+    await suite.close();
+  }
 }

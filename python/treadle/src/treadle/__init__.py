@@ -3,9 +3,11 @@
 `Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
 """
 
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .aio import AsyncAction, AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .archive import Limits
 from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
+from .leases import AsyncLease, AsyncQuota
 from .requests import (
     Amdahl,
     Amount,
@@ -31,6 +33,7 @@ __all__ = [
     "AsyncAction",
     "AsyncActions",
     "AsyncLease",
+    "AsyncQuota",
     "AsyncSession",
     "AsyncSnapshot",
     "AsyncTrajectory",
@@ -42,6 +45,7 @@ __all__ = [
     "Event",
     "Finished",
     "Lease",
+    "Limits",
     "OneOf",
     "Output",
     "Power",

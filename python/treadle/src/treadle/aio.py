@@ -8,11 +8,10 @@ events, and those that were seen are skipped. What is not read is not asked for:
 from __future__ import annotations
 
 import asyncio
-import io
 import pathlib
-import tarfile
+import tempfile
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,7 +20,10 @@ import grpc
 import grpc.aio
 
 from ._generated import actions_pb2 as messages
-from .errors import ActionsError, CommandFailed, code_of
+from ._calls import Backoff, call_options, credentials, decoder, is_lost
+from .archive import Limits, pack, too_large, unpack
+from .errors import ActionsError, CommandFailed
+from .leases import AsyncLease, AsyncQuota
 from .requests import (
     Amount,
     Elasticity,
@@ -36,24 +38,11 @@ from .results import Event, Finished, Output, Result, Started, event_of
 
 _Reply = TypeVar("_Reply")
 
-_largest_message = 64 * 2**20
-#: of one file that is written or read, with room for the rest of its message
-_largest_piece = 16 * 2**20
-#: of input in one message
-_input_piece = 2**18
+#: of input or of an archive in one message
+_piece = 2**18
+_longest_transfer = 3600.0
 #: between two looks whether a command has read its input
 _unread_seconds = 0.05
-_options: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", _largest_message),
-    ("grpc.max_send_message_length", _largest_message),
-    # A connection that died without a word is found, and the call is repeated.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-]
-
-
 class AsyncActions:
     """A connection to `treadle actions serve`, of the event loop in which it is made.
 
@@ -76,9 +65,9 @@ class AsyncActions:
         self._retry = retry
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._channel = (
-            grpc.aio.insecure_channel(target, options=_options)
+            grpc.aio.insecure_channel(target, options=call_options)
             if tls is None
-            else grpc.aio.secure_channel(target, _credentials(tls), options=_options)
+            else grpc.aio.secure_channel(target, credentials(tls), options=call_options)
         )
 
     async def __aenter__(self) -> AsyncActions:
@@ -164,6 +153,14 @@ class AsyncActions:
             call.cancel()
             raise
 
+    def quota(self, name: str, units: float = 1, **options: Any) -> AsyncQuota:
+        """``async with actions.quota("judge") as lease:`` holds units of a quota for a call of the client's own.
+
+        `options` are those of `acquire`. What the call raises from within tells the service of a refusal (429, 503) and its
+        Retry-After, where it is an error of httpx, requests, aiohttp or urllib; `lease.refused` tells it otherwise.
+        """
+        return AsyncQuota(self.acquire({name: units}, **options))
+
     async def statistics(self) -> messages.GetStatisticsReply:
         """Completion times by kind, units over time, and the last decisions, of this tenant."""
         return await self._call("GetStatistics", messages.GetStatisticsRequest(), messages.GetStatisticsReply)
@@ -178,30 +175,60 @@ class AsyncActions:
         retry: Retry | None = None,
         seconds: float = 0.0,
     ) -> _Reply:
-        """`fine` is the status by which a repeat learns that the first try took effect; `seconds` is for a call that is long."""
+        """`seconds` is for a call that is long; `fine` as of `_retried`, which then answers nothing."""
         call: Any = self._channel.unary_unary(
             f"/treadle.actions.v1.Actions/{method}",
             request_serializer=type(request).SerializeToString,
-            response_deserializer=_decoder(reply),
+            response_deserializer=decoder(reply),
         )
-        backoff = _Backoff(retry or self._retry)
+
+        async def once() -> _Reply:
+            answer: _Reply = await call(request, timeout=seconds or self._call_seconds, metadata=self._metadata)
+            return answer
+
+        return await self._retried(once, fine=None if fine == "" else (fine, reply), retry=retry)
+
+    async def _send(
+        self, method: str, requests: Callable[[], AsyncIterator[Any]], reply: type[_Reply], *, seconds: float
+    ) -> _Reply:
+        """Many requests, for one reply; all of them again where the connection was lost."""
+        call: Any = self._channel.stream_unary(
+            f"/treadle.actions.v1.Actions/{method}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=decoder(reply),
+        )
+
+        async def once() -> _Reply:
+            answer: _Reply = await call(requests(), timeout=seconds, metadata=self._metadata)
+            return answer
+
+        return await self._retried(once)
+
+    async def _retried(
+        self,
+        once: Callable[[], Awaitable[_Reply]],
+        *,
+        fine: tuple[str, type[_Reply]] | None = None,
+        retry: Retry | None = None,
+    ) -> _Reply:
+        """`fine` is the status by which a repeat learns that the first try took effect, and what it then answers."""
+        backoff = Backoff(retry or self._retry)
         while True:
             try:
-                answer: _Reply = await call(request, timeout=seconds or self._call_seconds, metadata=self._metadata)
-                return answer
+                return await once()
             except grpc.aio.AioRpcError as error:
-                if fine != "" and backoff.has_waited and error.code().name == fine:
-                    return reply()
-                if not _is_lost(error) or not await backoff.wait():
+                if fine is not None and backoff.has_waited and error.code().name == fine[0]:
+                    return fine[1]()
+                if not is_lost(error) or not await backoff.wait():
                     raise ActionsError.of(error) from error
 
-    def _stream(self, method: str, request: Any, reply: type[_Reply]) -> Any:
+    def _stream(self, method: str, request: Any, reply: type[_Reply], *, seconds: float | None = None) -> Any:
         call: Any = self._channel.unary_stream(
             f"/treadle.actions.v1.Actions/{method}",
             request_serializer=type(request).SerializeToString,
-            response_deserializer=_decoder(reply),
+            response_deserializer=decoder(reply),
         )
-        return call(request, metadata=self._metadata)
+        return call(request, timeout=seconds, metadata=self._metadata)
 
 
 class AsyncTrajectory:
@@ -341,33 +368,49 @@ class AsyncTrajectory:
         await self.actions._call("WriteFile", request, messages.WriteFileReply)
 
     async def read_file(self, path: str) -> bytes:
-        """At most 32 MiB; `download` takes twice that."""
+        """At most 32 MiB; `download` takes more."""
         request = messages.ReadFileRequest(trajectory=self.name, path=path)
         return (await self.actions._call("ReadFile", request, messages.ReadFileReply)).data
 
     async def upload(self, source: str | pathlib.Path, target: str) -> None:
-        """A file or a folder of this machine, with modes and links; `target` becomes its path. The sandbox needs tar."""
-        archive = await asyncio.to_thread(_archive_of, pathlib.Path(source))
-        kept = f".treadle-upload-{uuid.uuid4().hex}"
-        pieces = [archive[at : at + _largest_piece] for at in range(0, len(archive), _largest_piece)]
-        for number, piece in enumerate(pieces):
-            await self.write_file(f"{kept}/{number:06}", piece)
-        script = (
-            'set -e; kept=$1 target=$2; mkdir -p -- "$kept/in" "$(dirname -- "$target")"; '
-            'cat "$kept"/[0-9]* | tar -x --no-same-owner -C "$kept/in" -f -; '
-            'if [ -d "$kept/in/it" ] && [ ! -L "$kept/in/it" ]; then mkdir -p -- "$target"; cp -a "$kept/in/it/." "$target/"; '
-            'else cp -a "$kept/in/it" "$target"; fi; rm -rf -- "$kept"'
-        )
-        await self.run(["sh", "-c", script, "sh", kept, target], kind="upload", timeout_seconds=3600, check=True)
+        """A file or a folder of this machine, with modes and links; `target` becomes its path. The sandbox needs tar.
 
-    async def download(self, source: str, target: str | pathlib.Path) -> None:
-        """A file or a folder of the sandbox, at most 64 MiB; nothing that its archive names leads out of `target`."""
-        script = 'cd -- "$(dirname -- "$1")" && tar -c -f - -- "$(basename -- "$1")"'
-        action = self.submit(
-            ["sh", "-c", script, "sh", source], kind="download", timeout_seconds=3600, max_output_bytes=_largest_message
-        )
-        result = await action.result(check=True)
-        await asyncio.to_thread(_unpack, result.stdout, pathlib.Path(target))
+        Links that lead out of the folder, devices and pipes are refused. Nothing is written where it fails, but into a folder
+        that is there already, which is joined.
+        """
+        with tempfile.TemporaryFile() as archive:
+            await asyncio.to_thread(pack, pathlib.Path(source), archive)
+
+            async def pieces() -> AsyncIterator[messages.UploadRequest]:
+                archive.seek(0)
+                yield messages.UploadRequest(trajectory=self.name, path=target)
+                while piece := await asyncio.to_thread(archive.read, _piece):
+                    yield messages.UploadRequest(data=piece)
+
+            await self.actions._send("Upload", pieces, messages.UploadReply, seconds=_longest_transfer)
+
+    async def download(self, source: str, target: str | pathlib.Path, *, limits: Limits = Limits()) -> None:
+        """A file or a folder of the sandbox, which becomes `target`; what is refused of an upload is refused here, too.
+
+        It is checked by the service and, whatever that let through, here. A folder that is there already is joined.
+        """
+        request = messages.DownloadRequest(trajectory=self.name, path=source)
+        with tempfile.TemporaryFile() as archive:
+
+            async def receive() -> None:
+                archive.seek(0)
+                archive.truncate()
+                call = self.actions._stream("Download", request, messages.DownloadReply, seconds=_longest_transfer)
+                try:
+                    async for reply in call:
+                        if archive.tell() + len(reply.data) > limits.archive_bytes:
+                            raise too_large(limits)
+                        await asyncio.to_thread(archive.write, reply.data)
+                finally:
+                    call.cancel()
+
+            await self.actions._retried(receive)
+            await asyncio.to_thread(unpack, archive, pathlib.Path(target), limits)
 
 
 class AsyncSnapshot:
@@ -477,7 +520,7 @@ class AsyncAction:
         left = memoryview(_bytes(data))
         async with self._sending:
             while len(left) > 0:
-                piece = bytes(left[:_input_piece])
+                piece = bytes(left[:_piece])
                 await self._send(piece, end=False)
                 left = left[len(piece) :]
 
@@ -505,7 +548,7 @@ class AsyncAction:
     async def _follow(self) -> AsyncGenerator[Event, None]:
         seen = 0
         retry = self._actions._retry
-        backoff = _Backoff(retry, min(retry.seconds, self._repeat_seconds))
+        backoff = Backoff(retry, min(retry.seconds, self._repeat_seconds))
         has_ended = False
         try:
             while True:
@@ -516,15 +559,15 @@ class AsyncAction:
                         if number <= seen:
                             continue
                         seen = number
-                        backoff = _Backoff(retry, min(retry.seconds, self._repeat_seconds))
+                        backoff = Backoff(retry, min(retry.seconds, self._repeat_seconds))
                         event = event_of(message)
                         has_ended = isinstance(event, Finished)
                         yield event
                     has_ended = True
                     return
                 except grpc.aio.AioRpcError as error:
-                    if not _is_lost(error) or not await backoff.wait():
-                        has_ended = not _is_lost(error)
+                    if not is_lost(error) or not await backoff.wait():
+                        has_ended = not is_lost(error)
                         raise ActionsError.of(error) from error
                 self._call = self._actions._stream("Submit", self._request, messages.ActionEvent)
         finally:
@@ -535,98 +578,5 @@ class AsyncAction:
                     await asyncio.shield(asyncio.ensure_future(self.cancel(retry=Retry(seconds=0))))
 
 
-class AsyncLease:
-    """Units that the client holds; `url` is where the service answers, if it asked for one. Released at the end of `async with`."""
-
-    def __init__(self, actions: AsyncActions, name: str, granted: messages.LeaseGranted, call: Any) -> None:
-        self.name = name
-        self.allocation: Mapping[str, float] = dict(granted.allocation)
-        self.url = granted.url
-        self.why = granted.why
-        self._actions = actions
-        self._call = call
-        self._is_released = False
-
-    async def __aenter__(self) -> AsyncLease:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.release()
-
-    async def release(self, *, http_status: int = 0, retry_after: str = "") -> None:
-        """Gives the units back. 429 and 503 of the client's own call, with its Retry-After, stop the quota for everybody."""
-        if self._is_released:
-            return
-        self._is_released = True
-        request = messages.ReleaseRequest(lease=self.name, http_status=http_status, retry_after=retry_after)
-        try:
-            await self._actions._call("Release", request, messages.ReleaseReply, fine="NOT_FOUND")
-        finally:
-            self._call.cancel()
-
-
-class _Backoff:
-    """Waits that double, until `seconds` have gone by since it was made."""
-
-    def __init__(self, retry: Retry, seconds: float | None = None) -> None:
-        self._retry = retry
-        self._wait = retry.first_wait
-        self._end = asyncio.get_running_loop().time() + (retry.seconds if seconds is None else seconds)
-        self.has_waited = False
-
-    async def wait(self) -> bool:
-        """False when the time is over."""
-        if asyncio.get_running_loop().time() + self._wait > self._end:
-            return False
-        self.has_waited = True
-        await asyncio.sleep(self._wait)
-        self._wait = min(self._wait * 2, self._retry.longest_wait)
-        return True
-
-
-def _is_lost(error: grpc.aio.AioRpcError) -> bool:
-    """Nobody answered, or not to the end; what the service itself refused has a code, and stays refused."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and code_of(error) == ""
-
-
-def _decoder(reply: type[_Reply]) -> Callable[[bytes], _Reply]:
-    decode: Callable[[bytes], _Reply] = reply.FromString  # type: ignore[attr-defined]
-    return decode
-
-
-def _credentials(tls: Tls) -> grpc.ChannelCredentials:
-    def read(path: str | pathlib.Path | None) -> bytes | None:
-        return None if path is None else pathlib.Path(path).read_bytes()
-
-    return grpc.ssl_channel_credentials(read(tls.authority), read(tls.key), read(tls.certificate))
-
-
 def _bytes(data: bytes | str) -> bytes:
     return data.encode() if isinstance(data, str) else data
-
-
-def _archive_of(source: pathlib.Path) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(source, arcname="it")
-    return archive.getvalue()
-
-
-def _unpack(archive: bytes, target: pathlib.Path) -> None:
-    """The archive's one top entry becomes `target`; names and links that lead out of it are refused."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        members = tar.getmembers()
-        top = members[0].name
-        if members[0].isfile() and len(members) == 1:
-            content = tar.extractfile(members[0])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(b"" if content is None else content.read())
-            return
-        target.mkdir(parents=True, exist_ok=True)
-        for member in members:
-            member.name = str(pathlib.PurePosixPath(member.name).relative_to(top))
-            if member.islnk():
-                member.linkname = str(pathlib.PurePosixPath(member.linkname).relative_to(top))
-        tar.extractall(target, members, filter="data")

@@ -6,10 +6,13 @@ import asyncio
 import pathlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, TypeVar
 
 from ._generated import actions_pb2 as messages
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .aio import AsyncAction, AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .archive import Limits
+from .leases import AsyncLease
 from .requests import Amount
 from .results import Event, Result
 
@@ -79,6 +82,10 @@ class Actions:
         """As `AsyncActions.acquire`."""
         return Lease(self._loop, self._loop.run(self._actions.acquire(cost, **options)))
 
+    def quota(self, name: str, units: float = 1, **options: Any) -> Lease:
+        """As `AsyncActions.quota`; it waits here, for the units."""
+        return self.acquire({name: units}, **options)
+
     def statistics(self) -> messages.GetStatisticsReply:
         return self._loop.run(self._actions.statistics())
 
@@ -134,10 +141,12 @@ class Trajectory:
         return self._loop.run(self._trajectory.read_file(path))
 
     def upload(self, source: str | pathlib.Path, target: str) -> None:
+        """As `AsyncTrajectory.upload`."""
         self._loop.run(self._trajectory.upload(source, target))
 
-    def download(self, source: str, target: str | pathlib.Path) -> None:
-        self._loop.run(self._trajectory.download(source, target))
+    def download(self, source: str, target: str | pathlib.Path, *, limits: Limits = Limits()) -> None:
+        """As `AsyncTrajectory.download`."""
+        self._loop.run(self._trajectory.download(source, target, limits=limits))
 
 
 class Snapshot:
@@ -244,8 +253,14 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(self._lease.__aexit__(kind, error, trace))
+
+    def refused(self, http_status: int, retry_after: str = "") -> None:
+        """As `AsyncLease.refused`."""
+        self._lease.refused(http_status, retry_after)
 
     def release(self, *, http_status: int = 0, retry_after: str = "") -> None:
         self._loop.run(self._lease.release(http_status=http_status, retry_after=retry_after))

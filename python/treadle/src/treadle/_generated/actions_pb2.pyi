@@ -391,6 +391,34 @@ class ReadFileReply(_message.Message):
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
+class UploadRequest(_message.Message):
+    __slots__ = ("trajectory", "path", "data")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    path: str
+    data: bytes
+    def __init__(self, trajectory: _Optional[str] = ..., path: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class UploadReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DownloadRequest(_message.Message):
+    __slots__ = ("trajectory", "path")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    path: str
+    def __init__(self, trajectory: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class DownloadReply(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
 class TakeSnapshotRequest(_message.Message):
     __slots__ = ("trajectory", "snapshot", "idempotency_key")
     TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
@@ -504,8 +532,21 @@ class TenantLoad(_message.Message):
     running: int
     def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
 
+class Charged(_message.Message):
+    __slots__ = ("unit_seconds",)
+    class UnitSecondsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    UNIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    unit_seconds: _containers.ScalarMap[str, float]
+    def __init__(self, unit_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
 class GetStatisticsReply(_message.Message):
-    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining")
+    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining", "charged")
     class KindsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -527,6 +568,13 @@ class GetStatisticsReply(_message.Message):
         key: str
         value: TenantLoad
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[TenantLoad, _Mapping]] = ...) -> None: ...
+    class ChargedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Charged
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Charged, _Mapping]] = ...) -> None: ...
     KINDS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -538,6 +586,7 @@ class GetStatisticsReply(_message.Message):
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TRAJECTORIES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CHARGED_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.MessageMap[str, KindStatistics]
     waiting: int
     running: int
@@ -549,4 +598,5 @@ class GetStatisticsReply(_message.Message):
     uptime_seconds: float
     trajectories: int
     draining: bool
-    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    charged: _containers.MessageMap[str, Charged]
+    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ..., charged: _Optional[_Mapping[str, Charged]] = ...) -> None: ...
