@@ -29,7 +29,7 @@ test("kept results are judged again without measuring, say so, and leave the fil
   expect(code).toBe(0);
   expect(stdout).toContain("| 21-0, judged again |");
   expect(stdout).toContain("its predictions and simulations are of the code as it is now");
-  // Hybrid plans, whose swaps come in another order than their schedule has them: they were predicted 12.7 % too high.
+  // Hybrid plans, whose swaps come in another order than their schedule has them: they were once predicted 12.7 % too high.
   expect(stdout).toContain("| others predicted within 5 % | 90 % | 2 of 2, 100 % |");
   expect(stdout).toContain("| simulated within 3 % | 90 % | 3 of 3, 100 % |");
   expect(readFileSync(file, "utf8")).toBe(before);

@@ -55,7 +55,9 @@ async function checkConfiguration(text: string, under: string, isPlaced: boolean
   try {
     const configFile = join(folder, "config.yaml");
     await writeFile(configFile, stringify(resolved));
-    const placing = validateWorkflow({ workflow, configFile, overrides: [], projectRoot });
+    // What an earlier run has measured in this checkout says nothing of the documents.
+    const overrides = [`placement.auto.profile=${join(folder, "profile.json")}`];
+    const placing = validateWorkflow({ workflow, configFile, overrides, projectRoot });
     if (isPlaced) await placing;
     else
       await placing.then(

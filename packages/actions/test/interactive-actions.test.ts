@@ -1,11 +1,10 @@
 import * as grpc from "@grpc/grpc-js";
-import { systemClock } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { ActionInput } from "../src/grpc/action-input.ts";
-import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
-import { type ActionServerOptions, serveActions } from "../src/serve.ts";
-import { connectActions } from "./support/client.ts";
+import type { ActionServerOptions } from "../src/serve.ts";
+import { connectActions, outputOf } from "./support/client.ts";
+import { serveProcesses } from "./support/process-service.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -14,16 +13,10 @@ afterEach(async () => {
 });
 
 async function serve(options: Partial<ActionServerOptions> = {}) {
-  const node = { id: "local", numa: [[0, 1]], memoryBytes: 2 ** 30 };
-  const cpu = new CpuManager({ nodes: [node], trajectoryMemoryBytes: 2 ** 20 });
-  const actions = new CommandActions(new ActionPool({ managers: [cpu], clock: systemClock }), new ProcessDriver());
-  const server = await serveActions(actions, { address: "127.0.0.1:0", ...options });
-  cleanups.push(async () => {
-    await server.close();
-    await actions.close();
-  });
+  const { address, close } = await serveProcesses(options);
+  cleanups.push(close);
   const connect = (token?: string) => {
-    const client = connectActions(`localhost:${server.port}`, undefined, token);
+    const client = connectActions(address, undefined, token);
     cleanups.push(client.close);
     return client;
   };
@@ -31,8 +24,6 @@ async function serve(options: Partial<ActionServerOptions> = {}) {
 }
 
 type Run = ReturnType<ReturnType<typeof connectActions>["submit"]>;
-const said = ({ events }: Run): string =>
-  Buffer.concat(events.flatMap(({ output }) => (output === undefined ? [] : [output.stdout]))).toString();
 const exitOf = ({ events }: Run) => events.at(-1)!.finished?.exit_code;
 
 describe("sessions over gRPC", () => {
@@ -44,7 +35,7 @@ describe("sessions over gRPC", () => {
     const tell = async (session: string, text: string) => {
       const run = submit({ trajectory, session, command: [text] });
       expect(await run.ended).toBeUndefined();
-      return [said(run), exitOf(run)];
+      return [outputOf(run), exitOf(run)];
     };
     expect(await tell("a", "mkdir -p deep; cd deep; export NAME=a; (exit 3)")).toEqual(["", 3]);
     expect(await tell("b", "ls; NAME=b")).toEqual(["deep\n", 0]);
@@ -88,10 +79,10 @@ describe("an action that is talked to", () => {
       code: grpc.status.OUT_OF_RANGE,
       details: expect.stringMatching(/offset: '99' is beyond the 13 bytes that have arrived/),
     });
-    expect(await eventually(() => said(run).includes("third"))).toBe(true);
+    expect(await eventually(() => outputOf(run).includes("third"))).toBe(true);
     await send("", 13, true);
     expect(await run.ended).toBeUndefined();
-    expect(said(run)).toBe("got first\ngot second\ngot third\nover\n");
+    expect(outputOf(run)).toBe("got first\ngot second\ngot third\nover\n");
     await expect(send("late", 13)).rejects.toMatchObject({ code: grpc.status.NOT_FOUND });
   });
 
@@ -136,10 +127,10 @@ describe("an action that is talked to", () => {
     });
     await server.until("output");
     expect(await call("Signal", { action: "server", signal: "HUP" })).toEqual({ found: true });
-    expect(await eventually(() => said(server).includes("reload"))).toBe(true);
+    expect(await eventually(() => outputOf(server).includes("reload"))).toBe(true);
     expect(await call("Signal", { action: "server", signal: "TERM" })).toEqual({ found: true });
     expect(await server.ended).toBeUndefined();
-    expect([said(server), exitOf(server)]).toEqual(["up\nreload\nbye\n", 4]);
+    expect([outputOf(server), exitOf(server)]).toEqual(["up\nreload\nbye\n", 4]);
     expect(await call("Signal", { action: "server", signal: "TERM" })).toEqual({ found: false });
     await call("OpenSession", { trajectory, session: "main" });
     const looping = submit({
@@ -155,7 +146,7 @@ describe("an action that is talked to", () => {
     expect(await eventually(() => processesWith("77.25").length === 0)).toBe(true);
     const after = submit({ trajectory, session: "main", command: ["echo $X"] });
     expect(await after.ended).toBeUndefined();
-    expect(said(after)).toBe("1\n");
+    expect(outputOf(after)).toBe("1\n");
     await expect(call("Signal", { action: "x", signal: "SIGTERM" })).rejects.toMatchObject({
       code: grpc.status.INVALID_ARGUMENT,
       details: expect.stringMatching(/signal: 'SIGTERM' is not sent; sent are INT, TERM, KILL/),
@@ -179,7 +170,7 @@ describe("an action that is talked to", () => {
     });
     await a.call("SendInput", { action: "x", data: Buffer.from("mine"), end: true });
     expect(await run.ended).toBeUndefined();
-    expect(said(run)).toBe("mine");
+    expect(outputOf(run)).toBe("mine");
   });
 });
 

@@ -2,11 +2,10 @@ import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as grpc from "@grpc/grpc-js";
-import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
-import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
-import { type ActionServerOptions, serveActions } from "../src/serve.ts";
-import { connectActions } from "./support/client.ts";
+import type { ActionServerOptions } from "../src/serve.ts";
+import { connectActions, outputOf } from "./support/client.ts";
+import { serveProcesses } from "./support/process-service.ts";
 import { eventually } from "./support/processes.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -16,23 +15,17 @@ afterEach(async () => {
 
 async function serve(options: Partial<ActionServerOptions> = {}) {
   const before = new Set(readdirSync(tmpdir()));
-  const node = { id: "local", numa: [[0, 1]], memoryBytes: 2 ** 30 };
-  const cpu = new CpuManager({ nodes: [node], trajectoryMemoryBytes: 2 ** 20 });
-  const actions = new CommandActions(new ActionPool({ managers: [cpu], clock: systemClock }), new ProcessDriver());
-  const server = await serveActions(actions, { address: "127.0.0.1:0", ...options });
-  cleanups.push(async () => {
-    await server.close();
-    await actions.close();
-  });
+  const { server, address, close } = await serveProcesses(options);
+  cleanups.push(close);
   const connect = (token?: string) => {
-    const client = connectActions(`localhost:${server.port}`, undefined, token);
+    const client = connectActions(address, undefined, token);
     cleanups.push(client.close);
     const say = async (trajectory: string, text: string, session?: string) => {
       const command = session === undefined ? ["sh", "-c", text] : [text];
       const run = client.submit({ trajectory, command, session });
       const error = await run.ended;
       if (error !== undefined) throw error;
-      return Buffer.concat(run.events.flatMap(({ output }) => (output ? [output.stdout] : []))).toString();
+      return outputOf(run);
     };
     return { ...client, say };
   };

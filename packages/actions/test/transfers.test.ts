@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, describe, expect, test } from "vitest";
-import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
-import { type ActionServerOptions, serveActions } from "../src/serve.ts";
-import { connectActions } from "./support/client.ts";
+import type { ActionServerOptions } from "../src/serve.ts";
+import { connectActions, outputOf } from "./support/client.ts";
+import { serveProcesses } from "./support/process-service.ts";
 import { eventually } from "./support/processes.ts";
 import { folder, rawArchive, rawEntry } from "./support/tar.ts";
 
@@ -16,22 +16,15 @@ afterEach(async () => {
 });
 
 async function serve(options: Partial<ActionServerOptions> = {}) {
-  const node = { id: "local", numa: [[0, 1]], memoryBytes: 2 ** 30 };
-  const cpu = new CpuManager({ nodes: [node], trajectoryMemoryBytes: 2 ** 20 });
-  const actions = new CommandActions(new ActionPool({ managers: [cpu] }), new ProcessDriver());
-  const server = await serveActions(actions, { address: "127.0.0.1:0", ...options });
-  const client = connectActions(`localhost:${server.port}`);
-  cleanups.push(async () => {
-    client.close();
-    await server.close();
-    await actions.close();
-  });
+  const { address, close } = await serveProcesses(options);
+  const client = connectActions(address);
+  cleanups.push(close, client.close);
   await client.call("OpenTrajectory", { trajectory: "t" });
   const say = async (text: string): Promise<string> => {
     const run = client.submit({ trajectory: "t", command: ["sh", "-c", text] });
     const error = await run.ended;
     if (error !== undefined) throw error;
-    return Buffer.concat(run.events.flatMap(({ output }) => (output ? [output.stdout] : []))).toString();
+    return outputOf(run);
   };
   return { ...client, say };
 }

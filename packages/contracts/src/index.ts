@@ -1,3 +1,4 @@
+export { mean, median } from "./averages.ts";
 export { answering, ask, type CommandHandlers, listenTo, publishTo } from "./commands.ts";
 export { CompletionRecord, completionFolder } from "./completion-record.ts";
 export {
@@ -105,7 +106,6 @@ export {
   type Weights,
 } from "./learning.ts";
 export { isLoopback } from "./loopback.ts";
-export { median } from "./median.ts";
 export {
   CallReply,
   CallRequest,

@@ -72,7 +72,7 @@ export const ProfileSample = z.strictObject({
   items: z.number().positive(),
   /** that they would be if every rank had as many as the busiest one, where that is more: ranks take whole items */
   wholeItems: z.number().positive().optional(),
-  /** median of what was accepted */
+  /** mean of what was accepted */
   seconds,
   /** median absolute deviation over the median */
   spread: z.number().nonnegative(),

@@ -8,6 +8,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { lacksTorch } from "../../../test/support/torch.ts";
 import { wholeOf } from "../src/testing/whole-of.ts";
+import { expectClose } from "./expect-close.ts";
 import { randomBatch, smallConfig } from "./small-transformer.ts";
 
 const reason = lacksTorch();
@@ -62,13 +63,6 @@ function product(a: Matrix, b: Matrix, factor: number): Matrix {
     return factor * sum;
   });
   return { data, shape: [rows, columns] };
-}
-
-function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, share: number): void {
-  expect(actual.length).toBe(expected.length);
-  const size = Math.max(1e-3, ...Array.from(expected, Math.abs));
-  for (let at = 0; at < actual.length; at++)
-    expect(Math.abs(actual[at]! - expected[at]!)).toBeLessThanOrEqual(share * size);
 }
 
 const dataOf = (weights: Weights): number[] => weights.parameters.flatMap(({ data }) => [...data]);

@@ -14,6 +14,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { childrenOf } from "../../../test/support/cluster.ts";
 import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { wholeOf } from "../src/testing/whole-of.ts";
+import { expectClose } from "./expect-close.ts";
 import { randomBatch, smallConfig } from "./small-transformer.ts";
 
 const reason = lacksTorch();
@@ -32,14 +33,6 @@ const losses: readonly LossSpec[] = [
   { type: "policy-gradient", ratio: "sequence", clipLow: 0.2, clipHigh: 0.2, klCoefficient: 0, entropyCoefficient: 0 },
 ];
 const step = { learningRate: 0.02, scale: 0.1, maxGradNorm: 1, weightDecay: 0.1 };
-
-/** Sums of as many terms in another order differ by so much of their size. */
-function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, share = 1e-4): void {
-  expect(actual.length).toBe(expected.length);
-  const size = Math.max(1e-3, ...Array.from(expected, Math.abs));
-  for (let at = 0; at < actual.length; at++)
-    expect(Math.abs(actual[at]! - expected[at]!)).toBeLessThanOrEqual(share * size);
-}
 
 const ofEngine = (pid: number): number[] => childrenOf(pid, "treadle_torch");
 const isThere = (pid: number): boolean => {

@@ -1,6 +1,6 @@
 /** What a plan does with a workflow, run on virtual time. */
 import type { DeviceSpec, Plan, Profile, UtilisationShares } from "@treadle/contracts";
-import { TreadleError } from "@treadle/contracts";
+import { mean, TreadleError } from "@treadle/contracts";
 import { Durations } from "./durations.ts";
 import type { Recorder, SimulatedTrace } from "./recorder.ts";
 import { SimulatedRun, type SimulatedStep } from "./simulated-run.ts";
@@ -188,7 +188,7 @@ function summarise(seconds: readonly number[]): SimulationResult["stepSeconds"] 
     return low + ((ascending[Math.ceil(at)] as number) - low) * (at - Math.floor(at));
   };
   return {
-    mean: seconds.reduce((sum, each) => sum + each, 0) / seconds.length,
+    mean: mean(seconds),
     p50: quantile(0.5),
     p95: quantile(0.95),
   };

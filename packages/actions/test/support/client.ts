@@ -13,6 +13,10 @@ type Reply = Record<string, unknown>;
 
 const Client = grpc.makeClientConstructor(serviceDefinition(), "Actions");
 
+/** What a command printed. */
+export const outputOf = ({ events }: { readonly events: readonly Event[] }): string =>
+  Buffer.concat(events.flatMap(({ output }) => (output === undefined ? [] : [output.stdout]))).toString();
+
 /** A client in another language would be made from the same file. */
 export function connectActions(
   address: string,

@@ -1,4 +1,4 @@
-import type { Profile, RunEvent } from "@treadle/contracts";
+import { mean, type Profile, type RunEvent } from "@treadle/contracts";
 import { type ComparedPlan, type CompareOptions, compareModes, predictAgain } from "@treadle/runtime/runner";
 import { simulate } from "@treadle/simulation";
 import type { SimulatedPlan } from "./judge.ts";
@@ -52,8 +52,7 @@ export async function judgeAgain(
 function simulateOne({ plan, devices }: ComparedPlan, profile: Profile, steps: number): SimulatedPlan["simulated"] {
   try {
     const simulated = simulate({ plan, devices, profile, steps: Math.max(steps, leastSimulatedSteps), seed: 0 });
-    const counted = simulated.steps.slice(firstSteps);
-    return { seconds: counted.reduce((sum, { seconds }) => sum + seconds, 0) / counted.length };
+    return { seconds: mean(simulated.steps.slice(firstSteps).map(({ seconds }) => seconds)) };
   } catch (error) {
     return { failure: error instanceof Error ? error.message : String(error) };
   }

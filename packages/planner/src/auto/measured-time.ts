@@ -1,5 +1,5 @@
 /** From what was measured of one component to what the search reads: a table of seconds and a formula of memory. */
-import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
+import { type ComponentProfile, mean, type ProfileSample } from "@treadle/contracts";
 import { divisorsOf } from "../plan/model.ts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
@@ -193,7 +193,6 @@ export function memoryFormula(memory: ComponentProfile["memory"]): PlanNode["mem
   if (memory.length === 0) return formula;
   const counts = new Set(memory.map((m) => m.devices));
   if (counts.size > 1) {
-    const mean = (values: readonly number[]): number => values.reduce((sum, v) => sum + v, 0) / values.length;
     const x = memory.map((m) => 1 / m.devices);
     const y = memory.map((m) => m.bytesPerDevice);
     const [meanX, meanY] = [mean(x), mean(y)];

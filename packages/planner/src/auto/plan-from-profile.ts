@@ -357,12 +357,12 @@ function placeShares(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const asSearched = { searched: problem.batch, batch };
-  const capacity = capacityOf(schedule, asSearched, profile.graph, plan.components, (name) => {
+  const batches = { searched: problem.batch, batch };
+  const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
   });
   const chunksOf = (round: (items: number) => number) =>
-    granularityOf(shares, asSearched, profile.graph, plan.components, round);
+    granularityOf(shares, batches, profile.graph, plan.components, round);
   const inChunks = chunksOf(Math.ceil);
   // Ranks take whole items: more than their part of a chunk, or fewer, whichever leaves them less uneven at the end.
   const smaller = chunksOf(Math.floor);

@@ -10,7 +10,7 @@
  * PT3 one is tried only where knowing it better gains more, on average and over the steps that are left, than trying it
  *    costs: the change to it, the change back should it be slower, and what its steps take longer.
  */
-import { median, normalBelow } from "@treadle/contracts";
+import { mean, median, normalBelow } from "@treadle/contracts";
 
 /** What steps under one plan took. */
 export type StepTimes = {
@@ -42,8 +42,8 @@ export const highestStakes: TrialStakes = { stepsLeft: Number.POSITIVE_INFINITY,
 /** `seconds` is not empty, and has no step that took no time. */
 export function stepTimes(seconds: readonly number[]): StepTimes {
   const logs = seconds.map(Math.log);
-  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
-  const squares = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0);
+  const middle = mean(logs);
+  const squares = logs.reduce((sum, log) => sum + (log - middle) ** 2, 0);
   const deviation = Math.sqrt(squares / Math.max(1, logs.length - 1));
   return { seconds: median(seconds), deviation, samples: seconds.length };
 }

@@ -142,7 +142,8 @@ const asShared = <T extends { readonly items: number; readonly wholeItems?: numb
  */
 function fitOf(
   samples: readonly Pick<ProfileSample, "devices" | "items" | "seconds" | "unevenness">[],
-  ...[unequal, once]: [UnequalItems | undefined, OnceAStep]
+  unequal: UnequalItems | undefined,
+  once: OnceAStep,
 ): TimeFit | null {
   const tailed = unequal && fitTime(samples, unequal, once);
   if (tailed?.longest) return tailed;

@@ -113,8 +113,9 @@ const patienceFactor = 4;
 
 /** A layout is probed until the relative error of its steps' mean is no more than this… */
 const knownTo = 0.015;
-/** …or for so many times the steps that are measured at least. */
+/** …or for so many times the steps that are measured at least… */
 const mostProbes = 4;
+/** …or for so large a part of the steps that are left. */
 const mostShare = 0.05;
 
 /** `times`: undefined until it has been tried. */

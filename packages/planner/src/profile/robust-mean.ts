@@ -1,4 +1,4 @@
-import { median } from "@treadle/contracts";
+import { mean, median } from "@treadle/contracts";
 
 /** What several measurements of one thing say of it. Pure. */
 export type RobustMean = {
@@ -24,8 +24,7 @@ export function robustMean(values: readonly number[]): RobustMean {
   const deviations = values.map((value) => Math.abs(value - centre));
   const limit = Math.max(outlierDeviations * normalScale * median(deviations), leastOutlier * Math.abs(centre));
   const kept = values.filter((value) => Math.abs(value - centre) <= limit);
-  const mean = kept.reduce((sum, value) => sum + value, 0) / kept.length;
   const of = median(kept);
   const spread = of === 0 ? 0 : median(kept.map((value) => Math.abs(value - of))) / of;
-  return { mean, spread, accepted: kept.length, rejected: values.length - kept.length };
+  return { mean: mean(kept), spread, accepted: kept.length, rejected: values.length - kept.length };
 }

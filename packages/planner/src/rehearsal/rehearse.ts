@@ -7,6 +7,7 @@ import {
   type DeviceSpec,
   type FlowGraph,
   type ModelWork,
+  mean,
   type Profile,
   TreadleError,
 } from "@treadle/contracts";
@@ -216,7 +217,6 @@ function correctionOf(estimated: Estimate, name: string, { components, graph }: 
     return seconds > 0 && by > 0 ? [{ seconds, by }] : [];
   });
   if (points.length === 0) return undefined;
-  const mean = (values: readonly number[]): number => values.reduce((sum, each) => sum + each, 0) / values.length;
   const factor = Math.exp(mean(points.map(({ seconds, by }) => Math.log(seconds / by))));
   const errorAt = (by: number): number =>
     mean(points.map((point) => Math.abs(by * point.by - point.seconds) / point.seconds));

@@ -9,8 +9,8 @@
  *   kept
  * - TL3 what is cut has not ended, and is of a group that is decided; nothing of a decided group goes on
  * - TL4 where neither more samples nor more prompts are begun than wanted, nothing is cut, and nothing lost
- * - TL5 a group that was kept and is drawn again counts as kept no more: it is decided anew, by samples of other numbers, and lost where
- *   enough others are kept by then
+ * - TL5 a group that is drawn again no longer counts as kept. It is decided anew, by samples of other numbers; it is lost where enough
+ *   others are kept by then
  */
 
 /** How many are begun for one that is wanted. */

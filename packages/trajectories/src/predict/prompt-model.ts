@@ -3,6 +3,7 @@
  * `within`, and prompts' means differ from the mean of all by `between`. What is remembered of a prompt is how it
  * differs from all, so that when the policy's answers grow, all prompts' predictions do; and older steps count less.
  */
+import { mean as meanOf } from "@treadle/contracts";
 import { z } from "zod";
 import { hazard, inverseNormal, upperTail } from "../normal.ts";
 import type { Siblings } from "./progress.ts";
@@ -104,7 +105,7 @@ export class PromptModel {
     if (groups.length === 0) return;
     const logs = groups.map(([prompt, values]) => ({ prompt, values: values.map(Math.log1p) }));
     const all = logs.flatMap(({ values }) => values);
-    const mean = all.reduce((sum, value) => sum + value, 0) / all.length;
+    const mean = meanOf(all);
     const trust = this.#weight * kept;
     this.#weight = trust + all.length;
     this.#mean += (mean - this.#mean) * (all.length / this.#weight);
@@ -125,13 +126,13 @@ export class PromptModel {
   #learnVariances(groups: readonly { readonly values: readonly number[] }[], mean: number, trust: number): void {
     let [squares, freedom, between, numGroups] = [0, 0, 0, 0];
     for (const { values } of groups) {
-      const own = values.reduce((sum, value) => sum + value, 0) / values.length;
+      const own = meanOf(values);
       squares += values.reduce((sum, value) => sum + (value - own) ** 2, 0);
       freedom += values.length - 1;
     }
     if (freedom > 0) this.#within = blend(this.#within, squares / freedom, freedom, trust);
     for (const { values } of groups) {
-      const own = values.reduce((sum, value) => sum + value, 0) / values.length;
+      const own = meanOf(values);
       between += (own - mean) ** 2 - this.#within / values.length;
       numGroups++;
     }

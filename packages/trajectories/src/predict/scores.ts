@@ -1,4 +1,5 @@
 /** How well predictions foretold what came: of each model beside the others, by how many turns were over. Pure. */
+import { mean } from "@treadle/contracts";
 import { type ModelName, modelNames } from "./models.ts";
 import type { EpisodePrediction } from "./predictor.ts";
 import { type Quantity, quantities, stageOf, stages } from "./progress.ts";
@@ -120,7 +121,6 @@ function tenth(values: readonly number[]): Set<number> {
 }
 
 function pearson(xs: readonly number[], ys: readonly number[]): number | null {
-  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
   const [x0, y0] = [mean(xs), mean(ys)];
   let [xy, xx, yy] = [0, 0, 0];
   for (const [i, x] of xs.entries()) {

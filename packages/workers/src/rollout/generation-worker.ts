@@ -199,7 +199,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       const rows = batch.flatMap((item) => {
         const { delivery, number, samples } = tail.take(item, groups);
         if (kept.length < this.#numKept) kept.push(delivery);
-        const over = delivery.done.then((group) => made(group)).catch(players.fail);
+        const over = delivery.done.then(made).catch(players.fail);
         open.add(over);
         void over.then(() => open.delete(over));
         return samples.map((sample) => ({ prompt: item.value, number, sample, begun: item.value.begun?.[sample] }));

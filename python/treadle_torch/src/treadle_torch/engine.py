@@ -318,7 +318,7 @@ class Engine:
         if self.shards.has_parts:
             self._tell("publish")
         tensors = self._weights(self.parameters.used())
-        return store and store.write(self.policy_version, [(name, each) for (name, _), each in zip(self.layout, tensors)])
+        return store and store.write(self.policy_version, [(name, each) for (name, _), each in zip(self.layout, tensors, strict=True)])
 
     def _weights(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
         """Whole ones, on the first process; `parts`: of what is trained."""

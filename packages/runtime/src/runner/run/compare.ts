@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, mean, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { layoutOf, type PlanFromProfile, planFromProfile, predictPlan } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
@@ -152,8 +152,8 @@ async function runOnce(
         else options.onEvent(event);
         if (event.type !== "step-finished" || event.step <= warmupSteps) return;
         seconds.push(event.seconds);
-        const { mean, standardError } = meanOf(seconds);
-        if (seconds.length >= options.steps && standardError <= options.precision * mean) enough.abort();
+        const isPrecise = standardErrorOf(seconds) <= options.precision * mean(seconds);
+        if (seconds.length >= options.steps && isPrecise) enough.abort();
       },
     });
   } catch (error) {
@@ -167,25 +167,24 @@ async function runOnce(
   if (!placed || seconds.length === 0) return undefined;
   const { plan, facts } = placed;
   const layout = layoutOf(plan).name;
-  const { mean: stepSeconds, standardError } = meanOf(seconds);
   return {
     mode: plan.mode,
     by,
     plan,
     devices: facts.devices,
     predictedSeconds: predictOne(profile, facts, { plan, layout }),
-    stepSeconds,
-    standardError,
+    stepSeconds: mean(seconds),
+    standardError: standardErrorOf(seconds),
     layout,
     lateMs: lateness.meanMs,
   };
 }
 
-function meanOf(seconds: readonly number[]): { mean: number; standardError: number } {
-  const { length } = seconds;
-  const mean = seconds.reduce((sum, each) => sum + each, 0) / length;
-  const squares = seconds.reduce((sum, each) => sum + (each - mean) ** 2, 0);
-  return { mean, standardError: Math.sqrt(squares / Math.max(1, length - 1) / length) };
+/** Of the mean. */
+function standardErrorOf(values: readonly number[]): number {
+  const middle = mean(values);
+  const squares = values.reduce((sum, each) => sum + (each - middle) ** 2, 0);
+  return Math.sqrt(squares / Math.max(1, values.length - 1) / values.length);
 }
 
 /**

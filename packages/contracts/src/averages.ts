@@ -5,3 +5,6 @@ export function median(values: readonly number[]): number {
   const upper = sorted[middle] ?? Number.NaN;
   return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
 }
+
+/** NaN of none. */
+export const mean = (values: readonly number[]): number => values.reduce((sum, each) => sum + each, 0) / values.length;
