@@ -5,6 +5,7 @@ import { EmulatedEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { Asks } from "../../packages/planner/src/profile/asks.ts";
 import { costsOfStep } from "../../packages/planner/src/profile/step-samples.ts";
 import { CallMeter } from "../../packages/runtime/src/author/call/call-meter.ts";
 import { packItems, SinkClient, SourceClient } from "../../packages/runtime/src/author/channel/channel-client.ts";
@@ -162,8 +163,8 @@ test("the chunks of a step have all of it, whichever channel they are of", async
       );
       const graph = { components: {}, channels, edges: [], calls: [], cycles: [], batch: items };
       const layouts = new Map([["actor", { devices: 1, ranks: 1, isOnProcessors: false }]]);
-      const { samples } = costsOfStep([call], layouts, graph);
-      const asksMs = call.channels.reduce((sum, { askMs }) => sum + (askMs ?? 0), 0);
+      const { samples } = costsOfStep([call], layouts, graph, new Asks([call]));
+      const asksMs = new Asks([call]).ofCalls([call]).reduce((sum, ms) => sum + ms, 0);
       const [sample] = samples;
       const stepMs = (1000 * sample!.seconds - asksMs) * (items / sample!.items);
       // A last chunk that is smaller costs no less for its base than the others, of which it is a part here.

@@ -7,6 +7,7 @@ import {
   type ProfileSample,
   type TimeFit,
 } from "@treadle/contracts";
+import { Asks } from "./asks.ts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
 import { robustMean } from "./robust-mean.ts";
@@ -72,12 +73,13 @@ export class ProfileBuilder {
       ...traced,
       components: { ...traced.components, ...Object.fromEntries(silent.map((name) => [name, { methods: {} }])) },
     };
+    const asked = new Asks(this.#steps.flatMap((step) => step.calls));
     const costs = this.#steps.map(({ calls, layout }) => {
       const used = [...layout.components].map(([name, own]) => {
         const { devicesPerRank = 1 } = traits.get(name) ?? {};
         return [name, { ...own, devices: usedBy(own, devicesPerRank) }] as const;
       });
-      return costsOfStep(calls, new Map(used), graph);
+      return costsOfStep(calls, new Map(used), graph, asked);
     });
     const components: Profile["components"] = {};
     for (const [name, own] of traits) {
@@ -94,9 +96,8 @@ export class ProfileBuilder {
   }
 
   /**
-   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away: the least,
-   * since whatever else runs on the machine adds to it. In a cycle they change hands with every turn of it, as often as no
-   * plan would let them.
+   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away. In a cycle
+   * they change hands with every turn of it, as often as no plan would let them.
    */
   #overhead(graph: FlowGraph, costs: readonly StepCosts[]): number {
     if (graph.cycles.length > 0) return 0;
@@ -110,7 +111,7 @@ export class ProfileBuilder {
     const left = inTurn
       .filter(([, { layout }]) => layout.devices === most)
       .map(([at, { seconds }]) => seconds - secondsInTurn(costs[at] as StepCosts));
-    return left.length > 0 ? Math.max(0, Math.min(...left)) : 0;
+    return left.length > 0 ? Math.max(0, median(left)) : 0;
   }
 
   /** What steps took, by how they ran. */

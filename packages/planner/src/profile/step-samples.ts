@@ -1,4 +1,5 @@
 import type { FlowGraph, ObservedCall } from "@treadle/contracts";
+import type { Asks } from "./asks.ts";
 
 /** How a component ran when it was measured. */
 export type ComponentLayout = {
@@ -69,6 +70,7 @@ export function costsOfStep(
   calls: readonly ObservedCall[],
   layouts: ReadonlyMap<string, ComponentLayout>,
   graph: FlowGraph,
+  asked: Asks,
 ): StepCosts {
   const samples: StepSample[] = [];
   const askSeconds = new Map<string, number>();
@@ -106,8 +108,8 @@ export function costsOfStep(
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
     const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
     // In a pipeline its bottleneck asks for every chunk, and passes it on; in a cycle everybody waits for every message.
-    const asks = asksOf(flowing);
-    const askingMs = isInCycle ? turnsMs(flowing) : asks.reduce((sum, ms) => sum + ms, 0);
+    const asks = asked.ofCalls(flowing);
+    const askingMs = isInCycle ? turnsMs(flowing, asks) : asks.reduce((sum, ms) => sum + ms, 0);
     if (asks.length > 0) askSeconds.set(component, (isInCycle ? Math.min(...asks) : askingMs / asks.length) / 1000);
     // That slots may share cores is for the plan to count.
     const unevenness = isInCycle || chunk ? undefined : unevennessOf(flowing);
@@ -225,21 +227,8 @@ function commonChunk(batches: ObservedCall["batches"], itemsPerStep: number, ran
   };
 }
 
-/** One take of items that are there, or a put that finds room, to each end of a channel. */
-function asksOf(calls: readonly ObservedCall[]): number[] {
-  const byEnd = new Map<string, number>();
-  for (const { channel, role, askMs } of calls.flatMap((call) => call.channels)) {
-    if (askMs === undefined) continue;
-    const end = `${role} ${channel}`;
-    // Who has to wait each time has no short waits.
-    byEnd.set(end, Math.min(byEnd.get(end) ?? askMs, askMs));
-  }
-  return [...byEnd.values()];
-}
-
 /** What the turns of a cycle cost besides work: everybody waits for every message in turn. */
-function turnsMs(calls: readonly ObservedCall[]): number {
-  const asks = asksOf(calls);
+function turnsMs(calls: readonly ObservedCall[], asks: readonly number[]): number {
   if (asks.length === 0) return 0;
   const times = calls.map((call) => call.channels.reduce((sum, each) => sum + each.times, 0));
   return Math.min(...asks) * Math.max(...times);

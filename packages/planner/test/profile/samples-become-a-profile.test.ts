@@ -127,6 +127,29 @@ describe("a profile", () => {
     });
   });
 
+  test("knows what it costs to ask where a whole batch is waited for in every step, from those in which it is not", () => {
+    fc.assert(
+      fc.property(
+        fc.double({ min: 0.1, max: 5, noNaN: true }),
+        fc.array(fc.double({ min: 20, max: 500, noNaN: true }), { minLength: 1, maxLength: 5 }),
+        (askMs, waitsMs) => {
+          const step = (ms: number, chunks: number) => {
+            const call = observed({ component: "rollout" }, { takes: [{ channel: "prompts", items: 8 }], chunks });
+            const channels = call.channels.map((each) => ({ ...each, askMs: ms }));
+            return { layout: layout(1, 1), seconds: 1, calls: [{ ...call, channels }] };
+          };
+          const { components } = profileOf([...waitsMs.map((ms) => step(ms, 1)), step(askMs, 4)]);
+          // Four times the items cost no more than four times as much.
+          const isKnown = waitsMs.every((ms) => ms > 8 * askMs);
+          const most = isKnown ? 4 * askMs : Math.max(...waitsMs);
+          const whole = components["rollout"]?.samples.find(({ items }) => items === 8);
+          expect(whole?.seconds).toBeGreaterThanOrEqual(0.1 + askMs / 1000 - 1e-9);
+          expect(whole?.seconds).toBeLessThanOrEqual(0.1 + most / 1000 + 1e-9);
+        },
+      ),
+    );
+  });
+
   test("has the swaps of steps, which are several, and those measured on purpose of what no step swaps", () => {
     const flow = { takes: [{ channel: "prompts", items: 8 }] };
     const swaps = (onloadMs: number, offloadMs: number, builder = new ProfileBuilder(8)) => {
@@ -160,7 +183,7 @@ describe("a profile", () => {
     const disturbed = step(3, { queuedMs: 50 });
     const others = [step(2, { mode: "spatial" }), step(2.5, { devices: 1 }), disturbed];
     const { overheadSeconds } = profileOf([...others, ...[0.9, 0.5, 0.6].map((seconds) => step(seconds))]);
-    expect(overheadSeconds, "what it takes undisturbed").toBeCloseTo(0.5 - known, 9);
+    expect(overheadSeconds, "what it takes in most").toBeCloseTo(0.6 - known, 9);
     expect(profileOf([step(known / 2)]).overheadSeconds, "steps that overlap").toBe(0);
     expect(profileOf([disturbed]).overheadSeconds, "nothing else is known").toBe(0);
     const both = { takes: [{ channel: "prompts", items: 8 }], puts: [{ channel: "prompts", items: 8 }] };
