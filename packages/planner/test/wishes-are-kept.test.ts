@@ -72,6 +72,7 @@ function* layouts(
     const [left, right] = [[0, first] as const, [first, numDevices] as const];
     yield ["hybrid", { a: left, b: right, c: right }];
     yield ["hybrid", { a: left, b: left, c: right }];
+    yield ["hybrid", { a: left, b: right, c: left }];
     yield ["hybrid", { a: all, b: left, c: right }];
     yield ["hybrid", { a: left, b: right, c: all }];
     for (let second = first + 1; second < numDevices; second++)

@@ -23,6 +23,7 @@ import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
+import { planPinnedTogether } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import type { Pool } from "./pools.ts";
@@ -108,6 +109,8 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
   checkTogether(question, wishes);
+  const names = components.map(({ name }) => name);
+  const devicesOf = (name: string) => question.pools.find((pool) => pool.components.includes(name))!.devices;
   const questions = waysOf(question);
   const startMs = nowMs?.() ?? 0;
   const answers = questions.map(({ problem }, way) => {
@@ -116,6 +119,8 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   });
   const answer = answers.find(({ schedule }) => schedule !== null);
   if (answer === undefined) {
+    const pinnedTogether = planPinnedTogether(asked, names, devicesOf, (more) => planFromProfile(profile, more));
+    if (pinnedTogether !== undefined) return asPinned(pinnedTogether.found, pinnedTogether.group);
     const { stats, explanation } = answers[0] as PlanAnswer;
     const said = stats.exact ? "no plan is possible" : "no plan was found";
     throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
@@ -174,6 +179,21 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     ).filter((help) => help.components.some((name) => !without.has(name))),
     // A replay may lose less than the schedule that was searched for.
     boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
+  };
+}
+
+/** Nothing is proven of plans whose pins were tried one by one. */
+function asPinned(found: PlanFromProfile, group: readonly string[]): PlanFromProfile {
+  const both = group.map((name) => `'${name}'`).join(" and ");
+  const note = `no cut of the flow keeps all wishes, so ${both} were pinned to the same devices, of which each number was tried`;
+  const explanation = [...found.explanation, note];
+  const unproven = ({ boundSeconds: _, ...each }: PlannedMode) => ({ ...each, proven: false, boundSeconds: 0 });
+  return {
+    ...found,
+    plan: { ...found.plan, explanation },
+    explanation,
+    alternatives: found.alternatives.map(unproven),
+    boundSeconds: 0,
   };
 }
 
