@@ -5,6 +5,8 @@
  * other. While it may still want a device that the other one asks for, it goes first. It has had its turn once it
  * - has acquired and released its devices, or
  * - has enqueued something while it neither held them nor waited for them: it produces without the lock, or it lent them.
+ *   One that has lent them comes back for them, so there must be something in it for the other, if it feeds the other
+ *   directly; else the other would be loaded, find nothing, and leave again.
  *
  * Nothing else blocks: producers on other devices (spatial placement), producers without devices, producers that
  * ended. Of two calls that feed each other the earlier one goes first, so the order has no circle of its own. A circle
@@ -24,9 +26,12 @@ export type CallRecord = {
   /** Equal for calls which the same calls precede, whatever their devices. */
   readonly kind: string;
   numTurns: number;
-  hasEnqueued: boolean;
+  /** the streams into which it has put something */
+  readonly enqueued: Set<string>;
   isHolding: boolean;
   isWaiting: boolean;
+  /** others may have its devices until it asks for them again */
+  hasLent: boolean;
   parked: { readonly stream: string; readonly on: "take" | "put" } | undefined;
   /** The last search that came by. */
   visit: number;
@@ -62,9 +67,10 @@ export class CallOrder {
       produces: input.produces.map(streamKey),
       kind: [input.sequence, ...consumes].join("\n\n"),
       numTurns: 0,
-      hasEnqueued: false,
+      enqueued: new Set(),
       isHolding: false,
       isWaiting: false,
+      hasLent: false,
       parked: undefined,
       visit: 0,
     };
@@ -129,7 +135,7 @@ export class CallOrder {
     let upstream: ReadonlySet<string> | undefined;
     for (const device of scope) {
       for (const other of this.#onDevice.get(device) ?? []) {
-        if (other.sequence >= record.sequence || hasHadTurn(other)) continue;
+        if (other.sequence >= record.sequence || hasHadTurn(other, record.consumes)) continue;
         upstream ??= this.#upstreamOf(record);
         if (other.produces.some((stream) => upstream?.has(stream))) yield { call: other, device };
       }
@@ -174,9 +180,13 @@ export class CallOrder {
   }
 }
 
-export function hasHadTurn(call: CallRecord): boolean {
+/** For calls that consume these streams; without any, for some call or other. */
+export function hasHadTurn(call: CallRecord, consumed: readonly string[] = []): boolean {
   if (call.isHolding) return false;
-  return call.numTurns > 0 || (call.hasEnqueued && !call.isWaiting);
+  if (call.numTurns > 0) return true;
+  if (call.isWaiting) return false;
+  const fed = call.hasLent ? call.produces.filter((stream) => consumed.includes(stream)) : [];
+  return fed.length > 0 ? fed.some((stream) => call.enqueued.has(stream)) : call.enqueued.size > 0;
 }
 
 function addTo<K, V>(map: Map<K, Set<V>>, key: K, value: V): void {

@@ -111,10 +111,11 @@ export class DeviceLockState {
   }
 
   /** The call has put something into one of its streams. */
-  enqueued(input: { readonly call: string }): LockEffect[] {
+  enqueued(input: { readonly call: string; readonly stream: StreamRef }): LockEffect[] {
     const call = this.#order.get(input.call);
-    if (!call || call.hasEnqueued) return [];
-    call.hasEnqueued = true;
+    const stream = streamKey(input.stream);
+    if (!call || call.enqueued.has(stream)) return [];
+    call.enqueued.add(stream);
     this.#order.changed(call);
     return this.#schedule.run([]);
   }
@@ -181,6 +182,7 @@ export class DeviceLockState {
     if (member?.state !== "active") return [this.#stale(input.token)];
     member.state = "lent";
     member.call.isHolding = false;
+    member.call.hasLent = true;
     this.#order.changed(member.call);
     if (!member.party.has("active")) this.#members.lendOut(member.party);
     return this.#schedule.run([]);
@@ -295,6 +297,7 @@ export class DeviceLockState {
         known.state = "asking";
         known.sinceMs = nowMs;
         call.isWaiting = true;
+        call.hasLent = false;
         this.#order.changed(call);
         if (known.party.state === "held") this.#members.renew(known);
         else if (known.party.state === "lent") this.#members.asked.add(known.party);

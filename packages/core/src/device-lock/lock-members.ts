@@ -67,6 +67,7 @@ export class LockMembers {
     if (member.state !== "asking") call.numTurns += 1;
     call.isHolding = false;
     call.isWaiting = false;
+    call.hasLent = false;
     this.order.changed(call);
     this.byCall.delete(call.call);
     this.#byToken.delete(member.token);

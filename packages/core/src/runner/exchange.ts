@@ -194,8 +194,10 @@ export class Exchange {
   /** A put may wait for room. Then consumers that wait for all of its stream get their shares of what is there, which makes some. */
   #awaitsRoom(request: number, open: OpenCall, channel: string): void {
     const isFull = this.#requests.get(request) !== undefined;
-    if (isFull) for (const end of open.ends) if (end.channel === channel) this.#serveShares(end, true);
-    this.#applyLock(this.#lock.enqueued({ call: open.call }));
+    const ends = open.ends.filter((end) => end.channel === channel);
+    if (isFull) for (const end of ends) this.#serveShares(end, true);
+    for (const { role, stream } of ends)
+      if (role === "sink") this.#applyLock(this.#lock.enqueued({ call: open.call, stream: { channel, stream } }));
     this.#waits(request, open, channel, "put");
   }
 

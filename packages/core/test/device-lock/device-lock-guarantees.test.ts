@@ -171,8 +171,52 @@ describe("L2 producers before consumers", () => {
       open(lock, "tool", 1, { produces: streams("results") });
       open(lock, "actor", 2, { consumes: streams("results") });
       acquire(lock, "actor");
-      expect(lines(lock[release]({ call: "tool" }))).toEqual(["onload actor"]);
+      expect(lines(lock[release]({ call: "tool", stream: { channel: "results", stream: 0 } }))).toEqual([
+        "onload actor",
+      ]);
     }
+  });
+
+  describe("a producer that has lent its devices", () => {
+    /** A policy that has answered its simulator and waits for it, and who is to train on its episodes. */
+    const inCycle = (trainerProduces: string[] = []): DeviceLockState => {
+      const lock = lockOf({ simulator: [["1"], 10], policy: [["0"], 60], trainer: [["0"], 60] });
+      open(lock, "simulator", 1, {
+        produces: streams("observations"),
+        consumes: streams("actions", ...trainerProduces),
+      });
+      open(lock, "policy", 2, { produces: streams("actions", "episodes"), consumes: streams("observations") });
+      open(lock, "trainer", 3, { consumes: streams("episodes"), produces: streams(...trainerProduces) });
+      settle(lock, lock.acquire({ request: 1, call: "policy", nowMs: 0 }));
+      lock.enqueued({ call: "policy", stream: { channel: "actions", stream: 0 } });
+      lock.park({ call: "policy", stream: { channel: "observations", stream: 0 }, on: "take" });
+      lock.lend({ token: 1 });
+      return lock;
+    };
+    const put = { call: "policy", stream: { channel: "episodes", stream: 0 } };
+
+    test("keeps a consumer off them, for which it has nothing yet", () => {
+      const lock = inCycle();
+      expect(acquire(lock, "trainer")).toEqual([]);
+      lock.unpark({ call: "policy" });
+      expect(lines(lock.reclaim({ request: 2, call: "policy", nowMs: 0 }))).toEqual(["grant policy 2"]);
+      expect(lines(lock.enqueued(put))).toEqual([]);
+      lock.park({ call: "policy", stream: { channel: "observations", stream: 0 }, on: "take" });
+      expect(lines(lock.lend({ token: 2 }))).toEqual(["offload policy"]);
+    });
+
+    test("lets one go for which it has something, or which it waits for, however indirectly, and all with its end", () => {
+      const fed = inCycle();
+      expect(acquire(fed, "trainer")).toEqual([]);
+      expect(lines(fed.enqueued(put))).toEqual(["offload policy"]);
+      const awaited = inCycle(["weights"]);
+      expect(acquire(awaited, "trainer")).toEqual([]);
+      const waits = { call: "simulator", stream: { channel: "weights", stream: 0 }, on: "take" } as const;
+      expect(lines(awaited.park(waits))).toEqual(["offload policy"]);
+      const ended = inCycle();
+      acquire(ended, "trainer");
+      expect(lines(ended.closeCall({ call: "policy" }))).toEqual(["offload policy"]);
+    });
   });
 
   test("of two calls that feed each other the earlier goes first, unless it waits for the later one's data", () => {

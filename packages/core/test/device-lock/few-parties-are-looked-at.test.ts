@@ -75,7 +75,7 @@ class Twins {
         lock.unpark({ call: id });
         return [];
       });
-    } else if (op < 89) this.#tell((lock) => lock.enqueued({ call: id }));
+    } else if (op < 89) this.#tell((lock) => lock.enqueued({ call: id, stream: streamOf(at % 4) }));
     else if (op < 92) {
       call.isOpen = false;
       letGo(call);

@@ -19,6 +19,7 @@ type WorkerModel = {
 };
 type CallModel = {
   readonly id: string;
+  readonly sink: { readonly channel: string; readonly stream: number };
   readonly worker: WorkerModel;
   readonly gang: string | undefined;
   token: number | undefined;
@@ -62,16 +63,18 @@ class RandomLock {
         const fits = mate !== undefined && mate.bytes + worker.bytes <= capacityBytes;
         const gang = useGangs && half === 0 && fits ? `gang ${i >> 1}` : undefined;
         const id = `${worker.name}#${half}`;
+        const sink = { channel: `c${i}`, stream: half };
         this.lock.openCall({
           call: id,
           worker: worker.name,
           sequence: half * 10 + i,
           consumes: i > 0 ? [{ channel: `c${i - 1}`, stream: half }] : [],
-          produces: [{ channel: `c${i}`, stream: half }],
+          produces: [sink],
           gang,
         });
         this.calls.push({
           id,
+          sink,
           worker,
           gang,
           token: undefined,
@@ -115,7 +118,7 @@ class RandomLock {
     } else if (op < 95) {
       if (!call.isOpen || at % 2) return;
       this.#close(call);
-    } else if (op < 97) this.#apply(this.lock.enqueued({ call: id }));
+    } else if (op < 97) this.#apply(this.lock.enqueued({ call: id, stream: call.sink }));
     else if (op < 98 && call.isOpen) {
       this.#apply(
         this.lock.park({

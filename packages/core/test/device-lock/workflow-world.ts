@@ -275,7 +275,7 @@ export class WorkflowWorld {
           nowMs: 0,
         });
         rank.hasPut = true;
-        this.#applyLock(this.lock.enqueued({ call }));
+        this.#applyLock(this.lock.enqueued({ call, stream: { channel: command.channel, stream: rank.stream } }));
         this.#blockUnless(
           effects,
           (effect) => effect.type === "put-accepted" && effect.put === put,

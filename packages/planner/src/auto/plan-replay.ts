@@ -186,7 +186,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     wait(
       (accepted) => stream.put(share * first.items, accepted),
       () => {
-        lock.enqueued(member);
+        lock.enqueued(member, first.channel);
         put(share, others, then);
       },
     );

@@ -2,8 +2,8 @@
  * The device lock in a replay: who gets devices next, and the swaps before that. It knows the ranks of one plan, whose
  * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind.
  *
- * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), loans that are asked
- * for again first, then in the order of calls. Least recently used residents leave, and none whose memory is not needed (L4).
+ * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), or has lent them with
+ * nothing put that it could take, loans that are asked for again first, then in the order of calls. Least recently used residents leave, and none whose memory is not needed (L4).
  * A party is a rank, or all ranks of a gang: these get their devices together, lend them once each of them waits, and have them
  * again once each has what it waits for.
  */
@@ -15,7 +15,8 @@ import type { ReplayedCall, ReplayedWorker } from "./plan-replay.ts";
 export type Member = {
   readonly party: Party;
   state: "new" | "ready" | "active" | "waiting" | "closed";
-  hasEnqueued: boolean;
+  /** channels */
+  readonly enqueued: Set<string>;
   goOn: () => void;
 };
 
@@ -49,8 +50,7 @@ export class ReplayedLock {
   readonly #times: EventTimes;
   readonly #devices = new Map<string, Device>();
   readonly #workers = new Map<string, Worker>();
-  /** by call, the earlier ones that feed it */
-  readonly #feeding: readonly ReadonlySet<number>[];
+  readonly #feeding: readonly Feeding[];
   /** of the step, by call */
   readonly #gangs = new Map<number, Party>();
   /** those that ask, of which something has changed since they were last looked at */
@@ -107,7 +107,7 @@ export class ReplayedLock {
       isDue: false,
     };
     if (isGang) this.#gangs.set(sequence, party);
-    const member: Member = { party, state: "new", hasEnqueued: false, goOn: () => {} };
+    const member: Member = { party, state: "new", enqueued: new Set(), goOn: () => {} };
     party.members.push(member);
     party.workers.push(worker);
     for (const device of this.#devicesOf(worker)) {
@@ -139,9 +139,9 @@ export class ReplayedLock {
     this.#lendOut(member.party);
   }
 
-  enqueued(member: Member): void {
-    if (member.hasEnqueued) return;
-    member.hasEnqueued = true;
+  enqueued(member: Member, channel: string): void {
+    if (member.enqueued.has(channel)) return;
+    member.enqueued.add(channel);
     this.#change(member.party);
   }
 
@@ -199,7 +199,11 @@ export class ReplayedLock {
   #mayGo(party: Party, devices: readonly Device[]): boolean {
     if (party.isReclaim) return true;
     const feeding = this.#feeding[party.sequence]!;
-    return devices.every(({ parties }) => parties.every((other) => !feeding.has(other.sequence) || hasHadTurn(other)));
+    const mayPrecede = (other: Party): boolean => {
+      const channels = feeding.get(other.sequence);
+      return channels === undefined || hasHadTurn(other, channels);
+    };
+    return devices.every(({ parties }) => parties.every(mayPrecede));
   }
 
   /** Once for all of its ranks that have come or left by now: a gang may have thousands. */
@@ -309,19 +313,30 @@ export class ReplayedLock {
   }
 }
 
-/** It produces without its devices, or needs them no more. */
-const hasHadTurn = ({ state, members }: Party): boolean =>
-  state === "closed" ||
-  (state === "lent" && members.every((member) => member.hasEnqueued || member.state === "closed"));
+/** The earlier calls that feed one, however indirectly, and by which channels; none where it is by way of others alone. */
+type Feeding = ReadonlyMap<number, readonly string[]>;
 
-function feedingCalls(calls: readonly ReplayedCall[]): ReadonlySet<number>[] {
-  const found: ReadonlySet<number>[] = [];
+/** It has put something for who takes from these channels and has lent its devices, or needs them no more. */
+function hasHadTurn({ state, members }: Party, channels: readonly string[]): boolean {
+  if (state !== "lent") return state === "closed";
+  const hasPut = ({ enqueued }: Member): boolean =>
+    channels.length > 0 ? channels.some((channel) => enqueued.has(channel)) : enqueued.size > 0;
+  return members.every((member) => member.state === "closed" || hasPut(member));
+}
+
+function feedingCalls(calls: readonly ReplayedCall[]): Feeding[] {
+  const found: Feeding[] = [];
   for (const [at, { takes }] of calls.entries()) {
-    const channels = new Set(takes.map(({ channel }) => channel));
-    const direct = calls.flatMap(({ puts }, i) => (puts.some(({ channel }) => channels.has(channel)) ? [i] : []));
+    const taken = new Set(takes.map(({ channel }) => channel));
+    const feeding = new Map<number, readonly string[]>();
     // Calls are in program order, so what feeds the earlier ones is known.
-    const before = direct.filter((i) => i < at);
-    found.push(new Set(before.flatMap((i) => [i, ...found[i]!])));
+    for (const [i, { puts }] of calls.slice(0, at).entries()) {
+      const channels = puts.flatMap(({ channel }) => (taken.has(channel) ? [channel] : []));
+      if (channels.length === 0) continue;
+      for (const before of found[i]!.keys()) if (!feeding.has(before)) feeding.set(before, []);
+      feeding.set(i, channels);
+    }
+    found.push(feeding);
   }
   return found;
 }
