@@ -156,7 +156,7 @@ function stageOf(drawn: Drawn, stage: DrawnStage, index: number): StageInput {
       index === 0
         ? { work: "simulate" as const, takes: ["actions"], puts: ["observations"] }
         : { work: "act" as const, takes: ["observations"], puts: ["actions", ...flow.puts] };
-    return { ...ends, ranks: { fixed: 1 }, engine: { ...engine, logprobs: perTurn } };
+    return { ...ends, devicesPerRank, ranks: { fixed: 1 }, engine: { ...engine, logprobs: perTurn } };
   }
   const layout = { devicesPerRank, ...(mostRanks === undefined ? {} : { ranks: { max: mostRanks } }) };
   if (index === 0) {

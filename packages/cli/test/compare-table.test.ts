@@ -62,14 +62,20 @@ test("drawn workloads are counted by what keeps within its limit, and what does 
   const results = [{ seed: 7, index: 0, configuration: "", compared: { ...workload, name: "7-0" } }, failed];
   const table = drawnTable(results);
   expect(missPromises(results)).toBe(true);
-  expect(missPromises([failed])).toBe(false);
-  expect(table).toContain("1 of 2 workloads ran.");
+  expect(missPromises([failed]), "it did not run").toBe(true);
+  expect(missPromises([])).toBe(false);
+  const { plans } = workload;
+  const kept = [plans[2]!, { ...plans[2]!, by: "default" as const, lateMs: 9 }];
+  expect(missPromises([{ ...results[0]!, compared: { ...workload, plans: kept } }])).toBe(false);
+  const lateMiss = [kept[0]!, { ...kept[1]!, simulated: { seconds: 3 } }];
+  expect(missPromises([{ ...results[0]!, compared: { ...workload, plans: lateMiss } }]), "late ones count").toBe(true);
+  expect(table).toContain("1 of 2 workloads ran. 1 of their 3 plans have a prediction.");
   expect(table).toMatch(/auto within 3 % of the best mode \| 95 % \| 1 of 1, 100 % \| 1 of 1, 100 % \| kept/);
   expect(table).toMatch(/auto within 6 % \| all \| 1 of 1, 100 % \| 1 of 1, 100 % \| kept/);
   expect(table).toMatch(/simulated within 3 % \| 90 % \| 1 of 3, 33 % \| 1 of 2, 50 % \| missed/);
   expect(table).toContain("- 7-0: spatial (planned) cannot be simulated: step 1 comes to a standstill");
   expect(table).toContain(
-    "- 7-0: temporal (default) is simulated off by 10.0 %, allowed are 3.0 %; the machine was disturbed: timers were 3.0 ms late",
+    "- 7-0: temporal (default) is simulated off by 10.0 %, allowed are 3.0 %; timers were 3.0 ms late",
   );
   expect(table).toContain("- 7-1 did not run: placement.impossible: no plan is possible");
 });

@@ -108,6 +108,8 @@ test("a mode whose plan is not proven to be its best is shown with the bound, an
   expect(shown.split("not proven to be the best of its mode, which takes at least 1.50 s")).toHaveLength(
     open.length + 1,
   );
+  const unbounded = show([first!, ...others.map((each) => ({ ...each, proven: false, boundSeconds: 0 }))]);
+  expect(unbounded).toContain("not proven to be the best of its mode\n");
 });
 
 test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {
@@ -125,12 +127,15 @@ test("a plan that was measured is shown with that, and why it is chosen where an
 
 test("where ranks are limited, page and text say so instead of that more devices bring nothing", () => {
   const one = plannedCase("w", 8);
-  const moreDevices = [{ components: ["actor<b>"], devices: 1, savedSeconds: 0, atMostRanks: ["actor<b>"] }];
+  const atMost = [{ name: "actor<b>", by: "placement.wishes.maxRanks" as const }];
+  const moreDevices = [{ components: ["actor<b>"], devices: 1, savedSeconds: 0, atMost }];
   const limited = { ...one, found: { ...one.found, moreDevices } };
   const text = renderPlan(limited, undefined, { columns: 200, colour: false }).join("\n");
-  expect(text).toContain("'actor<b>': as many ranks as allowed, so more devices need higher ranks.max first");
+  expect(text).toContain(
+    "'actor<b>': all that placement.wishes.maxRanks allows, so more devices need a change of it first",
+  );
   const page = planPage("w", [limited]);
-  expect(page).toContain("as many ranks as allowed");
+  expect(page).toContain("all that placement.wishes.maxRanks allows");
   expect(page).not.toContain("no part would gain");
 });
 

@@ -62,18 +62,19 @@ type Share = { readonly within: number; readonly all: number };
 const share = ({ within, all }: Share): string =>
   all > 0 ? `${within} of ${all}, ${formatPercent(within / all, 0)}` : "–";
 
-/** `isKept`: by what nothing disturbed, if there is any. */
+/** `isKept`: by all that was measured; many processes make timers late by themselves, so what was calm is the easier part. */
 function promisesOf(judged: readonly JudgedOf[]) {
   const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
   return tally(judged).map(({ what, wanted, ...all }, i) => {
     const { within, all: numCalm } = calm[i] ?? { within: 0, all: 0 };
-    const isKept = numCalm === 0 ? undefined : within >= wanted * numCalm;
+    const isKept = all.all === 0 ? undefined : all.within >= wanted * all.all;
     return { what, wanted, all, calm: { within, all: numCalm }, isKept };
   });
 }
 
-/** Whether the drawn workloads miss what a comparison promises. */
+/** Whether the drawn workloads miss what a comparison promises, or one of them could not run. */
 export const missPromises = (results: readonly DrawnResult[]): boolean =>
+  results.some(({ failure }) => failure !== undefined) ||
   promisesOf(judgedIn(results)).some(({ isKept }) => isKept === false);
 
 /** One row a drawn workload, what could not run, how many kept within each limit, and what did not. */
@@ -114,9 +115,11 @@ export function drawnTable(results: readonly DrawnResult[]): string {
     const least = wanted === 1 ? "all" : formatPercent(wanted, 0);
     return [what, least, share(all), share(calm), isKept === undefined ? "–" : isKept ? "kept" : "missed"];
   });
+  const plans = compared.flatMap((each) => each.compared.plans);
+  const unpredicted = plans.filter(({ predictedSeconds }) => predictedSeconds === undefined).length;
   const missed = judged
     .filter(isMissed)
-    .map((one) => `- ${one.name}: ${describeMiss(one)}${one.lateMs > mostLateMs ? disturbed(one.lateMs) : ""}`);
+    .map((one) => `- ${one.name}: ${describeMiss(one)}${one.lateMs > mostLateMs ? late(one.lateMs) : ""}`);
   const failed = results.flatMap(({ seed, index, failure }) =>
     failure === undefined ? [] : [`- ${seed}-${index} did not run: ${failure}`],
   );
@@ -126,13 +129,13 @@ export function drawnTable(results: readonly DrawnResult[]): string {
   return [
     markdownTable(header, rows),
     ...again,
-    `${compared.length} of ${results.length} workloads ran.`,
-    markdownTable(["promise", "wanted", "within", "where nothing disturbed it", "so it is"], within),
+    `${compared.length} of ${results.length} workloads ran. ${plans.length - unpredicted} of their ${plans.length} plans have a prediction.`,
+    markdownTable(["promise", "wanted", "within", "of it where timers were in time", "so it is"], within),
     [...missed, ...failed].join("\n") || "nothing is beyond its limit",
   ].join("\n\n");
 }
 
-const disturbed = (lateMs: number): string => `; the machine was disturbed: timers were ${lateMs.toFixed(1)} ms late`;
+const late = (lateMs: number): string => `; timers were ${lateMs.toFixed(1)} ms late`;
 
 /** With its plan's mode. */
 function worst(judged: readonly { readonly off: number; readonly plan: SimulatedPlan }[]): string {

@@ -40,8 +40,9 @@ export function renderPlan(
     const [seconds, times] = [formatSeconds(alternative.stepSeconds), standing(alternative, alternatives)];
     lines.push(`  ${padCells(alternative.mode, 10)}${padCells(seconds, 10)}${times}`);
     if (!alternative.proven) {
-      const least = formatSeconds(alternative.boundSeconds);
-      lines.push(...text(`not proven to be the best of its mode, which takes at least ${least}`, "    ").map(dim));
+      const { boundSeconds: bound } = alternative;
+      const least = bound > 0 ? `, which takes at least ${formatSeconds(bound)}` : "";
+      lines.push(...text(`not proven to be the best of its mode${least}`, "    ").map(dim));
     }
     for (const limit of [...experience(alternative, alternatives), ...alternative.limits])
       lines.push(...text(limit, "    ").map(dim));
@@ -59,9 +60,11 @@ export function renderPlan(
   }
   for (const limit of limits) lines.push(...text(limit));
   const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
-  if (boundSeconds < least * (1 - 1e-6)) {
+  if (boundSeconds > 0 && boundSeconds < least * (1 - 1e-6)) {
     const gap = formatPercent(1 - boundSeconds / least);
-    lines.push(...text(`the search ended early: no plan takes less than ${formatSeconds(boundSeconds)}, ${gap} less`));
+    lines.push(
+      ...text(`proven of all plans: none takes less than ${formatSeconds(boundSeconds)}, ${gap} less than this`),
+    );
   }
   const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("measured"));
   for (const note of notes) lines.push(...text(note).map(dim));

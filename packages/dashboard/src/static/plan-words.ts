@@ -30,11 +30,15 @@ export function helpOf({ moreDevices, predicted: { stepSeconds } }: PlanFromProf
   readonly limits: readonly string[];
 } {
   const helpful = moreDevices.filter(({ savedSeconds }) => savedSeconds > 0.001 * stepSeconds);
-  const limited = [...new Set(moreDevices.flatMap(({ atMostRanks }) => atMostRanks))].map((name) => `'${name}'`);
-  if (limited.length > 0)
+  const limited = moreDevices.flatMap(({ atMost }) => atMost);
+  const keys = [...new Set(limited.map(({ by }) => by))];
+  if (keys.length > 0)
     return {
       helpful,
-      limits: [`${limited.join(", ")}: as many ranks as allowed, so more devices need higher ranks.max first`],
+      limits: keys.map((key) => {
+        const names = [...new Set(limited.flatMap(({ name, by }) => (by === key ? [`'${name}'`] : [])))].join(", ");
+        return `${names}: all that ${key} allows, so more devices need a change of it first`;
+      }),
     };
   return { helpful, limits: helpful.length > 0 ? [] : ["no part would gain from a few more devices"] };
 }

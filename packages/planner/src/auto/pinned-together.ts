@@ -10,7 +10,7 @@ type Asked = {
   readonly deadlineMs?: number | undefined;
 };
 
-type Together<Found> = { readonly found: Found; readonly group: readonly string[] };
+export type Together<Found> = { readonly found: Found; readonly group: readonly string[] };
 
 /** Of numbers of devices, about so many are tried. */
 const mostTried = 16;

@@ -23,7 +23,7 @@ import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
-import { planPinnedTogether } from "./pinned-together.ts";
+import { planPinnedTogether, type Together } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import type { Pool } from "./pools.ts";
@@ -79,6 +79,9 @@ export type PlannedMode = {
   readonly timeline: PlanTimeline;
 };
 
+/** The key that keeps a component from more devices. */
+export type DeviceLimit = "ranks.max" | "placement.wishes.maxRanks" | "placement.components";
+
 export type PlanFromProfile = {
   readonly plan: Plan;
   readonly predicted: { readonly stepSeconds: number; readonly serialSeconds: number; readonly schedule: Schedule };
@@ -87,8 +90,10 @@ export type PlanFromProfile = {
   /** what keeps the plan from being faster, a sentence each */
   readonly limits: readonly string[];
   readonly explanation: readonly string[];
-  /** what more devices would bring, the most helpful first */
-  readonly moreDevices: readonly MoreDevices[];
+  /** what more devices would bring, the most helpful first; `atMost`: who may not have more, and what says so */
+  readonly moreDevices: readonly (Omit<MoreDevices, "atMostRanks"> & {
+    readonly atMost: readonly { readonly name: string; readonly by: DeviceLimit }[];
+  })[];
   /** no plan takes less than this a step; equal to the prediction where the search came to its end */
   readonly boundSeconds: number;
 };
@@ -120,7 +125,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const answer = answers.find(({ schedule }) => schedule !== null);
   if (answer === undefined) {
     const pinnedTogether = planPinnedTogether(asked, names, devicesOf, (more) => planFromProfile(profile, more));
-    if (pinnedTogether !== undefined) return asPinned(pinnedTogether.found, pinnedTogether.group);
+    if (pinnedTogether !== undefined) {
+      const boundSeconds = processorBoundSeconds(profile, devices) + question.serialSeconds;
+      return asPinned(pinnedTogether, boundSeconds);
+    }
     const { stats, explanation } = answers[0] as PlanAnswer;
     const said = stats.exact ? "no plan is possible" : "no plan was found";
     throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
@@ -157,6 +165,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     ...each,
     boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
   }));
+  const limitOf = (name: string): DeviceLimit => {
+    if (pins.some((pin) => pin.components.includes(name))) return "placement.components";
+    return wishes?.maxRanks?.[name] === undefined ? "ranks.max" : "placement.wishes.maxRanks";
+  };
   const scale = batch / searched.problem.batch;
   const named = inOrder.map((each) => asAlternative(each, scale));
   const words = explainPlan(compileModel(searched.problem), best.schedule, named, answer.stats, {
@@ -176,24 +188,29 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, searched.problem),
       searched.problem,
       best.schedule,
-    ).filter((help) => help.components.some((name) => !without.has(name))),
+    )
+      .filter((help) => help.components.some((name) => !without.has(name)))
+      .map(({ atMostRanks, ...help }) => ({
+        ...help,
+        atMost: atMostRanks.map((name) => ({ name, by: limitOf(name) })),
+      })),
     // A replay may lose less than the schedule that was searched for.
     boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
   };
 }
 
 /** Nothing is proven of plans whose pins were tried one by one. */
-function asPinned(found: PlanFromProfile, group: readonly string[]): PlanFromProfile {
+function asPinned({ found, group }: Together<PlanFromProfile>, boundSeconds: number): PlanFromProfile {
   const both = group.map((name) => `'${name}'`).join(" and ");
   const note = `no cut of the flow keeps all wishes, so ${both} were pinned to the same devices, of which each number was tried`;
   const explanation = [...found.explanation, note];
-  const unproven = ({ boundSeconds: _, ...each }: PlannedMode) => ({ ...each, proven: false, boundSeconds: 0 });
+  const unproven = (each: PlannedMode): PlannedMode => ({ ...each, proven: false, boundSeconds });
   return {
     ...found,
     plan: { ...found.plan, explanation },
     explanation,
     alternatives: found.alternatives.map(unproven),
-    boundSeconds: 0,
+    boundSeconds,
   };
 }
 
