@@ -1,5 +1,8 @@
 import { readFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
 import { treadle } from "../support/treadle.ts";
 
 test("drawn workloads that no plan fits, and wishes that make no sense, are told of one by one, each with its reason", async () => {
@@ -9,7 +12,7 @@ test("drawn workloads that no plan fits, and wishes that make no sense, are told
       "2",
     ]),
   );
-  expect(code).toBe(0);
+  expect(code, "what cannot run keeps no promise").toBe(1);
   for (const [index, reason] of [
     "component 'last' spans 3 devices a rank, but there are only 2 devices for it",
     "'first' and 'last' cannot be kept both apart and together; drop one of the two wishes",
@@ -21,6 +24,32 @@ test("drawn workloads that no plan fits, and wishes that make no sense, are told
     expect(line).toContain(reason);
   }
 }, 60_000);
+
+test("a drawn workload is measured in every mode, as planned and automatically, judged, kept, and not measured twice", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-test-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, "results.jsonl");
+  const small = ["compare", "test/support/workflows/small-draws", "--random", "1", "--shrink", "0", "--steps", "2"];
+  // Which promises two steps keep on a busy machine says nothing: what is judged, and that it is told, does.
+  const { stdout, code } = await treadle([...small, "--repeats", "1", "--results", file]);
+  const [row] = stdout.split("\n").filter((line) => line.startsWith("| 0-0 "));
+  expect(row?.split("|").slice(2, 8).join("|")).toMatch(/^ 2 +\| 2 +(\| [\d.]+ m?s +){3}\| [\d.]+ m?s \(\w+\) +$/);
+  expect(stdout).toContain("1 of 1 workloads ran.");
+  const missed = stdout.includes("| missed |");
+  expect(code).toBe(missed ? 1 : 0);
+  const [kept] = readFileSync(file, "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  const plans = kept.compared.plans as { by: string; mode: string; stepSeconds: number }[];
+  expect(plans.filter(({ by }) => by === "default").map(({ mode }) => mode)).toEqual(["temporal", "spatial", "hybrid"]);
+  expect(plans.some(({ by }) => by === "planned")).toBe(true);
+  expect(plans.at(-1)?.by).toBe("auto");
+  for (const { stepSeconds } of plans) expect(stepSeconds).toBeGreaterThan(0.03);
+  const again = await treadle([...small, "--results", file]);
+  expect(again.stderr).not.toContain("profile");
+  expect(again.stdout.split("\n").find((line) => line.startsWith("| 0-0 "))).toBe(row);
+}, 240_000);
 
 test("kept results are judged again without measuring, say so, and leave the file as it is", async () => {
   const file = "test/support/results/one-drawn-workload.jsonl";

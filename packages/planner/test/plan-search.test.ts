@@ -260,3 +260,22 @@ describe("the best of each mode", () => {
     );
   });
 });
+
+test("a wide graph, which has more cuts than anybody waits for, is answered within its deadline", () => {
+  for (const [numNodes, fork] of [
+    [24, false],
+    [18, true],
+  ] as const) {
+    const nodes = Array.from({ length: numNodes }, (_, i) => ({
+      id: `n${i}`,
+      time: { type: "formula" as const, base: 0.1 * i, perItem: 1 + (i % 7), alpha: 0.9 },
+    }));
+    const edges = fork ? nodes.slice(1).map(({ id }) => ["n0", id]) : [];
+    // Each look at the clock is a millisecond, so what looks at it seldom takes long.
+    let nowMs = 0;
+    const found = solvePlan({ devices: 64, batch: 64, nodes, edges }, { deadlineMs: 2000, nowMs: () => nowMs++ });
+    expect(found.feasible).toBe(true);
+    expect(found.stats.exact).toBe(false);
+    expect(nowMs).toBeLessThan(2100);
+  }
+});

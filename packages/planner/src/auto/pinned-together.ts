@@ -1,25 +1,23 @@
 /** Wishes that no cut of the flow keeps. Pure. */
-import type { DeviceSpec, PlacementWishes } from "@treadle/contracts";
-import { TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type PlacementWishes, type SolveOptions, TreadleError } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
 import { joinedGroups } from "../wishes.ts";
 
-type Asked = {
+type Asked = Pick<SolveOptions, "deadlineMs" | "nowMs"> & {
   readonly wishes?: PlacementWishes | undefined;
   readonly pinned?: Readonly<Record<string, string>> | undefined;
-  readonly deadlineMs?: number | undefined;
 };
 
 export type Together<Found> = { readonly found: Found; readonly group: readonly string[] };
 
-/** Of numbers of devices, about so many are tried. */
+/** Of groups and their numbers of devices, about so many are tried. */
 const mostTried = 16;
 
 /**
  * Schedules cut the flow into what comes first and what follows (RLinf §3.4), so in none of them do two components share devices while
- * one between them has others: rollout and actor beside an inference of its own, say. Pinned to devices they do. Each
- * number of devices is tried for the first group of `together` that is not pinned, or, where only `apart` is wished, for
- * every two that may share; `plan` does the rest, further groups included. Undefined where that makes no plan either.
+ * one between them has others: rollout and actor beside an inference of its own, say. Pinned to devices they do.
+ * Numbers of devices are tried for groups of `together`, or, where only `apart` is wished, for every two that may share;
+ * `plan` does the rest, further groups included. Undefined where that makes no plan either, in the time.
  */
 export function planPinnedTogether<
   Found extends { readonly predicted: { readonly stepSeconds: number } },
@@ -30,21 +28,27 @@ export function planPinnedTogether<
   devicesOf: (component: string) => readonly DeviceSpec[],
   plan: (pinned: A) => Found,
 ): Together<Found> | undefined {
-  const { pinned = {}, wishes = {}, deadlineMs } = asked;
+  const { pinned = {}, wishes = {}, deadlineMs = Number.POSITIVE_INFINITY, nowMs = () => 0 } = asked;
+  const endMs = nowMs() + deadlineMs;
   const names = Object.keys(pinned).flatMap((key) => key.split(",").map((name) => name.trim()));
   const groups = groupsOf(wishes, components).filter((group) => !group.some((name) => names.includes(name)));
   const tries = groups.flatMap((group) => {
     const devices = devicesOf(group[0]!);
-    return sizesBelow(devices.length).map((size) => ({ group, devices: devices.slice(0, size) }));
+    return sizesBelow(devices.length, Math.ceil(mostTried / groups.length)).map((size) => ({
+      group,
+      devices: devices.slice(0, size),
+    }));
   });
   let best: Together<Found> | undefined;
-  for (const { group, devices } of tries) {
+  for (const [at, { group, devices }] of tries.entries()) {
+    const leftMs = endMs - nowMs();
+    if (leftMs <= 0) break;
     const numbers = formatDeviceNumbers(devices.map(({ index }) => index));
     const tried = {
       ...asked,
       pinned: { ...pinned, [group.join(",")]: numbers },
       wishes: { ...wishes, together: [...(wishes.together ?? []), group] },
-      ...(deadlineMs === undefined ? {} : { deadlineMs: Math.max(1, deadlineMs / tries.length) }),
+      ...(asked.deadlineMs === undefined ? {} : { deadlineMs: leftMs / (tries.length - at) }),
     };
     try {
       const found = plan(tried);
@@ -64,8 +68,8 @@ function groupsOf({ together = [], apart = [] }: PlacementWishes, components: re
 }
 
 /** All where they are few, else evenly spread. */
-function sizesBelow(numDevices: number): number[] {
+function sizesBelow(numDevices: number, mostSizes: number): number[] {
   const most = numDevices - 1;
-  const number = Math.min(most, mostTried);
+  const number = Math.min(most, mostSizes);
   return [...new Set(Array.from({ length: number }, (_, i) => Math.round(((i + 1) * most) / number)))];
 }

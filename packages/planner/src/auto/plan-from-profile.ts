@@ -124,13 +124,18 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   });
   const answer = answers.find(({ schedule }) => schedule !== null);
   if (answer === undefined) {
-    const pinnedTogether = planPinnedTogether(asked, names, devicesOf, (more) => planFromProfile(profile, more));
+    const left = deadlineMs === undefined ? {} : { deadlineMs: deadlineMs - ((nowMs?.() ?? startMs) - startMs) };
+    const pinnedTogether = planPinnedTogether({ ...asked, ...left }, names, devicesOf, (more) =>
+      planFromProfile(profile, more),
+    );
     if (pinnedTogether !== undefined) {
       const boundSeconds = processorBoundSeconds(profile, devices) + question.serialSeconds;
       return asPinned(pinnedTogether, boundSeconds);
     }
     const { stats, explanation } = answers[0] as PlanAnswer;
-    const said = stats.exact ? "no plan is possible" : "no plan was found";
+    // Of layouts that no schedule has, some were tried.
+    const isAboutSets = [wishes?.together, wishes?.apart].some((groups) => groups !== undefined && groups.length > 0);
+    const said = stats.exact && !isAboutSets ? "no plan is possible" : "no plan was found";
     throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
   }
   const found = answers.flatMap(({ alternatives }, way) =>
@@ -202,7 +207,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
 /** Nothing is proven of plans whose pins were tried one by one. */
 function asPinned({ found, group }: Together<PlanFromProfile>, boundSeconds: number): PlanFromProfile {
   const both = group.map((name) => `'${name}'`).join(" and ");
-  const note = `no cut of the flow keeps all wishes, so ${both} were pinned to the same devices, of which each number was tried`;
+  const note = `no cut of the flow keeps all wishes, so ${both} were pinned to the same devices, of which some numbers were tried`;
   const explanation = [...found.explanation, note];
   const unproven = (each: PlannedMode): PlannedMode => ({ ...each, proven: false, boundSeconds });
   return {

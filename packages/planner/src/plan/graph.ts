@@ -85,14 +85,18 @@ export function* bitsOf(mask: number): Generator<number> {
   for (let rest = mask; rest !== 0; rest &= rest - 1) yield 31 - Math.clz32(rest & -rest);
 }
 
-/** Every non-empty proper part of `set` that contains, of each of its members, all predecessors within `set`. */
-export function downClosedParts(dag: Dag, set: number): number[] {
+/**
+ * Every non-empty proper part of `set` that contains, of each of its members, all predecessors within `set`. `check`: called
+ * with each, since a wide graph has more than anybody waits for.
+ */
+export function downClosedParts(dag: Dag, set: number, check: () => void): number[] {
   const order = topologicalOrder(dag, set);
   const parts: number[] = [];
   // Members are decided one by one in topological order, so a part's predecessors are known when its turn comes.
   const decide = (position: number, chosen: number): void => {
     const member = order[position];
     if (member === undefined) {
+      check();
       if (chosen !== 0 && chosen !== set) parts.push(chosen);
       return;
     }

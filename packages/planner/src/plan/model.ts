@@ -82,6 +82,8 @@ export type PlanModel = {
   /** the same, of which only schedules count that both take turns and own devices; undefined of a single component */
   mixed(): PlanSet | undefined;
   numSets(): number;
+  /** called with each cut that is listed; whoever searches within a time sets it, and throws */
+  readonly pace: { check: () => void };
 };
 
 export function divisorsOf(number: number): number[] {
@@ -195,6 +197,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     return { swap: Math.max(own, others), calmSwap: others, calmLevel: level };
   };
 
+  const pace: PlanModel["pace"] = { check: () => {} };
   const sets = new Map<number, PlanSet>();
   const setOf = (mask: number, comesRound: boolean, need = nothing): PlanSet => {
     const key = mask * 8 + (comesRound ? 4 : 0) + (need.turns ? 2 : 0) + (need.beside ? 1 : 0);
@@ -210,7 +213,8 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
       single,
       // Cuts appear when first looked at: a search that stops early never lists those of every subgraph.
       get cuts() {
-        cuts ??= downClosedParts(dag, mask).flatMap((first) => {
+        cuts ??= downClosedParts(dag, mask, pace.check).flatMap((first) => {
+          pace.check();
           const second = mask & ~first;
           const cutsCycle = dag.cycles.some((c) => (c.mask & first) !== 0 && (c.mask & second) !== 0);
           const shape = {
@@ -273,6 +277,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     all,
     mixed,
     numSets,
+    pace,
   };
 }
 

@@ -105,6 +105,7 @@ function searchOnce(
     const found = solveNaive(model, operations, full);
     return { ...found, bound: found.time };
   }
+  whole.pace.check = checkDeadline;
   try {
     if (full) return solveFullUse(model, operations, least ?? Number.POSITIVE_INFINITY, checkDeadline);
     if (least === undefined || mode === "any" || mode === "temporal")
@@ -117,5 +118,7 @@ function searchOnce(
     const resort = lastResort(whole, operations);
     const found = mode === "hybrid" ? { ...nothingFound, bound: resort.bound } : resort;
     return { ...found, bound: Math.min(found.time, Math.max(found.bound, full ? (least ?? 0) : 0)) };
+  } finally {
+    whole.pace.check = () => {};
   }
 }

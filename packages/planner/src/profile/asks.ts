@@ -2,6 +2,9 @@ import { median, type ObservedCall } from "@treadle/contracts";
 
 type Ask = { readonly items: number; readonly ms: number };
 
+/** Of many asks, this share of the lowest is not believed. */
+const chanceShare = 0.02;
+
 /**
  * What one take of items that are there costs, or a put that finds room, at each end of a channel: known from all observed
  * calls together, because a call that takes its whole batch at once may wait for it in every step of a layout. Pure.
@@ -10,7 +13,11 @@ export class Asks {
   readonly #byEnd = new Map<string, Ask[]>();
 
   constructor(calls: Iterable<ObservedCall>) {
-    for (const [end, ask] of asksIn(calls)) this.#byEnd.set(end, [...(this.#byEnd.get(end) ?? []), ask]);
+    for (const [end, ask] of asksIn(calls)) {
+      const known = this.#byEnd.get(end);
+      if (known) known.push(ask);
+      else this.#byEnd.set(end, [ask]);
+    }
   }
 
   /** Milliseconds of one ask at each end that these calls use. */
@@ -21,19 +28,19 @@ export class Asks {
   }
 
   /**
-   * More items cost no less, and no more each: that bounds from above what they cost, by any other ask. What is more than twice the
-   * least bound has waited.
+   * More items cost no less, and no more each: that bounds from above what they cost, by any other ask. What is more than twice a
+   * low bound has waited; the very least of many may be a chance.
    */
   #of(end: string, items: number): number {
     const bounds = (this.#byEnd.get(end) ?? []).map((ask) => ask.ms * Math.max(1, items / ask.items));
-    const least = bounds.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
-    return median(bounds.filter((ms) => ms <= 2 * least));
+    const low = bounds.toSorted((a, b) => a - b)[Math.floor(bounds.length * chanceShare)] ?? 0;
+    return bounds.length === 0 ? 0 : median(bounds.filter((ms) => ms <= 2 * low));
   }
 }
 
 function* asksIn(calls: Iterable<ObservedCall>): Generator<[end: string, ask: Ask]> {
   for (const { component, channels } of calls)
     for (const { channel, role, askMs, items, times } of channels)
-      if (askMs !== undefined && items > 0)
+      if (askMs !== undefined && items > 0 && times > 0)
         yield [`${component} ${role} ${channel}`, { items: items / times, ms: askMs }];
 }
