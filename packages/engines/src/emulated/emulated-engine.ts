@@ -35,7 +35,7 @@ import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
-import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
+import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
 
 /** One call of `generate`. */
 type Call = {
@@ -122,7 +122,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.#clock = clock;
     this.#seed = seed;
     this.#durationSeed = mix(seed, rank);
-    const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
+    const stepMs = (running: number) => 1000 * decodeSeconds(running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
     this.#options = options;
     this.#resident = options.loaded ?? true;

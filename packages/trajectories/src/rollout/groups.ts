@@ -29,6 +29,10 @@ export type Groups = {
   readonly workerOf: Int32Array;
 };
 
+/** The fastest first, of equals the first. */
+export const fastestFirst = (tokenTimes: readonly number[]): number[] =>
+  tokenTimes.map((_, j) => j).sort((a, b) => tokenTimes[a]! - tokenTimes[b]! || a - b);
+
 /** `place` on predictions: the longest trajectories go to the fastest worker. Throws when no makespan is finite. */
 export function formGroups(input: {
   readonly predictions: readonly number[];
@@ -37,7 +41,7 @@ export function formGroups(input: {
   readonly isMonotone: boolean;
 }): Groups {
   const { predictions, tokenTimes, factor, isMonotone } = input;
-  const workers = tokenTimes.map((_, j) => j).sort((a, b) => tokenTimes[a]! - tokenTimes[b]! || a - b);
+  const workers = fastestFirst(tokenTimes);
   const order = descendingOrder(predictions);
   const sorted = Float64Array.from(order, (i) => predictions[i]!);
   const seconds = workers.map((j) => tokenTimes[j]!);
