@@ -1,34 +1,19 @@
 import {
   allocateRollout,
-  drawEpisodes,
   EpisodePredictor,
   evaluatePredictor,
   type Interference,
   learnSteps,
   type MigrationRule,
   migrationRules,
-  normalFrom,
   type PredictorReport,
   type PredictorState,
   type RecordedEpisode,
-  type RolloutProblem,
-  seededRandom,
-  simulateRollout,
-  workloadShapes,
 } from "@treadle/trajectories";
-import { type Forecasting, fixedForecasting, learnedForecasting, noisyForecasting, restsOf } from "./forecasts.ts";
+import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
-
-type Workload = keyof typeof workloadShapes;
-
-/** One way to run a step: degrees of the workers, order of queues, placement. */
-type Way = {
-  readonly name: string;
-  readonly degrees: readonly number[];
-  readonly scheduler: "rr" | "pps";
-  readonly placement: RolloutProblem["placement"];
-  readonly rule?: MigrationRule;
-};
+import { tailBatching } from "./tail-batching.ts";
+import { chooseWay, drawSteps, simulateWay, type Way, type Workload } from "./ways.ts";
 
 /** Tokens a second. */
 export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
@@ -52,7 +37,11 @@ export type RolloutComparison = {
   /** priority, placement and degrees: without moves, and by each rule of migration */
   readonly whole: readonly Throughput[];
   /** what simulating the candidates on drawn lengths chose before the step, equal workers among them */
-  readonly chosen: Throughput;
+  readonly chosen: Throughput & Pick<Way, "degrees">;
+  /** in hindsight, the best degree of equal workers for what other systems do about long tails: each turn anywhere, the longest first, keys and values in a pool (divided rollouts of Seer) */
+  readonly divided: Throughput;
+  /** and races of prompts, whose losers have rounds of their own (RollPacker); over all rounds, tokens that are trained */
+  readonly tailBatching: Throughput;
 };
 
 export type WorkloadPredictor = { readonly workload: Workload; readonly report: PredictorReport };
@@ -74,25 +63,18 @@ export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutCo
       const predictor = new EpisodePredictor();
       if (scenario.predictions.includes("learned")) learnSteps(predictor, steps.slice(0, -1));
       for (const F of scenario.F) {
+        const batched = best(
+          equalDegrees(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
+        );
         for (const predictions of scenario.predictions) {
           const forecasting = forecastingOf(predictions, predictor.state, step, scenario.seed);
           const figures = compareSetting(scenario, workload, F, step, forecasting);
-          yield { workload, episodes: step.length, F, predictions, logSd: forecasting.logSd, ...figures };
+          const setting = { workload, episodes: step.length, F, predictions, logSd: forecasting.logSd };
+          yield { ...setting, ...figures, tailBatching: batched };
         }
       }
     }
   }
-}
-
-function drawSteps(
-  { samples, promptsPerStepPrompts, seed }: RolloutScenario,
-  workload: Workload,
-  episodes: number,
-  steps: number,
-) {
-  const promptsPerStep = Math.ceil(episodes / samples);
-  const prompts = Math.ceil(promptsPerStep * promptsPerStepPrompts);
-  return drawEpisodes(workloadShapes[workload], { steps, promptsPerStep, samples, prompts, seed });
 }
 
 function forecastingOf(
@@ -111,17 +93,15 @@ function compareSetting(
   F: Interference,
   episodes: readonly RecordedEpisode[],
   forecasting: Forecasting,
-): Omit<RolloutComparison, "workload" | "episodes" | "F" | "predictions" | "logSd"> {
+): Omit<RolloutComparison, "workload" | "episodes" | "F" | "predictions" | "logSd" | "tailBatching"> {
   const { gpus, tokenTime, maxBatch } = scenario;
   const run = ({ name, ...way }: Way): Throughput => ({
     name,
-    tokensPerSecond: simulate(scenario, F, episodes, forecasting, way).throughput!,
+    tokensPerSecond: simulateWay(scenario, F, episodes, forecasting, way).throughput!,
   });
   const least = Math.min(...Object.keys(tokenTime).map(Number));
   const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
-  const degreesThatFit = Object.keys(tokenTime)
-    .map(Number)
-    .filter((degree) => degree <= gpus);
+  const degreesThatFit = equalDegrees(scenario);
   // Half the log-sd: what was best in simulations over workloads and loads.
   const robust = forecasting.logSd / 2;
   const dp = (migrate: boolean) => ({
@@ -155,6 +135,11 @@ function compareSetting(
       simple(degree, "rr"),
     ]),
   ];
+  const chosen = chooseWay(scenario, workload, F, episodes, forecasting, candidates);
+  const divided = degreesThatFit.map((degree): Way => {
+    const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
+    return { ...simple(degree, "pps"), name: `divided, degree ${degree}`, ...turnsAnywhere };
+  });
   return {
     verl: run(verl),
     hybrid: run({ ...verl, name: "hybrid", placement: { type: "hybrid", threshold: 32 } }),
@@ -166,80 +151,16 @@ function compareSetting(
       run(whole(undefined, allocated, "stay")),
       ...migrationRules.map((rule) => run(whole(rule, allocated, rule))),
     ],
-    chosen: run(chooseWay(scenario, workload, F, episodes, forecasting, candidates)),
+    chosen: { ...run(chosen), degrees: chosen.degrees },
+    divided: best(divided.map(run)),
   };
 }
+
+/** Of workers that are all alike. */
+const equalDegrees = ({ gpus, tokenTime }: RolloutScenario): number[] =>
+  Object.keys(tokenTime)
+    .map(Number)
+    .filter((degree) => degree <= gpus);
 
 const best = (all: readonly Throughput[]): Throughput =>
   all.reduce((a, b) => (b.tokensPerSecond > a.tokensPerSecond ? b : a));
-
-/**
- * The candidate that is fastest on lengths drawn from the predictions with their own log-sd. Nothing of the step's truth
- * is used but the prompts; turns and tools are typical ones of the workload, the same for all.
- */
-function chooseWay(
-  scenario: RolloutScenario,
-  workload: Workload,
-  F: Interference,
-  episodes: readonly RecordedEpisode[],
-  { initial, logSd }: Forecasting,
-  candidates: readonly Way[],
-): Way {
-  const { medianTurns, medianToolSeconds, toolLogSd, observedTokens } = workloadShapes[workload];
-  const normal = normalFrom(seededRandom(scenario.seed + 2));
-  const drawn = episodes.map(({ prompt, contextTokens }, i): RecordedEpisode => {
-    const error = logSd * normal();
-    const tokens = (initial[i]! * Math.exp(error)) / medianTurns;
-    const turns = Array.from({ length: medianTurns }, (_, turn) => ({
-      tokens: Math.max(1e-3, tokens),
-      toolSeconds: turn === medianTurns - 1 ? 0 : medianToolSeconds * Math.exp(toolLogSd ** 2 / 2),
-      observedTokens,
-    }));
-    return { prompt, contextTokens, turns };
-  });
-  const rests = drawn.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
-  const total = rests.map((each) => each[0]!);
-  // As predictions are at the start, so they err on the drawn lengths; they are told no more.
-  const rest = (trajectory: number, step: number) =>
-    (initial[trajectory]! / total[trajectory]!) * rests[trajectory]![step]!;
-  const forecasting = fixedForecasting(initial, rest, logSd);
-  let [chosen, shortest] = [candidates[0]!, Number.POSITIVE_INFINITY];
-  for (const candidate of candidates) {
-    const { makespan } = simulate(scenario, F, drawn, forecasting, candidate);
-    if (makespan < shortest) [chosen, shortest] = [candidate, makespan];
-  }
-  return chosen;
-}
-
-function simulate(
-  { tokenTime, maxBatch, prefillRatio, migration }: RolloutScenario,
-  F: Interference,
-  episodes: readonly RecordedEpisode[],
-  { initial, forecast }: Forecasting,
-  { degrees, scheduler, placement, rule }: Omit<Way, "name">,
-) {
-  const problem: RolloutProblem = {
-    trajectories: episodes.map(({ contextTokens, turns }, i) => ({
-      context: contextTokens,
-      steps: turns.map(({ tokens, toolSeconds = 0, observedTokens = 0 }) => ({
-        tokens,
-        tool: toolSeconds,
-        observe: observedTokens,
-        // Given, since a problem states them; a forecast answers instead.
-        pred: initial[i]!,
-        predTool: 0,
-      })),
-    })),
-    workers: degrees.map((degree) => ({ degree, tokenTime: tokenTime[degree]! })),
-    F,
-    maxBatch,
-    scheduler,
-    priority: "remaining",
-    placement,
-    prefillRatio,
-    migration,
-  };
-  // Nothing is asked of predictions where neither queues nor placement heed them.
-  const isBlind = scheduler === "rr" && placement.type !== "dp";
-  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
-}
