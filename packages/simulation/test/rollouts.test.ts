@@ -15,7 +15,7 @@ import {
 } from "../src/index.ts";
 import { learnedForecasting, noisyForecasting } from "../src/rollout/forecasts.ts";
 import { tailBatching } from "../src/rollout/tail-batching.ts";
-import { drawSteps, simulateWay } from "../src/rollout/ways.ts";
+import { chooseWay, drawSteps, simulateWay, type Way, waysOf } from "../src/rollout/ways.ts";
 
 const seed = Number(process.env.TREADLE_SEED);
 const small = RolloutScenario.parse({
@@ -87,6 +87,29 @@ describe("a comparison of rollouts", () => {
       expect.objectContaining({ quantity: "tokens", stage: "0", model: "oracle", logSd: 0 }),
     );
   });
+});
+
+test("what is chosen was fastest in the steps before, or fast enough that no equal workers were better by a tenth", () => {
+  const [F] = small.F as [(typeof small.F)[number]];
+  const past = drawSteps(small, "math", 96, 2).map((episodes, at) => ({
+    episodes,
+    forecasting: noisyForecasting(episodes, 0.3, seed + at),
+  }));
+  const { candidates } = waysOf(small, F, past[1]!.forecasting);
+  const secondsOf = (way: Way) =>
+    past.reduce(
+      (product, { episodes, forecasting }) => product * simulateWay(small, F, episodes, forecasting, way).makespan,
+      1,
+    );
+  const chosen = chooseWay(small, F, past, candidates);
+  const alike = candidates.filter(({ placement }) => placement.type === chosen.placement.type);
+  for (const each of alike) expect(secondsOf(chosen)).toBeLessThanOrEqual(secondsOf(each));
+  const others = candidates.filter((each) => !alike.includes(each)).map(secondsOf);
+  const least = Math.min(...others);
+  if (chosen.placement.type === "dp") expect(secondsOf(chosen) * 1.1).toBeLessThanOrEqual(least);
+  else expect(secondsOf(chosen)).toBeLessThanOrEqual(least * 1.1);
+  for (const { degrees } of candidates)
+    expect(degrees.reduce((sum, degree) => sum + degree, 0)).toBeLessThanOrEqual(small.gpus);
 });
 
 describe("tail batching", () => {

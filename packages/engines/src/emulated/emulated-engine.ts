@@ -83,6 +83,8 @@ export type EmulatedEngineOptions = {
   readonly component?: string | undefined;
   /** false: it takes no memory before its first `restore`; default true */
   readonly loaded?: boolean | undefined;
+  /** tokens of the turn that begins so many behind the prompt, in what has that key; undefined: as the profile draws them */
+  readonly turnTokens?: ((key: number, from: number) => number | undefined) | undefined;
   /** the ranks that it computes with */
   readonly group?: EmulatedGroup | undefined;
 };
@@ -383,7 +385,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const { sampling, options } = call;
     const from = said.tokens.length;
     const stream = mix(this.#seed, sampling.seed, key, ...(from === 0 ? [] : [from]));
-    const drawn = Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
+    const drawn =
+      this.#options.turnTokens?.(key, from) ??
+      Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
     const numChosen = from - said.numAppended;
     const limit = Math.min(sampling.maxTokens - numChosen, contextLength - prompt.length - from);
     const finishReason: FinishReason = drawn > limit ? "length" : "stop";

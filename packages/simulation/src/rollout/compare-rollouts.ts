@@ -1,10 +1,8 @@
 import {
-  allocateRollout,
   EpisodePredictor,
   evaluatePredictor,
   type Interference,
   learnSteps,
-  type MigrationRule,
   migrationRules,
   type PredictorReport,
   type PredictorState,
@@ -13,7 +11,16 @@ import {
 import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
 import { tailBatching } from "./tail-batching.ts";
-import { chooseWay, drawSteps, simulateWay, type Way, type Workload } from "./ways.ts";
+import {
+  chooseWay,
+  drawSteps,
+  equalDegrees,
+  type PastStep,
+  simulateWay,
+  type Way,
+  type Workload,
+  waysOf,
+} from "./ways.ts";
 
 /** Tokens a second. */
 export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
@@ -36,7 +43,7 @@ export type RolloutComparison = {
   readonly placementAlone: Throughput;
   /** priority, placement and degrees: without moves, and by each rule of migration */
   readonly whole: readonly Throughput[];
-  /** what simulating the candidates on drawn lengths chose before the step, equal workers among them */
+  /** what would have been fastest in the steps before, equal workers among the candidates */
   readonly chosen: Throughput & Pick<Way, "degrees">;
   /** in hindsight, the best degree of equal workers for what other systems do about long tails: each turn anywhere, the longest first, keys and values in a pool (divided rollouts of Seer) */
   readonly divided: Throughput;
@@ -54,6 +61,9 @@ export function* reportPredictors(scenario: RolloutScenario): Generator<Workload
   }
 }
 
+/** steps whose episodes say which way is chosen */
+const numPast = 2;
+
 /** Every setting, as it is simulated. */
 export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutComparison> {
   for (const workload of scenario.workloads) {
@@ -61,14 +71,27 @@ export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutCo
       const steps = drawSteps(scenario, workload, episodes, scenario.learnSteps + 1);
       const step = steps.at(-1)!;
       const predictor = new EpisodePredictor();
-      if (scenario.predictions.includes("learned")) learnSteps(predictor, steps.slice(0, -1));
+      const past = steps.slice(0, -1).map((each) => {
+        const { state } = predictor;
+        if (scenario.predictions.includes("learned")) learnSteps(predictor, [each]);
+        return { episodes: each, state };
+      });
       for (const F of scenario.F) {
         const batched = best(
           equalDegrees(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
         );
         for (const predictions of scenario.predictions) {
           const forecasting = forecastingOf(predictions, predictor.state, step, scenario.seed);
-          const figures = compareSetting(scenario, workload, F, step, forecasting);
+          const figures = compareSetting(
+            scenario,
+            F,
+            step,
+            forecasting,
+            past.slice(-numPast).map(({ episodes, state }, at) => ({
+              episodes,
+              forecasting: forecastingOf(predictions, state, episodes, scenario.seed + 1 + at),
+            })),
+          );
           const setting = { workload, episodes: step.length, F, predictions, logSd: forecasting.logSd };
           yield { ...setting, ...figures, tailBatching: batched };
         }
@@ -89,78 +112,33 @@ function forecastingOf(
 
 function compareSetting(
   scenario: RolloutScenario,
-  workload: Workload,
   F: Interference,
   episodes: readonly RecordedEpisode[],
   forecasting: Forecasting,
+  past: readonly PastStep[],
 ): Omit<RolloutComparison, "workload" | "episodes" | "F" | "predictions" | "logSd" | "tailBatching"> {
-  const { gpus, tokenTime, maxBatch } = scenario;
   const run = ({ name, ...way }: Way): Throughput => ({
     name,
     tokensPerSecond: simulateWay(scenario, F, episodes, forecasting, way).throughput!,
   });
-  const least = Math.min(...Object.keys(tokenTime).map(Number));
-  const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
-  const degreesThatFit = equalDegrees(scenario);
-  // Half the log-sd: what was best in simulations over workloads and loads.
-  const robust = forecasting.logSd / 2;
-  const dp = (migrate: boolean) => ({
-    type: "dp" as const,
-    robust,
-    ...(migrate ? { migrate, rankBy: "total" as const } : {}),
-  });
-  const allocated =
-    allocateRollout({ gpus, tokenTime, F, maxBatch, robust, predictions: forecasting.initial }) ?? equal(least);
-  const cache = { type: "cache" as const };
-  const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
-    name: `${scheduler}, degree ${degree}`,
-    degrees: equal(degree),
-    scheduler,
-    placement: cache,
-  });
-  const whole = (rule: MigrationRule | undefined, degrees: readonly number[], name: string): Way => ({
-    name,
-    degrees,
-    scheduler: "pps",
-    placement: dp(rule !== undefined),
-    ...(rule === undefined ? {} : { rule }),
-  });
-  const verl = simple(least, "rr");
-  const simples = degreesThatFit.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]);
-  const candidates = [
-    whole("pays", allocated, "degrees as allocated"),
-    ...degreesThatFit.flatMap((degree) => [
-      whole("pays", equal(degree), `degree ${degree}, placed`),
-      simple(degree, "pps"),
-      simple(degree, "rr"),
-    ]),
-  ];
-  const chosen = chooseWay(scenario, workload, F, episodes, forecasting, candidates);
-  const divided = degreesThatFit.map((degree): Way => {
-    const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
-    return { ...simple(degree, "pps"), name: `divided, degree ${degree}`, ...turnsAnywhere };
-  });
+  const ways = waysOf(scenario, F, forecasting);
+  const { verl, simples, divided, candidates, placed } = ways;
+  const chosen = chooseWay(scenario, F, past, candidates);
   return {
     verl: run(verl),
     hybrid: run({ ...verl, name: "hybrid", placement: { type: "hybrid", threshold: 32 } }),
     leastLoad: run({ ...verl, name: "least-load", placement: { type: "least-load" } }),
     bestSimple: best(simples.map(run)),
     priorityAlone: run({ ...verl, name: "priority alone", scheduler: "pps" }),
-    placementAlone: run({ ...verl, name: "placement alone", placement: dp(true), rule: "pays" }),
+    placementAlone: run({ ...placed("pays", verl.degrees), name: "placement alone", scheduler: "rr" }),
     whole: [
-      run(whole(undefined, allocated, "stay")),
-      ...migrationRules.map((rule) => run(whole(rule, allocated, rule))),
+      run({ ...placed(undefined), name: "stay" }),
+      ...migrationRules.map((rule) => run({ ...placed(rule), name: rule })),
     ],
     chosen: { ...run(chosen), degrees: chosen.degrees },
     divided: best(divided.map(run)),
   };
 }
-
-/** Of workers that are all alike. */
-const equalDegrees = ({ gpus, tokenTime }: RolloutScenario): number[] =>
-  Object.keys(tokenTime)
-    .map(Number)
-    .filter((degree) => degree <= gpus);
 
 const best = (all: readonly Throughput[]): Throughput =>
   all.reduce((a, b) => (b.tokensPerSecond > a.tokensPerSecond ? b : a));

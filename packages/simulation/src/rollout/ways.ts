@@ -1,17 +1,16 @@
 import {
+  allocateRollout,
   drawEpisodes,
   type Interference,
   type MigrationRule,
-  normalFrom,
   type RecordedEpisode,
   type RolloutAnswer,
   type RolloutProblem,
-  seededRandom,
   simulateRollout,
   type workloadNames,
   workloadShapes,
 } from "@treadle/trajectories";
-import { type Forecasting, fixedForecasting, restsOf } from "./forecasts.ts";
+import type { Forecasting } from "./forecasts.ts";
 import type { RolloutScenario } from "./scenario.ts";
 
 export type Workload = (typeof workloadNames)[number];
@@ -38,43 +37,87 @@ export function drawSteps(
   return drawEpisodes(workloadShapes[workload], { steps, promptsPerStep, samples, prompts, seed });
 }
 
+/** Degrees of workers that are all alike. */
+export const equalDegrees = ({ gpus, tokenTime }: RolloutScenario): number[] =>
+  Object.keys(tokenTime)
+    .map(Number)
+    .filter((degree) => degree <= gpus);
+
+/** The ways that a step is run in, by what is predicted of it. */
+export function waysOf(scenario: RolloutScenario, F: Interference, { initial, logSd }: Forecasting) {
+  const { gpus, tokenTime, maxBatch } = scenario;
+  const degreesThatFit = equalDegrees(scenario);
+  const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
+  const least = Math.min(...degreesThatFit);
+  // Half the log-sd: what was best in simulations over workloads and loads.
+  const robust = logSd / 2;
+  const allocate = (company: number) =>
+    allocateRollout({ gpus, tokenTime, F, maxBatch, robust, predictions: initial, company }) ?? equal(least);
+  const allocated = allocate(1);
+  const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
+    name: `${scheduler}, degree ${degree}`,
+    degrees: equal(degree),
+    scheduler,
+    placement: { type: "cache" },
+  });
+  /** The longest first, in groups by predicted length. */
+  const placed = (rule: MigrationRule | undefined, degrees: readonly number[] = allocated): Way => ({
+    name: "degrees as allocated",
+    degrees,
+    scheduler: "pps",
+    placement: { type: "dp", robust, ...(rule ? { migrate: true, rankBy: "total" } : {}) },
+    ...(rule ? { rule } : {}),
+  });
+  return {
+    /** one GPU a worker, round-robin, as Verl has it */
+    verl: simple(least, "rr"),
+    simples: degreesThatFit.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]),
+    divided: degreesThatFit.map((degree): Way => {
+      const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
+      return { ...simple(degree, "pps"), name: `divided, degree ${degree}`, ...turnsAnywhere };
+    }),
+    placed,
+    /**
+     * Of which `chooseWay` takes one. The paper's model has a group as slow as it is at first until its longest ends, and so takes
+     * narrow workers; what is right depends on how lengths are spread, so lists for several shares of company are tried.
+     */
+    candidates: [
+      ...withoutRepeats(companyShares.map((company) => placed("pays", allocate(company)))),
+      ...degreesThatFit.flatMap((degree) => [
+        { ...placed("pays", equal(degree)), name: `degree ${degree}, placed` },
+        simple(degree, "pps"),
+        simple(degree, "rr"),
+      ]),
+    ] satisfies readonly Way[],
+  };
+}
+
+/** A step that is over, and what had been predicted of it before it was learned from. */
+export type PastStep = { readonly episodes: readonly RecordedEpisode[]; readonly forecasting: Forecasting };
+
 /**
- * The candidate that is fastest on lengths drawn from the predictions with their own log-sd. Nothing of the step's truth
- * is used but the prompts; turns and tools are typical ones of the workload, the same for all.
+ * The candidate that would have been fastest in the steps before, by predictions as they were then: simulated under the
+ * predictor's own noise. Equal workers that heed no prediction are left only for what was faster by more than one step differs
+ * from the next.
  */
 export function chooseWay(
   scenario: RolloutScenario,
-  workload: Workload,
   F: Interference,
-  episodes: readonly RecordedEpisode[],
-  { initial, logSd }: Forecasting,
+  past: readonly PastStep[],
   candidates: readonly Way[],
 ): Way {
-  const { medianTurns, medianToolSeconds, toolLogSd, observedTokens } = workloadShapes[workload];
-  const normal = normalFrom(seededRandom(scenario.seed + 2));
-  const drawn = episodes.map(({ prompt, contextTokens }, i): RecordedEpisode => {
-    const error = logSd * normal();
-    const tokens = (initial[i]! * Math.exp(error)) / medianTurns;
-    const turns = Array.from({ length: medianTurns }, (_, turn) => ({
-      tokens: Math.max(1e-3, tokens),
-      toolSeconds: turn === medianTurns - 1 ? 0 : medianToolSeconds * Math.exp(toolLogSd ** 2 / 2),
-      observedTokens,
-    }));
-    return { prompt, contextTokens, turns };
-  });
-  const rests = drawn.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
-  const total = rests.map((each) => each[0]!);
-  // As predictions are at the start, so they err on the drawn lengths; they are told no more.
-  const rest = (trajectory: number, step: number) =>
-    (initial[trajectory]! / total[trajectory]!) * rests[trajectory]![step]!;
-  const forecasting = fixedForecasting(initial, rest, logSd);
-  let [chosen, shortest] = [candidates[0]!, Number.POSITIVE_INFINITY];
+  let [chosen, least] = [candidates[0]!, Number.POSITIVE_INFINITY];
   for (const candidate of candidates) {
-    const { makespan } = simulateWay(scenario, F, drawn, forecasting, candidate);
-    if (makespan < shortest) [chosen, shortest] = [candidate, makespan];
+    let seconds = candidate.placement.type === "dp" ? 1 + leastGain : 1;
+    for (const { episodes, forecasting } of past)
+      seconds *= simulateWay(scenario, F, episodes, forecasting, candidate).makespan;
+    if (seconds < least) [chosen, least] = [candidate, seconds];
   }
   return chosen;
 }
+
+/** of all past steps together */
+const leastGain = 0.1;
 
 export function simulateWay(
   { tokenTime, maxBatch, prefillRatio, migration }: RolloutScenario,
@@ -108,3 +151,8 @@ export function simulateWay(
   const isBlind = scheduler === "rr" && placement.type !== "dp";
   return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
 }
+
+const companyShares = [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
+
+const withoutRepeats = (ways: readonly Way[]): Way[] =>
+  ways.filter(({ degrees }, at) => ways.findIndex((each) => `${each.degrees}` === `${degrees}`) === at);
