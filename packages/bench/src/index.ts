@@ -10,6 +10,7 @@ import { benchMultiplex } from "./multiplex.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
+import { benchRolloutLive } from "./rollout-router/rollout-live.ts";
 import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
 import { benchRolloutStream } from "./rollout-stream.ts";
 import { benchRolloutTail } from "./rollout-tail.ts";
@@ -52,6 +53,7 @@ export const measurements: Readonly<
   embedded: benchEmbedded,
   weights: benchWeights,
   "rollout-order": () => benchRolloutOrder(),
+  "rollout-live": benchRolloutLive,
   "rollout-router": benchRolloutRouter,
   "rollout-stream": benchRolloutStream,
   "rollout-tail": benchRolloutTail,

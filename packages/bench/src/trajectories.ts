@@ -3,6 +3,7 @@ import { median } from "@treadle/contracts";
 import { solveAllocate, solvePlace, solveRollout } from "@treadle/trajectories";
 import { normal, randomNumbers } from "./actions/workload.ts";
 import { type BenchRow, type RowInput, row } from "./row.ts";
+import { benchTurnDecisions } from "./turn-decisions.ts";
 
 /** Normal numbers, the same at every call. */
 function normals(): () => number {
@@ -110,5 +111,5 @@ export function benchTrajectories(): BenchRow[] {
   };
   for (const workers of [16, 64]) addRollout(6400, workers);
   addRollout(400, 16, { baseline: microseconds(benchRollout(400, 16), "naive"), against: "a scan of everything" });
-  return rows;
+  return [...rows, ...benchTurnDecisions()];
 }

@@ -5,7 +5,7 @@ export { TransformerEngine } from "./embedded/transformer-engine.ts";
 export { EmulatedDevice } from "./emulated/emulated-device.ts";
 export { EmulatedEngine } from "./emulated/emulated-engine.ts";
 export { EmulatedGroup } from "./emulated/emulated-group.ts";
-export { EmulatedProfile } from "./emulated/profile.ts";
+export { decodeSeconds, EmulatedProfile } from "./emulated/profile.ts";
 export type {
   Actions,
   ActOptions,

@@ -52,6 +52,25 @@ describe("an emulated engine", () => {
     expect(engine.policyVersion).toBe(1);
   });
 
+  test("generates a token in the time of its number of devices, slowed down by others as elsewhere", async () => {
+    const tokenTime = { 1: 0.036, 4: 0.012 };
+    for (const [devices, seconds] of [
+      [1, 0.036],
+      [4, 0.012],
+    ] as const) {
+      const engine = EmulatedEngine.create({ ...profile, devices, tokenTime }, { clock });
+      for (const rows of [1, 3]) {
+        const start = clock.now();
+        const prompts = Array.from({ length: rows }, () => prompt);
+        const factor = (0.01 + 0.02 * rows) / (0.01 + 0.02);
+        expect((await settledAt(engine.generate(prompts, sampling))) - start).toBeCloseTo(10_000 * seconds * factor, 0);
+      }
+    }
+    expect(() => EmulatedEngine.create({ ...profile, devices: 2, tokenTime }, { clock })).toThrow(
+      "'tokenTime' has nothing for '2' devices, but for 1, 4",
+    );
+  });
+
   test("runs training calls one after another (ME1) and concurrent generations on one decoder", async () => {
     const engine = EmulatedEngine.create(profile, { clock });
     const batch = randomBatch(2, 5, 1);

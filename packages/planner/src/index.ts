@@ -17,7 +17,7 @@ export { pieceOf, streamedParts } from "./auto/streamed-parts.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
-export { formatBytes } from "./placement-ranks.ts";
+export { formatBytes, refuseDegrees } from "./placement-ranks.ts";
 export { withoutDevices, withSlots } from "./placement-slots.ts";
 export { brokenWishes, freeDevices, withWishes } from "./placement-wishes.ts";
 export { evaluateSchedule } from "./plan/evaluate.ts";

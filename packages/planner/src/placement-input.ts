@@ -14,6 +14,8 @@ export const PlacementComponent = z.strictObject({
     .optional(),
   /** devices that one rank spans, such as a tensor-parallel size; exact where given */
   devicesPerRank: positiveInt.optional(),
+  /** devices that each rank spans, where they differ: as many ranks, in that order */
+  degrees: z.array(positiveInt).min(1).optional(),
   memoryBytesPerDevice: z.number().nonnegative().optional(),
   /** only devices of this kind; without it, of the kind that the cluster lists first */
   deviceKind: z.string().min(1).optional(),

@@ -1,6 +1,6 @@
 import { type DeviceSpec, type PlacementMode, TreadleError } from "@treadle/contracts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
-import { rankBounds, sharesWithinNodes } from "./placement-ranks.ts";
+import { devicesOfDegrees, rankBounds, sharesWithinNodes } from "./placement-ranks.ts";
 
 /** Which devices each component gets, in the order of `components`, before ranks are laid over them. */
 export type DeviceSets = ReadonlyMap<string, readonly DeviceSpec[]>;
@@ -75,7 +75,7 @@ function splitPool(
   const weighted = groups.every((group) => group.length === 1);
   const wants = groups.map((group): Want => {
     const share = Math.max(...group.map((c) => c.devicesPerRank ?? 1));
-    const cap = Math.max(...group.map((c) => (c.devicesPerRank === undefined ? Infinity : mostDevices(c))));
+    const cap = Math.max(...group.map(mostDevices));
     const fewest = Math.max(...group.map(fewestDevices));
     return { share, weight: weighted ? (group[0]!.weight ?? 1) : 1, least: Math.ceil(fewest / share) * share, cap };
   });
@@ -127,13 +127,20 @@ function greatestCommonDivisor(numbers: readonly number[]): number {
   });
 }
 
+/** Ranks without a size share out whatever there is. */
 function mostDevices(component: PlacementComponent): number {
-  return rankBounds(component).max * (component.devicesPerRank ?? 1);
+  const { devicesPerRank } = component;
+  return (
+    devicesOfDegrees(component) ??
+    (devicesPerRank === undefined ? Infinity : rankBounds(component).max * devicesPerRank)
+  );
 }
 
 /** Ranks of one device may stack on it; wider ones each need devices of their own. */
 function fewestDevices(component: PlacementComponent): number {
   const { devicesPerRank = 1 } = component;
+  const listed = devicesOfDegrees(component);
+  if (listed !== undefined) return listed;
   return devicesPerRank === 1 ? 1 : rankBounds(component).min * devicesPerRank;
 }
 

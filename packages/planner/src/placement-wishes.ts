@@ -49,7 +49,8 @@ export function withWishes<T extends Wanting>(input: T): T {
     const { fixed: _, ...ranks } = component.ranks ?? {};
     const limited = most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
     // Few ranks on many devices would otherwise span several each, and the limit bring nothing but idle devices.
-    return spans.has(component.name) || component.devices === "none" ? limited : { devicesPerRank: 1, ...limited };
+    const isSized = spans.has(component.name) || component.degrees !== undefined;
+    return isSized || component.devices === "none" ? limited : { devicesPerRank: 1, ...limited };
   });
   const { freeDevices, ...others } = wishes;
   if (freeDevices === undefined) return { ...input, components, wishes: others };

@@ -24,7 +24,9 @@ export {
   type Throughput,
   type WorkloadPredictor,
 } from "./rollout/compare-rollouts.ts";
+export { type Forecasting, learnedForecasting } from "./rollout/forecasts.ts";
 export { RolloutScenario, rolloutScenarios } from "./rollout/scenario.ts";
+export { chooseWay, type PastStep, simulateWay, type Way, type Workload, waysOf } from "./rollout/ways.ts";
 export {
   type SimulatedComponent,
   type SimulatedDevice,

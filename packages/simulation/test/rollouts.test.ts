@@ -1,4 +1,10 @@
-import { drawEpisodes, EpisodePredictor, learnSteps, workloadShapes } from "@treadle/trajectories";
+import {
+  drawEpisodes,
+  EpisodePredictor,
+  learnSteps,
+  type RecordedEpisode,
+  workloadShapes,
+} from "@treadle/trajectories";
 import { describe, expect, test } from "vitest";
 import {
   compareRollouts,
@@ -8,6 +14,8 @@ import {
   type WorkloadPredictor,
 } from "../src/index.ts";
 import { learnedForecasting, noisyForecasting } from "../src/rollout/forecasts.ts";
+import { tailBatching } from "../src/rollout/tail-batching.ts";
+import { chooseWay, drawSteps, simulateWay, type Way, waysOf } from "../src/rollout/ways.ts";
 
 const seed = Number(process.env.TREADLE_SEED);
 const small = RolloutScenario.parse({
@@ -28,6 +36,8 @@ const ways = ({ whole, ...rest }: Readonly<Record<string, unknown>> & { readonly
   rest.priorityAlone,
   rest.placementAlone,
   rest.chosen,
+  rest.divided,
+  rest.tailBatching,
   ...whole,
 ];
 
@@ -53,6 +63,14 @@ describe("a comparison of rollouts", () => {
     for (const name of ["verl", "hybrid", "leastLoad"] as const) expect(oracle![name]).toEqual(learned![name]);
   });
 
+  test("proposes degrees that fill no more than there are, and have the throughput that it says", () => {
+    for (const { chosen } of comparisons) {
+      const sum = chosen.degrees.reduce((total, degree) => total + degree, 0);
+      expect(sum).toBeGreaterThan(0);
+      expect(sum).toBeLessThanOrEqual(small.gpus);
+    }
+  });
+
   test("with a known truth and room for all, degrees and placement beat one GPU a worker", () => {
     const { whole, verl } = comparisons[0]!;
     expect(Math.max(...whole.map(({ tokensPerSecond }) => tokensPerSecond))).toBeGreaterThan(verl.tokensPerSecond);
@@ -68,6 +86,70 @@ describe("a comparison of rollouts", () => {
     expect(report.rows).toContainEqual(
       expect.objectContaining({ quantity: "tokens", stage: "0", model: "oracle", logSd: 0 }),
     );
+  });
+});
+
+test("what is chosen was fastest in the steps before, or fast enough that no equal workers were better by a tenth", () => {
+  const [F] = small.F as [(typeof small.F)[number]];
+  const past = drawSteps(small, "math", 96, 2).map((episodes, at) => ({
+    episodes,
+    forecasting: noisyForecasting(episodes, 0.3, seed + at),
+  }));
+  const { candidates } = waysOf(small, F, past[1]!.forecasting);
+  const secondsOf = (way: Way) =>
+    past.reduce(
+      (product, { episodes, forecasting }) => product * simulateWay(small, F, episodes, forecasting, way).makespan,
+      1,
+    );
+  const chosen = chooseWay(small, F, past, candidates);
+  const alike = candidates.filter(({ placement }) => placement.type === chosen.placement.type);
+  for (const each of alike) expect(secondsOf(chosen)).toBeLessThanOrEqual(secondsOf(each));
+  const others = candidates.filter((each) => !alike.includes(each)).map(secondsOf);
+  const least = Math.min(...others);
+  if (chosen.placement.type === "dp") expect(secondsOf(chosen) * 1.1).toBeLessThanOrEqual(least);
+  else expect(secondsOf(chosen)).toBeLessThanOrEqual(least * 1.1);
+  for (const { degrees } of candidates)
+    expect(degrees.reduce((sum, degree) => sum + degree, 0)).toBeLessThanOrEqual(small.gpus);
+});
+
+describe("tail batching", () => {
+  const [F] = small.F as [(typeof small.F)[number]];
+
+  test("has the tokens and the time of its races, and of one round in which those that lost are waited for", () => {
+    const numPrompts = 12; // 96 episodes, 8 of a prompt; 15 begin
+    const way = {
+      degrees: new Array<number>(8).fill(1),
+      scheduler: "rr" as const,
+      placement: { type: "cache" as const },
+    };
+    const tokensOf = (prompt: readonly RecordedEpisode[]) =>
+      prompt.flatMap(({ turns }) => turns).reduce((sum, { tokens }) => sum + tokens, 0);
+    const play = (prompts: readonly (readonly RecordedEpisode[])[]) => {
+      const { finish } = simulateWay(small, F, prompts.flat(), noisyForecasting(prompts.flat(), 0, seed), way);
+      return prompts.map((prompt, at) => ({ prompt, end: Math.max(...finish.slice(8 * at, 8 * at + 8)) }));
+    };
+    let [tokens, seconds, numTrained] = [0, 0, 0];
+    const late: (readonly RecordedEpisode[])[] = [];
+    for (const step of drawSteps(small, "coding", 120, 4)) {
+      const ended = play(Array.from({ length: 15 }, (_, at) => step.slice(8 * at, 8 * at + 8)));
+      const last = ended.map(({ end }) => end).sort((a, b) => a - b)[numPrompts - 1]!;
+      seconds += last;
+      for (const { prompt } of ended.filter(({ end }) => end <= last))
+        [tokens, numTrained] = [tokens + tokensOf(prompt), numTrained + 1];
+      late.push(
+        ...ended
+          .filter(({ end }) => end > last)
+          .sort((a, b) => a.end - b.end)
+          .map(({ prompt }) => prompt),
+      );
+    }
+    expect(late).toHaveLength(numPrompts);
+    seconds += Math.max(...play(late).map(({ end }) => end));
+    tokens += late.reduce((sum, prompt) => sum + tokensOf(prompt), 0);
+    expect(numTrained + late.length).toBe(5 * numPrompts);
+    const { name, tokensPerSecond } = tailBatching(small, "coding", 96, F, 1);
+    expect(name).toBe("tail batching, degree 1");
+    expect(tokensPerSecond).toBeCloseTo(tokens / seconds, 6);
   });
 });
 

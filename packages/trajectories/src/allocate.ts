@@ -180,13 +180,15 @@ export function allocateRollout(input: {
   readonly maxBatch: number;
   readonly robust: number;
   readonly predictions: readonly number[];
+  /** as `queueAwareFactor` has it; default: 1, the paper's */
+  readonly company?: number;
 }): readonly number[] | undefined {
-  const { gpus, tokenTime, F, maxBatch, robust, predictions } = input;
+  const { gpus, tokenTime, F, maxBatch, robust, predictions, company } = input;
   const options = Object.entries(tokenTime)
     .map(([key, seconds]) => ({ degree: Number(key), tokenTime: seconds }))
     .sort((a, b) => b.degree - a.degree)
     .filter((option) => option.degree <= gpus);
-  const factor = queueAwareFactor(interferenceFactor(F), maxBatch, robust);
+  const factor = queueAwareFactor(interferenceFactor(F), maxBatch, robust, company);
   const solve = neverDecreases(F) ? allocateExact : allocateByDynamicProgram;
   return solve({ sorted: sortedDescending(predictions), options, gpus, factor, order: "sorted" })?.degrees;
 }

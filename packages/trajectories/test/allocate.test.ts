@@ -1,7 +1,8 @@
 import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type AllocateAnswer, interferenceFactor, solveAllocate, solvePlace } from "../src/index.ts";
+import { type AllocateAnswer, allocateRollout, interferenceFactor, solveAllocate, solvePlace } from "../src/index.ts";
+import { queueAwareFactor } from "../src/rollout/groups.ts";
 import { interference } from "./instances.ts";
 
 const problem = fc.record({
@@ -106,4 +107,28 @@ describe("allocate", () => {
       expect(error.message).toContain(message);
     }
   });
+});
+
+test("the fewer run beside the longest of a group, the less its interference counts, and none where there is none", () => {
+  const lengths = fc.array(fc.integer({ min: 1, max: 5000 }), { minLength: 1, maxLength: 40 });
+  const shares = fc.double({ min: 0.02, max: 1, noNaN: true });
+  const tokenTime = { 1: 0.018, 2: 0.0115, 4: 0.008 };
+  const input = { gpus: 8, tokenTime, maxBatch: 100, robust: 0.2 };
+  fc.assert(
+    fc.property(lengths, shares, fc.double({ min: 0, max: 0.2, noNaN: true }), (predictions, company, slope) => {
+      const F = { type: "affine" as const, slope };
+      const degrees = allocateRollout({ ...input, F, predictions, company });
+      expect(degrees?.reduce((sum, degree) => sum + degree, 0)).toBeLessThanOrEqual(8);
+      const flat = { type: "affine" as const, slope: 0 };
+      expect(allocateRollout({ ...input, F: flat, predictions, company })).toEqual(
+        allocateRollout({ ...input, F: flat, predictions }),
+      );
+      const factor = queueAwareFactor(interferenceFactor(F), 100, 0.2, company);
+      const whole = queueAwareFactor(interferenceFactor(F), 100, 0.2);
+      for (const k of [1, 2, 7, 60, 150, 400]) {
+        expect(factor(k)).toBeLessThanOrEqual(whole(k));
+        expect(factor(k + 1)).toBeGreaterThanOrEqual(factor(k));
+      }
+    }),
+  );
 });

@@ -2,6 +2,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { forbiddenProgram, isOfProject, programRights } from "@treadle/contracts/program-rights";
 import {
+  decodeSeconds,
   EmulatedDevice,
   EmulatedEngine,
   EmulatedProfile,
@@ -55,6 +56,10 @@ export const EngineConfig = z.strictObject({
   }).optional(),
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
+
+/** What a token takes alone on so many devices, where the configuration says. */
+export const tokenSecondsOf = ({ emulated }: EngineConfig, devices: number): number | undefined =>
+  emulated && decodeSeconds(1, { ...emulated, devices });
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>

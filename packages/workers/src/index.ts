@@ -8,7 +8,7 @@ export { EngineChoice, EngineConfig } from "./engine.ts";
 export { EngineWorker, TrainerWorker } from "./engine-worker.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
-export { CallOrder } from "./rollout/call-order.ts";
+export { CallOrder, historyKey } from "./rollout/call-order.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export {
   accuracyOf,

@@ -22,6 +22,17 @@ describe("what no rank could work with is refused before any starts", () => {
     expect(check(RolloutWorker, { reward: { name: "arithmetic", partialCredit: 2 } })).toThrow(/partialCredit/);
   });
 
+  test("ranks of several devices where the engine generates on one, or knows no such number", () => {
+    expect(check(RolloutWorker, { degrees: [1, 1] })).not.toThrow();
+    expect(check(RolloutWorker, { degrees: [1, 2] })).toThrow(
+      "'degrees' has a rank of '2' devices, but an engine of kind 'embedded' generates on one: allowed is 1 for each rank",
+    );
+    const emulated = { tokenTime: { 1: 0.02, 4: 0.01 } };
+    expect(check(RolloutWorker, { degrees: [4, 1], emulated })).not.toThrow();
+    expect(check(RolloutWorker, { degrees: [4, 2], emulated })).toThrow("nothing for '2' devices, but for 1, 4");
+    expect(RolloutWorker.degrees(RolloutConfig.parse({ ...sound, degrees: [4, 1], emulated }))).toEqual([4, 1]);
+  });
+
   test("but a reward of a subclass counts", () => {
     class LetterRolloutWorker extends RolloutWorker {
       protected override rewards(): RewardRegistry {

@@ -2,8 +2,9 @@ import type { Completion } from "@treadle/contracts";
 import { EpisodeOrder, type LivePlacement, MeasuredInterference } from "@treadle/trajectories";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
+import type { EpisodeRow } from "../src/rollout/episode-batch.ts";
 import type { EpisodeState, RankLoad, RankMessage } from "../src/rollout/rank-messages.ts";
-import { type EpisodeRow, SharedRollout, type SharedRolloutOptions } from "../src/rollout/shared-rollout.ts";
+import { SharedRollout, type SharedRolloutOptions } from "../src/rollout/shared-rollout.ts";
 import { completionOf, HandEngine, turns } from "./support/hand-engine.ts";
 import { Peer } from "./support/peer.ts";
 
@@ -199,4 +200,17 @@ test("after each turn elsewhere the owner says which goes first when it waits ne
   const told = { episode: 1, attempt: first!.attempt };
   await peer.say({ type: "turn", ...told, state: state(4) });
   expect(peer.said("priority")).toMatchObject([told]);
+});
+
+test("a rank says what a token takes at it, and places by what others say of theirs, the longest at the fastest", async () => {
+  const times = [0.03, undefined];
+  begin(4, { tokenTimes: times }, "predicted");
+  await peer.say({ ...hello(4), tokenSeconds: 0.001 } as RankMessage);
+  expect(peer.said("hello").at(-1)?.tokenSeconds).toBe(0.03);
+  expect(times).toEqual([0.03, 0.001]);
+  await peer.say(load());
+  void play(4, 4);
+  await turns();
+  // So much faster that nothing is worth keeping.
+  expect(peer.said("run")).toHaveLength(4);
 });

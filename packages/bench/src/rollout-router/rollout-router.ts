@@ -1,18 +1,10 @@
 import { deepStrictEqual } from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { type Completion, median } from "@treadle/contracts";
-import { EmulatedEngine } from "@treadle/engines";
-import {
-  EpisodeOrder,
-  type LiveMigration,
-  type LivePlacement,
-  MeasuredInterference,
-  type ModelName,
-} from "@treadle/trajectories";
-import { CallOrder, SharedRollout } from "@treadle/workers";
+import { EpisodeOrder, MeasuredInterference, type ModelName } from "@treadle/trajectories";
 import { type BenchRow, row } from "../row.ts";
-import { Mailboxes, VirtualTime } from "./virtual-time.ts";
-import { drawStep, type Script } from "./workload.ts";
+import { type Learned, type LiveWay, playLive } from "./live-step.ts";
+import { drawStep } from "./workload.ts";
 
 /** What a step is as long as: what a rank has to do, or its longest episode, which nobody can share. */
 const loads = {
@@ -23,10 +15,9 @@ type Load = keyof typeof loads;
 
 const predictors = ["learned", "constant"] as const satisfies readonly ModelName[];
 
-type Way = { readonly placement: LivePlacement; readonly migrate: LiveMigration };
 /** What ranks do that share nothing: each keeps what it took, the longest first. */
-const alone: Way = { placement: "own", migrate: "never" };
-const ways: readonly Way[] = [
+const alone: LiveWay = { placement: "own", migrate: "never" };
+const ways: readonly LiveWay[] = [
   { placement: "own", migrate: "pays" },
   { placement: "least-load", migrate: "never" },
   { placement: "least-load", migrate: "pays" },
@@ -34,11 +25,7 @@ const ways: readonly Way[] = [
   { placement: "predicted", migrate: "pays" },
 ];
 
-const latencyMs = 0.2;
 const prefillRatio = 0.1;
-const contextLength = 8192;
-const sampling = { maxTokens: 4096, temperature: 1, stopTokens: [0], seed: 1 };
-const answer = Int32Array.of(3, 4);
 
 const profileOf = (slots: number) => ({
   slots,
@@ -46,112 +33,8 @@ const profileOf = (slots: number) => ({
   prefillSteps: prefillRatio,
   response: { medianTokens: 40, spread: 0.5 },
   vocabSize: 16,
-  contextLength,
+  contextLength: 8192,
 });
-
-/** What a rank keeps from step to step. */
-type Learned = { readonly order: EpisodeOrder; readonly measured: MeasuredInterference };
-
-type StepResult = {
-  /** from the start to the end of the last episode */
-  readonly ms: number;
-  readonly numMoves: number;
-  readonly made: ReadonlyMap<string, Completion>;
-};
-
-/** One step of all ranks, on virtual time. */
-async function rollOut(
-  slots: number,
-  { placement, migrate }: Way,
-  learned: readonly Learned[],
-  step: number,
-  drawn: readonly (readonly Script[])[],
-): Promise<StepResult> {
-  const time = new VirtualTime();
-  const mailboxes = new Mailboxes(time, latencyMs);
-  const scripts = new Map(drawn.flat().map((script) => [script.key, script]));
-  const made = new Map<string, Completion>();
-  let ms = 0;
-  let numMoves = 0;
-  const call = (key: number, numAnswers: number) => {
-    const { turns, toolMs } = scripts.get(key) as Script;
-    if (numAnswers + 1 >= turns) return undefined;
-    return time.sleep(toolMs).then(() => ({ answer, toolSeconds: toolMs / 1000, hasToolFailed: false }));
-  };
-  const play = async (rows: readonly Script[], rank: number): Promise<void> => {
-    const engine = EmulatedEngine.create(profileOf(slots), { clock: time, rank });
-    const { order: episodeOrder, measured } = learned[rank] as Learned;
-    const prompts = rows.map(({ prompt }) => prompt);
-    const order = new CallOrder(episodeOrder, prompts, { places: slots, step });
-    const ended = (index: number, completion: Completion) => {
-      made.set((rows[index] as Script).name, completion);
-      ms = time.now();
-    };
-    if (placement === "own" && migrate === "never") await keep(engine, rows, order, call, ended);
-    else {
-      const shared = new SharedRollout({
-        placement,
-        migrate,
-        F: { type: "affine", slope: 0.04 },
-        measured,
-        now: () => time.now(),
-        places: slots,
-        engine,
-        sampling,
-        order: { spareCaches: order.options.spareCaches },
-        tool: ({ key }, _, answers) => call(key, answers.length),
-        over: () => {},
-        isToolStateful: false,
-        contextLength,
-        arrivals: undefined,
-        prefillRatio,
-        messages: mailboxes.of(rank),
-        component: "rollout",
-        rank,
-        worldSize: drawn.length,
-      });
-      await shared.play(rows, order, ended);
-      await shared.finish();
-      numMoves += shared.numMoves;
-    }
-    await engine.close();
-  };
-  await time.during(Promise.all(drawn.map(play)));
-  for (const { order } of learned) order.learn();
-  return { ms, numMoves, made };
-}
-
-/** As a rank that shares nothing plays its episodes. */
-async function keep(
-  engine: EmulatedEngine,
-  rows: readonly Script[],
-  order: CallOrder,
-  call: (key: number, numAnswers: number) => Promise<{ readonly toolSeconds: number }> | undefined,
-  ended: (index: number, completion: Completion) => void,
-): Promise<void> {
-  const numAnswers = rows.map(() => 0);
-  await engine.generate(
-    rows.map(({ prompt }) => prompt.tokens),
-    sampling,
-    {
-      keys: rows.map(({ key }) => key),
-      order: order.options,
-      extend: async (index, completion) => {
-        order.turnEnded(index, completion);
-        const calling = call((rows[index] as Script).key, numAnswers[index] as number);
-        if (!calling) return undefined;
-        const { toolSeconds } = await calling;
-        (numAnswers[index] as number)++;
-        order.toolEnded(index, { toolSeconds, hasToolFailed: false, observedTokens: answer.length });
-        return answer;
-      },
-      onCompletion: (index, completion) => {
-        order.ended(index, completion);
-        ended(index, completion);
-      },
-    },
-  );
-}
 
 type RouterBenchOptions = {
   readonly seed: number;
@@ -162,7 +45,7 @@ type RouterBenchOptions = {
 
 /** One way's steps, each beside the same step where ranks share nothing. */
 type Compared = {
-  readonly way: Way;
+  readonly way: LiveWay;
   readonly ms: readonly number[];
   readonly aloneMs: readonly number[];
   readonly numMoves: number;
@@ -194,7 +77,14 @@ export async function compareWays(
         measured: new MeasuredInterference(slots),
       }));
       const before = process.cpuUsage();
-      const { ms, numMoves, made } = await rollOut(slots, player.way, player.learned, step, drawn);
+      const { ms, numMoves, made } = await playLive({
+        ...player.way,
+        profiles: drawn.map(() => profileOf(slots)),
+        F: { type: "affine", slope: 0.04 },
+        learned: player.learned,
+        step,
+        drawn,
+      });
       const { user, system } = process.cpuUsage(before);
       expected ??= made;
       deepStrictEqual(made, expected, `'${nameOf(player.way)}' has other tokens than ranks that share nothing`);
@@ -215,7 +105,7 @@ export async function compareWays(
   }));
 }
 
-const nameOf = ({ placement, migrate }: Way): string => `placement ${placement}, migrate ${migrate}`;
+const nameOf = ({ placement, migrate }: LiveWay): string => `placement ${placement}, migrate ${migrate}`;
 
 /**
  * Rollout steps of 192 episodes of several turns, of heavy-tailed length, on four emulated ranks: they share

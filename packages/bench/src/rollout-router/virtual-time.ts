@@ -53,6 +53,8 @@ export class VirtualTime implements Clock {
       if (!next) continue;
       this.#nowMs = next.atMs;
       next.run();
+      // What is due at one time goes together.
+      while (this.#timers.at(-1)?.atMs === this.#nowMs) this.#timers.pop()?.run();
     }
     return work;
   }

@@ -2,14 +2,22 @@ import type { Prompt } from "@treadle/contracts";
 import { createRandom, hashString, type Random } from "@treadle/learning";
 import { normalFrom } from "@treadle/trajectories";
 
-/** One sample of a prompt in one step; how often it calls its tool, and for how long, is drawn, and what it says is the engine's. */
+/** One sample of a prompt in one step. */
 export type Script = {
   readonly prompt: Prompt;
   readonly name: string;
   readonly key: number;
-  readonly turns: number;
-  readonly toolMs: number;
+  /** what its tool says to each turn but the last */
+  readonly tools: readonly {
+    readonly answer: Int32Array;
+    readonly toolSeconds: number;
+    readonly hasToolFailed: boolean;
+  }[];
+  /** tokens of each turn by where it begins behind the prompt; else the engine draws them */
+  readonly turnTokens?: ReadonlyMap<number, number>;
 };
+
+const answer = Int32Array.of(3, 4);
 
 const numRanks = 4;
 const promptsPerRank = 12;
@@ -44,8 +52,11 @@ function samplesOf(index: number, random: Random, step: number, mostTurns: numbe
       prompt,
       name,
       key: hashString(name),
-      turns: Math.max(1, Math.min(mostTurns, turns)),
-      toolMs: Math.exp(logToolMs + logSd.toolMs * normal()),
+      tools: new Array(Math.max(1, Math.min(mostTurns, turns)) - 1).fill({
+        answer,
+        toolSeconds: Math.exp(logToolMs + logSd.toolMs * normal()) / 1000,
+        hasToolFailed: false,
+      }),
     };
   });
 }

@@ -9,7 +9,13 @@ import {
   type WorkloadPredictor,
 } from "@treadle/simulation";
 import type { Command } from "commander";
-import { predictorTable, rolloutHeader, rolloutRow, rolloutSummary } from "../view/rollout-comparison-table.ts";
+import {
+  degreesProposed,
+  predictorTable,
+  rolloutHeader,
+  rolloutRow,
+  rolloutSummary,
+} from "../view/rollout-comparison-table.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { scenarioCommand, scenarioFlags, scenarioValues } from "./scenario.ts";
 
@@ -38,6 +44,8 @@ export function simulateRolloutCommand(): Command {
         print(rolloutRow(comparison));
       }
       print(`\n${rolloutSummary(comparisons)}`);
+      const proposed = degreesProposed(comparisons);
+      if (proposed.length > 0) print(`\ndegrees to configure, by what the predictor foretold\n${proposed.join("\n")}`);
       print(`\nsimulated in ${Math.round((performance.now() - startedMs) / 1000)} s with seed ${scenario.seed}`);
       if (flags.json) process.stdout.write(`${JSON.stringify({ scenario, predictors, comparisons })}\n`);
     });

@@ -57,33 +57,53 @@ export const rolloutHeader: string = tableHeader([
   "best simple",
   "which",
   "chosen / best simple",
+  "divided",
+  "tail batching",
 ]);
 
 export function rolloutRow(comparison: RolloutComparison): string {
   const { workload, episodes, F, predictions, logSd, verl, whole, chosen, bestSimple } = comparison;
-  const { hybrid, leastLoad, priorityAlone, placementAlone } = comparison;
+  const { hybrid, leastLoad, priorityAlone, placementAlone, divided, tailBatching } = comparison;
   const over = (each: Throughput) => (each.tokensPerSecond / verl.tokensPerSecond).toFixed(2);
   return tableRow([
     workload,
     String(episodes),
     F.type === "affine" ? `1 + ${F.slope} (k-1)` : F.type,
-    `${typeof predictions === "string" ? predictions : "off"}, ${logSd.toFixed(2)}`,
+    `${predictedBy(predictions)}, ${logSd.toFixed(2)}`,
     significant(verl.tokensPerSecond),
     ...[hybrid, leastLoad, priorityAlone, placementAlone, ...whole, chosen].map(over),
     chosen.name,
     over(bestSimple),
     bestSimple.name,
     (chosen.tokensPerSecond / bestSimple.tokensPerSecond).toFixed(2),
+    over(divided),
+    over(tailBatching),
   ]);
+}
+
+const predictedBy = (predictions: RolloutComparison["predictions"]): string =>
+  typeof predictions === "string" ? predictions : "off";
+
+/** What a configuration says of each setting that the shipped predictor foretold, as far as its degrees are proposed. */
+export function degreesProposed(comparisons: readonly RolloutComparison[]): string[] {
+  return comparisons
+    .filter(({ predictions }) => predictions === "learned")
+    .map(({ workload, episodes, F, chosen }) => {
+      const slope = F.type === "affine" ? ` F slope ${F.slope},` : "";
+      return `${workload}, ${episodes} episodes,${slope} ${chosen.name}: rollout.degrees=[${chosen.degrees.join(",")}]`;
+    });
 }
 
 /** Over all settings: how often and by how much each way beats what is simple. */
 export function rolloutSummary(comparisons: readonly RolloutComparison[]): string {
   const ways = new Map<string, { verl: number[]; simple: number[] }>();
-  for (const { verl, bestSimple, whole, chosen, priorityAlone, placementAlone } of comparisons) {
+  for (const { verl, bestSimple, whole, chosen, priorityAlone, placementAlone, ...others } of comparisons) {
     const all = [
       ...[priorityAlone, placementAlone, ...whole].map((each) => [each.name, each] as const),
       ["chosen", chosen] as const,
+      [`chosen, predictions ${predictedBy(others.predictions)}`, chosen] as const,
+      ["divided, best degree", others.divided] as const,
+      ["tail batching, best degree", others.tailBatching] as const,
     ];
     for (const [name, { tokensPerSecond }] of all) {
       const ratios = ways.get(name) ?? { verl: [], simple: [] };

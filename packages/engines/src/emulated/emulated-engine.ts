@@ -35,7 +35,7 @@ import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
-import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
+import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
 
 /** One call of `generate`. */
 type Call = {
@@ -83,6 +83,8 @@ export type EmulatedEngineOptions = {
   readonly component?: string | undefined;
   /** false: it takes no memory before its first `restore`; default true */
   readonly loaded?: boolean | undefined;
+  /** tokens of the turn that begins so many behind the prompt, in what has that key; undefined: as the profile draws them */
+  readonly turnTokens?: ((key: number, from: number) => number | undefined) | undefined;
   /** the ranks that it computes with */
   readonly group?: EmulatedGroup | undefined;
 };
@@ -122,7 +124,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.#clock = clock;
     this.#seed = seed;
     this.#durationSeed = mix(seed, rank);
-    const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
+    const stepMs = (running: number) => 1000 * decodeSeconds(running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
     this.#options = options;
     this.#resident = options.loaded ?? true;
@@ -383,7 +385,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const { sampling, options } = call;
     const from = said.tokens.length;
     const stream = mix(this.#seed, sampling.seed, key, ...(from === 0 ? [] : [from]));
-    const drawn = Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
+    const drawn =
+      this.#options.turnTokens?.(key, from) ??
+      Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
     const numChosen = from - said.numAppended;
     const limit = Math.min(sampling.maxTokens - numChosen, contextLength - prompt.length - from);
     const finishReason: FinishReason = drawn > limit ? "length" : "stop";

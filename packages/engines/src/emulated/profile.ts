@@ -14,6 +14,11 @@ export const EmulatedProfile = z.strictObject({
   alpha: z.number().min(0).max(1).default(1),
   /** One decoding step of all running sequences; units are these sequences. */
   decode: Cost.prefault({}),
+  /**
+   * By number of devices, the seconds of a decoding step of one sequence, as measured. `decode` then says how much longer a step
+   * of more is, on any number; `alpha` counts for other work alone.
+   */
+  tokenTime: z.record(z.string().regex(/^[1-9]\d*$/, "expected a number of devices"), z.number().positive()).optional(),
   /** Decoding steps that one prompt token counts as. */
   prefillSteps: z.number().nonnegative().default(0),
   /** Sequences decoded at once; others wait in order. */
@@ -49,8 +54,26 @@ export type EmulatedProfile = z.infer<typeof EmulatedProfile>;
 /** Throws `config.invalid` with every problem. */
 export function parseProfile(profile: z.input<typeof EmulatedProfile>): EmulatedProfile {
   const parsed = EmulatedProfile.safeParse(profile);
-  if (parsed.success) return parsed.data;
-  throw new TreadleError("config.invalid", `emulated profile refused: ${z.prettifyError(parsed.error)}`);
+  if (!parsed.success)
+    throw new TreadleError("config.invalid", `emulated profile refused: ${z.prettifyError(parsed.error)}`);
+  decodeSeconds(1, parsed.data);
+  return parsed.data;
+}
+
+/** A decoding step of so many sequences. Throws `config.invalid` where `tokenTime` does not know the number of devices. */
+export function decodeSeconds(running: number, profile: EmulatedProfile): number {
+  const { tokenTime, decode, devices } = profile;
+  if (tokenTime === undefined) return costSeconds(decode, running, profile);
+  const alone = tokenTime[devices];
+  if (alone === undefined)
+    throw new TreadleError(
+      "config.invalid",
+      `emulated profile refused: 'tokenTime' has nothing for '${devices}' devices, but for ${Object.keys(tokenTime).join(", ")}; add it, or give the rank as many`,
+    );
+  const { baseSeconds, unitSeconds } = decode;
+  return baseSeconds + unitSeconds === 0
+    ? alone
+    : (alone * (baseSeconds + unitSeconds * running)) / (baseSeconds + unitSeconds);
 }
 
 export function costSeconds(cost: Cost, units: number, { devices, alpha }: EmulatedProfile): number {

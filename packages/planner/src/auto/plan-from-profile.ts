@@ -11,6 +11,7 @@ import {
 import { resolvePlacement } from "../placement.ts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
+import { refuseDegrees } from "../placement-ranks.ts";
 import { isSlot, placementWithout, withoutDevices, withSlots } from "../placement-slots.ts";
 import { brokenWishes, withWishes } from "../placement-wishes.ts";
 import { rankMemory, residentMemory } from "../plan/component-time.ts";
@@ -103,6 +104,7 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
+  refuseDegrees(asked.components);
   const launched = asked.components.map((component) => asProfiled(component, profile));
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf({ ...asked, components: launched }))));
   const options: PlanFromProfileOptions = { ...asked, ...wanted, pinned: explicit };

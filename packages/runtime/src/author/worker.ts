@@ -59,6 +59,7 @@ export type WorkerClass<W> = {
   readonly resizes: boolean;
   checkConfig(config: unknown): void;
   keepsDevices(config: unknown, numRanks: number): boolean;
+  degrees(config: unknown): readonly number[] | undefined;
   readonly modelWork: ModelWork | undefined;
 };
 
@@ -110,6 +111,14 @@ export abstract class Worker<C = unknown> {
    */
   static keepsDevices(_config: unknown, _numRanks: number): boolean {
     return false;
+  }
+
+  /**
+   * Devices that each of its ranks spans, in order, where its configuration says so: as many ranks are launched, instead of
+   * equal ones.
+   */
+  static degrees(_config: unknown): readonly number[] | undefined {
+    return undefined;
   }
 
   /**

@@ -1,34 +1,26 @@
 import {
-  allocateRollout,
-  drawEpisodes,
   EpisodePredictor,
   evaluatePredictor,
   type Interference,
   learnSteps,
-  type MigrationRule,
   migrationRules,
-  normalFrom,
   type PredictorReport,
   type PredictorState,
   type RecordedEpisode,
-  type RolloutProblem,
-  seededRandom,
-  simulateRollout,
-  workloadShapes,
 } from "@treadle/trajectories";
-import { type Forecasting, fixedForecasting, learnedForecasting, noisyForecasting, restsOf } from "./forecasts.ts";
+import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
-
-type Workload = keyof typeof workloadShapes;
-
-/** One way to run a step: degrees of the workers, order of queues, placement. */
-type Way = {
-  readonly name: string;
-  readonly degrees: readonly number[];
-  readonly scheduler: "rr" | "pps";
-  readonly placement: RolloutProblem["placement"];
-  readonly rule?: MigrationRule;
-};
+import { tailBatching } from "./tail-batching.ts";
+import {
+  chooseWay,
+  drawSteps,
+  equalDegrees,
+  type PastStep,
+  simulateWay,
+  type Way,
+  type Workload,
+  waysOf,
+} from "./ways.ts";
 
 /** Tokens a second. */
 export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
@@ -51,8 +43,12 @@ export type RolloutComparison = {
   readonly placementAlone: Throughput;
   /** priority, placement and degrees: without moves, and by each rule of migration */
   readonly whole: readonly Throughput[];
-  /** what simulating the candidates on drawn lengths chose before the step, equal workers among them */
-  readonly chosen: Throughput;
+  /** what would have been fastest in the steps before, equal workers among the candidates */
+  readonly chosen: Throughput & Pick<Way, "degrees">;
+  /** in hindsight, the best degree of equal workers for what other systems do about long tails: each turn anywhere, the longest first, keys and values in a pool (divided rollouts of Seer) */
+  readonly divided: Throughput;
+  /** and races of prompts, whose losers have rounds of their own (RollPacker); over all rounds, tokens that are trained */
+  readonly tailBatching: Throughput;
 };
 
 export type WorkloadPredictor = { readonly workload: Workload; readonly report: PredictorReport };
@@ -65,6 +61,9 @@ export function* reportPredictors(scenario: RolloutScenario): Generator<Workload
   }
 }
 
+/** steps whose episodes say which way is chosen */
+const numPast = 2;
+
 /** Every setting, as it is simulated. */
 export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutComparison> {
   for (const workload of scenario.workloads) {
@@ -72,27 +71,33 @@ export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutCo
       const steps = drawSteps(scenario, workload, episodes, scenario.learnSteps + 1);
       const step = steps.at(-1)!;
       const predictor = new EpisodePredictor();
-      if (scenario.predictions.includes("learned")) learnSteps(predictor, steps.slice(0, -1));
+      const past = steps.slice(0, -1).map((each) => {
+        const { state } = predictor;
+        if (scenario.predictions.includes("learned")) learnSteps(predictor, [each]);
+        return { episodes: each, state };
+      });
       for (const F of scenario.F) {
+        const batched = best(
+          equalDegrees(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
+        );
         for (const predictions of scenario.predictions) {
           const forecasting = forecastingOf(predictions, predictor.state, step, scenario.seed);
-          const figures = compareSetting(scenario, workload, F, step, forecasting);
-          yield { workload, episodes: step.length, F, predictions, logSd: forecasting.logSd, ...figures };
+          const figures = compareSetting(
+            scenario,
+            F,
+            step,
+            forecasting,
+            past.slice(-numPast).map(({ episodes, state }, at) => ({
+              episodes,
+              forecasting: forecastingOf(predictions, state, episodes, scenario.seed + 1 + at),
+            })),
+          );
+          const setting = { workload, episodes: step.length, F, predictions, logSd: forecasting.logSd };
+          yield { ...setting, ...figures, tailBatching: batched };
         }
       }
     }
   }
-}
-
-function drawSteps(
-  { samples, promptsPerStepPrompts, seed }: RolloutScenario,
-  workload: Workload,
-  episodes: number,
-  steps: number,
-) {
-  const promptsPerStep = Math.ceil(episodes / samples);
-  const prompts = Math.ceil(promptsPerStep * promptsPerStepPrompts);
-  return drawEpisodes(workloadShapes[workload], { steps, promptsPerStep, samples, prompts, seed });
 }
 
 function forecastingOf(
@@ -107,139 +112,33 @@ function forecastingOf(
 
 function compareSetting(
   scenario: RolloutScenario,
-  workload: Workload,
   F: Interference,
   episodes: readonly RecordedEpisode[],
   forecasting: Forecasting,
-): Omit<RolloutComparison, "workload" | "episodes" | "F" | "predictions" | "logSd"> {
-  const { gpus, tokenTime, maxBatch } = scenario;
+  past: readonly PastStep[],
+): Omit<RolloutComparison, "workload" | "episodes" | "F" | "predictions" | "logSd" | "tailBatching"> {
   const run = ({ name, ...way }: Way): Throughput => ({
     name,
-    tokensPerSecond: simulate(scenario, F, episodes, forecasting, way).throughput!,
+    tokensPerSecond: simulateWay(scenario, F, episodes, forecasting, way).throughput!,
   });
-  const least = Math.min(...Object.keys(tokenTime).map(Number));
-  const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
-  const degreesThatFit = Object.keys(tokenTime)
-    .map(Number)
-    .filter((degree) => degree <= gpus);
-  // Half the log-sd: what was best in simulations over workloads and loads.
-  const robust = forecasting.logSd / 2;
-  const dp = (migrate: boolean) => ({
-    type: "dp" as const,
-    robust,
-    ...(migrate ? { migrate, rankBy: "total" as const } : {}),
-  });
-  const allocated =
-    allocateRollout({ gpus, tokenTime, F, maxBatch, robust, predictions: forecasting.initial }) ?? equal(least);
-  const cache = { type: "cache" as const };
-  const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
-    name: `${scheduler}, degree ${degree}`,
-    degrees: equal(degree),
-    scheduler,
-    placement: cache,
-  });
-  const whole = (rule: MigrationRule | undefined, degrees: readonly number[], name: string): Way => ({
-    name,
-    degrees,
-    scheduler: "pps",
-    placement: dp(rule !== undefined),
-    ...(rule === undefined ? {} : { rule }),
-  });
-  const verl = simple(least, "rr");
-  const simples = degreesThatFit.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]);
-  const candidates = [
-    whole("pays", allocated, "degrees as allocated"),
-    ...degreesThatFit.flatMap((degree) => [
-      whole("pays", equal(degree), `degree ${degree}, placed`),
-      simple(degree, "pps"),
-      simple(degree, "rr"),
-    ]),
-  ];
+  const ways = waysOf(scenario, F, forecasting);
+  const { verl, simples, divided, candidates, placed } = ways;
+  const chosen = chooseWay(scenario, F, past, candidates);
   return {
     verl: run(verl),
     hybrid: run({ ...verl, name: "hybrid", placement: { type: "hybrid", threshold: 32 } }),
     leastLoad: run({ ...verl, name: "least-load", placement: { type: "least-load" } }),
     bestSimple: best(simples.map(run)),
     priorityAlone: run({ ...verl, name: "priority alone", scheduler: "pps" }),
-    placementAlone: run({ ...verl, name: "placement alone", placement: dp(true), rule: "pays" }),
+    placementAlone: run({ ...placed("pays", verl.degrees), name: "placement alone", scheduler: "rr" }),
     whole: [
-      run(whole(undefined, allocated, "stay")),
-      ...migrationRules.map((rule) => run(whole(rule, allocated, rule))),
+      run({ ...placed(undefined), name: "stay" }),
+      ...migrationRules.map((rule) => run({ ...placed(rule), name: rule })),
     ],
-    chosen: run(chooseWay(scenario, workload, F, episodes, forecasting, candidates)),
+    chosen: { ...run(chosen), degrees: chosen.degrees },
+    divided: best(divided.map(run)),
   };
 }
 
 const best = (all: readonly Throughput[]): Throughput =>
   all.reduce((a, b) => (b.tokensPerSecond > a.tokensPerSecond ? b : a));
-
-/**
- * The candidate that is fastest on lengths drawn from the predictions with their own log-sd. Nothing of the step's truth
- * is used but the prompts; turns and tools are typical ones of the workload, the same for all.
- */
-function chooseWay(
-  scenario: RolloutScenario,
-  workload: Workload,
-  F: Interference,
-  episodes: readonly RecordedEpisode[],
-  { initial, logSd }: Forecasting,
-  candidates: readonly Way[],
-): Way {
-  const { medianTurns, medianToolSeconds, toolLogSd, observedTokens } = workloadShapes[workload];
-  const normal = normalFrom(seededRandom(scenario.seed + 2));
-  const drawn = episodes.map(({ prompt, contextTokens }, i): RecordedEpisode => {
-    const error = logSd * normal();
-    const tokens = (initial[i]! * Math.exp(error)) / medianTurns;
-    const turns = Array.from({ length: medianTurns }, (_, turn) => ({
-      tokens: Math.max(1e-3, tokens),
-      toolSeconds: turn === medianTurns - 1 ? 0 : medianToolSeconds * Math.exp(toolLogSd ** 2 / 2),
-      observedTokens,
-    }));
-    return { prompt, contextTokens, turns };
-  });
-  const rests = drawn.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
-  const total = rests.map((each) => each[0]!);
-  // As predictions are at the start, so they err on the drawn lengths; they are told no more.
-  const rest = (trajectory: number, step: number) =>
-    (initial[trajectory]! / total[trajectory]!) * rests[trajectory]![step]!;
-  const forecasting = fixedForecasting(initial, rest, logSd);
-  let [chosen, shortest] = [candidates[0]!, Number.POSITIVE_INFINITY];
-  for (const candidate of candidates) {
-    const { makespan } = simulate(scenario, F, drawn, forecasting, candidate);
-    if (makespan < shortest) [chosen, shortest] = [candidate, makespan];
-  }
-  return chosen;
-}
-
-function simulate(
-  { tokenTime, maxBatch, prefillRatio, migration }: RolloutScenario,
-  F: Interference,
-  episodes: readonly RecordedEpisode[],
-  { initial, forecast }: Forecasting,
-  { degrees, scheduler, placement, rule }: Omit<Way, "name">,
-) {
-  const problem: RolloutProblem = {
-    trajectories: episodes.map(({ contextTokens, turns }, i) => ({
-      context: contextTokens,
-      steps: turns.map(({ tokens, toolSeconds = 0, observedTokens = 0 }) => ({
-        tokens,
-        tool: toolSeconds,
-        observe: observedTokens,
-        // Given, since a problem states them; a forecast answers instead.
-        pred: initial[i]!,
-        predTool: 0,
-      })),
-    })),
-    workers: degrees.map((degree) => ({ degree, tokenTime: tokenTime[degree]! })),
-    F,
-    maxBatch,
-    scheduler,
-    priority: "remaining",
-    placement,
-    prefillRatio,
-    migration,
-  };
-  // Nothing is asked of predictions where neither queues nor placement heed them.
-  const isBlind = scheduler === "rr" && placement.type !== "dp";
-  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
-}

@@ -78,7 +78,7 @@ export function noisyForecasting(episodes: readonly RecordedEpisode[], logSd: nu
 }
 
 /** `rest`: of a trajectory, from a step on, whatever happens meanwhile. */
-export function fixedForecasting(
+function fixedForecasting(
   initial: readonly number[],
   rest: (trajectory: number, step: number) => number,
   logSd: number,
@@ -92,7 +92,7 @@ export function fixedForecasting(
 }
 
 /** Of each step, what is generated from it on. */
-export function restsOf(tokens: readonly number[]): number[] {
+function restsOf(tokens: readonly number[]): number[] {
   const rests = [...tokens];
   for (let i = rests.length - 2; i >= 0; i--) rests[i]! += rests[i + 1]!;
   return rests;

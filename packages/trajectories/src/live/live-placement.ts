@@ -1,6 +1,6 @@
 import { TreadleError } from "@treadle/contracts";
 import { type Interference, interferenceFactor, neverDecreases } from "../interference.ts";
-import { queueAwareFactor } from "../rollout/groups.ts";
+import { fastestFirst, queueAwareFactor } from "../rollout/groups.ts";
 import { ReplacedGroups } from "../rollout/migration.ts";
 import {
   type MigrationRule,
@@ -27,6 +27,8 @@ export type LivePlacementOptions = {
   readonly migrate: LiveMigration;
   /** tokens of each episode, as predicted at the start */
   readonly predictions: readonly number[];
+  /** of each rank: seconds that a token takes alone; ranks count as equal unless that is known of all of them */
+  readonly tokenTimes?: readonly (number | undefined)[] | undefined;
   /** of these predictions: the noise-aware factor takes half of it */
   readonly logSd: number;
   /** the rank that took the prompts */
@@ -40,13 +42,14 @@ export type LivePlacementOptions = {
 };
 
 /**
- * The policy of a live batch on equal ranks; time is counted in tokens alone at a rank. Each rank of the group places what it
- * took as all others place theirs. Throws `problem.invalid` for rules that do not go together.
+ * The policy of a live batch. Each rank of the group places what it took as all others place theirs, the longest at the fastest
+ * ranks. Time is counted in tokens alone at the slowest rank, what a move has to read again included. Throws `problem.invalid` for rules that do not go together.
  */
 export function livePlacement(options: LivePlacementOptions): PlacementPolicy {
   const { placement, migrate, predictions, logSd, own, loads, F, places, beside } = options;
   const owners = loads.numWorkers;
-  const workers = Array.from({ length: owners }, () => ({ tokenTime: 1 }));
+  const tokenTimes = relativeTimes(options.tokenTimes ?? [], owners);
+  const workers = tokenTimes.map((tokenTime) => ({ tokenTime }));
   if (migrate === "scaled" && placement !== "predicted") {
     throw new TreadleError(
       "problem.invalid",
@@ -90,14 +93,15 @@ export function livePlacement(options: LivePlacementOptions): PlacementPolicy {
   }
   const factor = interferenceFactor(F);
   const aware = queueAwareFactor(factor, places, logSd / 2);
+  const inOrder = fastestFirst(tokenTimes);
   const groups = new ReplacedGroups({
     groups: {
-      workers: workers.map((_, rank) => rank),
-      sizes: workers.map((_, rank) => (rank === own ? predictions.length : 0)),
+      workers: inOrder,
+      sizes: inOrder.map((rank) => (rank === own ? predictions.length : 0)),
       workerOf: new Int32Array(predictions.length).fill(own),
     },
     predictions,
-    tokenTimes: workers.map(({ tokenTime }) => tokenTime),
+    tokenTimes,
     factor: queueAwareFactor(factor, places, 0),
     placingFactor: (k) => aware(k * owners),
     worthwhile: migrate === "pays" ? worthwhileShare : 0,
@@ -113,4 +117,12 @@ export function livePlacement(options: LivePlacementOptions): PlacementPolicy {
     moved: (episode, home) => groups.moved(episode, home),
     finished: (episode) => groups.finished(episode),
   };
+}
+
+/** Of each rank, what a token takes beside the slowest of them. */
+function relativeTimes(seconds: readonly (number | undefined)[], numRanks: number): number[] {
+  const known = seconds.filter((each) => each !== undefined);
+  if (known.length < numRanks) return new Array<number>(numRanks).fill(1);
+  const slowest = Math.max(...known);
+  return known.map((each) => each / slowest);
 }

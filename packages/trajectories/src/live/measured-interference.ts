@@ -95,6 +95,12 @@ export class MeasuredInterference {
     return { type: "affine", slope: more / (alone + more) };
   }
 
+  /** What a token takes alone; undefined as long as `factor` is. */
+  get tokenSeconds(): number | undefined {
+    const { alone, more } = this.#line;
+    return this.factor && alone + more;
+  }
+
   /** What a token takes while every place is taken; undefined before a turn has taught anything. */
   get fullTokenSeconds(): number | undefined {
     const { alone, more } = this.#line;

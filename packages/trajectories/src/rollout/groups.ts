@@ -10,11 +10,13 @@ type Factor = (k: number) => number;
  * F′ of a group of k, of which `maxBatch` run at once: above it, requests take turns, so each is slower in proportion.
  * Predictions err, and the longest of k errs upwards: with errors of log-sd σ the expected maximum of k normals, E (by
  * Blom's formula), lengthens it by exp(sE); s of about σ/2 was best in simulations, and 0 is the factor as it is.
+ * `company`: the share of a group that runs beside its longest on average, as the others end before it does.
  */
-export function queueAwareFactor(factor: Factor, maxBatch: number, s: number): Factor {
+export function queueAwareFactor(factor: Factor, maxBatch: number, s: number, company = 1): Factor {
   const slowest = factor(maxBatch);
   return (k) => {
-    const turns = k <= maxBatch ? factor(k) : (slowest * k) / maxBatch;
+    const beside = Math.max(1, Math.ceil(k * company));
+    const turns = beside <= maxBatch ? factor(beside) : (slowest * beside) / maxBatch;
     if (s === 0) return turns;
     const expected = k === 1 ? 0 : inverseNormal((k - 0.375) / (k + 0.25));
     return turns * Math.exp(s * expected);
@@ -29,6 +31,10 @@ export type Groups = {
   readonly workerOf: Int32Array;
 };
 
+/** The fastest first, of equals the first. */
+export const fastestFirst = (tokenTimes: readonly number[]): number[] =>
+  tokenTimes.map((_, j) => j).sort((a, b) => tokenTimes[a]! - tokenTimes[b]! || a - b);
+
 /** `place` on predictions: the longest trajectories go to the fastest worker. Throws when no makespan is finite. */
 export function formGroups(input: {
   readonly predictions: readonly number[];
@@ -37,7 +43,7 @@ export function formGroups(input: {
   readonly isMonotone: boolean;
 }): Groups {
   const { predictions, tokenTimes, factor, isMonotone } = input;
-  const workers = tokenTimes.map((_, j) => j).sort((a, b) => tokenTimes[a]! - tokenTimes[b]! || a - b);
+  const workers = fastestFirst(tokenTimes);
   const order = descendingOrder(predictions);
   const sorted = Float64Array.from(order, (i) => predictions[i]!);
   const seconds = workers.map((j) => tokenTimes[j]!);

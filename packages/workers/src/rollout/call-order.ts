@@ -117,7 +117,7 @@ export class CallOrder {
 }
 
 /** What a prompt's history is kept by: its tokens, as its id also says in which step it occurs. */
-const historyKey = (tokens: Int32Array): string =>
+export const historyKey = (tokens: Int32Array): string =>
   createHash("sha1")
     .update(new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength))
     .digest("base64url");

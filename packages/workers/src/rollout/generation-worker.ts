@@ -25,7 +25,6 @@ import { completionRecord, sampleOf } from "./completion-record.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
 import type { GroupDelivery } from "./group-delivery.ts";
 import {
-  isShared,
   oversamplingOf,
   type PredictionMetrics,
   placesOf,
@@ -33,9 +32,9 @@ import {
   RolloutOrderConfig,
   type SharingMetrics,
   schedulerOf,
-  sharingOf,
   type TailMetrics,
 } from "./order-config.ts";
+import { checkDegrees, checkSharing, isShared, sharingOf, tokenTimesOf } from "./rank-sharing.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
 import { checkTail, StepTail } from "./step-tail.ts";
 
@@ -83,6 +82,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   protected readonly reward: Reward;
   #order: EpisodeOrder | undefined;
   #measured: MeasuredInterference | undefined;
+  /** of each rank, as far as it is known, where they differ */
+  #tokenTimes: (number | undefined)[] | undefined;
 
   /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
   static override checkConfig(config: RolloutConfig): void {
@@ -93,6 +94,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
       );
     checkSharing(config);
+    checkDegrees(config);
     checkTail(config);
     // A folder is below the project's root, which only the worker's process is in.
     if (config.tokenizer === undefined) openTokenizer(config, model);
@@ -102,6 +104,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   static override keepsDevices(config: RolloutConfig, numRanks: number): boolean {
     return numRanks > 1 && isShared(config);
+  }
+
+  static override degrees({ degrees }: RolloutConfig): readonly number[] | undefined {
+    return degrees;
   }
 
   constructor(context: WorkerContext<C>) {
@@ -279,10 +285,13 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const { displace, spareCaches } = this.#callOrder(order, [], { places }).options;
     this.#measured ??= new MeasuredInterference(places);
     const measured = this.#measured;
+    this.#tokenTimes ??= tokenTimesOf(this.config);
+    if (measured.tokenSeconds !== undefined) this.#tokenTimes?.splice(this.rank, 1, measured.tokenSeconds);
     const tokenSeconds = () => measured.fullTokenSeconds;
     const rollout = new SharedRollout({
       ...sharingOf(this.config),
       measured,
+      tokenTimes: this.#tokenTimes,
       tracer: this.tracer,
       places,
       engine: this.engine,
@@ -516,23 +525,6 @@ type Players = AsyncDisposable & {
 
 /** With fewer, where each goes is decided knowing little of the others; with more, places wait for them. */
 const placedTogether = 1 / 4;
-
-/** Refuses ranks that cannot share, with the reason. */
-function checkSharing(config: RolloutConfig): void {
-  if (!isShared(config)) return;
-  const { engine } = config;
-  const { placement, migrate } = sharingOf(config);
-  if (migrate === "scaled" && placement !== "predicted")
-    throw new TreadleError(
-      "config.invalid",
-      `'migrate' is 'scaled' where 'placement' is '${placement}': it scales groups, which 'predicted' alone makes; set that, or migrate 'pays'`,
-    );
-  if (!config.emulated && engine?.kind === "torch")
-    throw new TreadleError(
-      "config.invalid",
-      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' takes no episode that has begun elsewhere; set them to 'own' and 'never'`,
-    );
-}
 
 /** What the draws of one sample of a prompt depend on: neither the batch it is in nor the rank that makes it. */
 export const sampleKey = (prompt: Prompt, sample: number): number => hashString(`${prompt.id}/${sample}`);

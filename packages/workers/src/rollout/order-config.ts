@@ -35,6 +35,12 @@ export const RolloutOrderConfig = z.strictObject({
    * ends it sooner by a tenth
    */
   migrate: z.enum(liveMigrations).optional(),
+  /**
+   * devices that each rank spans, in order, such as `[4, 2, 1, 1]`: placement `predicted` and `migrate` give the longest episodes to
+   * the fastest ranks (Heddle §6). `treadle simulate rollout` proposes a list. Default: ranks of equal size, as many as the plan
+   * says. The embedded engine and PyTorch generate on one device a rank
+   */
+  degrees: z.array(z.int().positive()).min(1).max(1024).optional(),
   /** how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others */
   interference: Interference.optional(),
   /**
@@ -67,12 +73,6 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
   return engine?.kind === "torch" ? undefined : model.slots;
 }
 
-/** Whether ranks of a group share what each of them took. */
-export const isShared = (config: RolloutOrderConfig): boolean => {
-  const { placement, migrate } = sharingOf(config);
-  return placement !== "own" || migrate !== "never";
-};
-
 /** Whether prompts that lose a race are played later: `generate` is given a channel for them. */
 export const defersPrompts = ({ tail }: RolloutOrderConfig): boolean => tail === "batch" || tail === "carry";
 
@@ -95,14 +95,6 @@ const usualOversampling = {
   cut: { samples: 1.25, prompts: 1 },
   batch: { samples: 1, prompts: 1.25 },
 };
-
-export const sharingOf = ({ placement = "own", migrate = "never", interference }: RolloutOrderConfig) => ({
-  placement,
-  migrate,
-  F: interference ?? usualInterference,
-});
-
-const usualInterference: Interference = { type: "affine", slope: 0.04 };
 
 const fewestTokens = 16;
 

@@ -8,6 +8,7 @@
  * - RX3 nobody waits for a rank that has not said hello: a rank may be waiting for devices that this one holds
  */
 import { randomUUID } from "node:crypto";
+import { setMaxListeners } from "node:events";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Messenger } from "@treadle/runtime";
 import { Envelope, type RankLoad, type RankMessage } from "./rank-messages.ts";
@@ -65,6 +66,7 @@ export class RankExchange {
   constructor(options: RankExchangeOptions) {
     this.#options = options;
     const { signal } = this.#closing;
+    setMaxListeners(0, signal); // one for each rank that is listened to
     this.#closed = new Promise((resolve) => signal.addEventListener("abort", () => resolve(true), { once: true }));
     const { component, rank, worldSize, messages, hello } = options;
     this.#tag = messages.callTag("episodes");

@@ -59,6 +59,8 @@ export const RankMessage = z.discriminatedUnion("type", [
     /** as `Engine.weightsId` */
     weightsId: z.string().optional(),
     places: z.int().positive(),
+    /** that a token takes alone there, where ranks differ by their devices and it is known */
+    tokenSeconds: z.number().positive().optional(),
     /** what is known to have ended, of ranks that died */
     kept: z.array(KeptEpisode),
   }),

@@ -9,7 +9,7 @@
  *   and what the others run for it to the end is theirs to give, as long as their calls last
  * - SH3 where an episode runs changes none of its tokens; ranks of other weights share nothing
  */
-import type { Completion, Prompt } from "@treadle/contracts";
+import type { Completion } from "@treadle/contracts";
 import {
   EpisodeRouter,
   type LivePlacementOptions,
@@ -19,9 +19,9 @@ import {
   WorkerLoads,
 } from "@treadle/trajectories";
 import type { CallOrder } from "./call-order.ts";
+import type { EpisodeBatch as Batch, EpisodeRow } from "./episode-batch.ts";
 import { EpisodeHost, type EpisodeHostOptions, type HostedEpisode } from "./episode-host.ts";
 import { nameOf, stemOf } from "./episode-name.ts";
-import type { Span } from "./episode-stream.ts";
 import { FirstFailure } from "./first-failure.ts";
 import { RankExchange, type RankExchangeOptions } from "./rank-exchange.ts";
 import {
@@ -33,15 +33,14 @@ import {
   type RankMessage,
 } from "./rank-messages.ts";
 
-/** One episode to play. */
-export type EpisodeRow = { readonly prompt: Prompt; readonly key: number; readonly name: string };
-
 export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "migrate" | "F" | "places"> &
   Pick<
     EpisodeHostOptions,
     "engine" | "sampling" | "contextLength" | "order" | "arrivals" | "tool" | "over" | "tracer"
   > &
   Omit<RankExchangeOptions, "hello" | "events"> & {
+    /** of each rank, as `livePlacement` has it, with what others say; undefined where ranks are equal */
+    readonly tokenTimes?: (number | undefined)[] | undefined;
     /** of this rank over all of its calls; what it has seen enough of goes before `F` */
     readonly measured: MeasuredInterference;
     /** in milliseconds; default: the machine's */
@@ -54,19 +53,6 @@ export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "mig
 
 /** What a host tells an episode's owner. */
 type Report = Extract<RankMessage, { type: "turn" | "answered" | "lost" | "ended" }>;
-
-/** Episodes that were placed together, by what was known when their prompts came. */
-type Batch = {
-  readonly base: number;
-  readonly rows: readonly EpisodeRow[];
-  readonly states: (EpisodeState | undefined)[];
-  /** how often its host was lost, and with it what its tool held */
-  readonly losses: number[];
-  readonly router: EpisodeRouter;
-  readonly order: CallOrder;
-  readonly ended: (index: number, completion: Completion, answers: readonly Span[]) => void;
-  readonly over: () => void;
-};
 
 export class SharedRollout {
   readonly #options: SharedRolloutOptions;
@@ -131,9 +117,13 @@ export class SharedRollout {
     this.#host.failed.catch(this.#failure.fail);
     this.#exchange = new RankExchange({
       ...options,
-      hello: () => ({ weightsId: engine.weightsId, places, kept: [...this.#orphans.values()] }),
+      hello: () => {
+        const tokenSeconds = options.tokenTimes?.[rank];
+        return { weightsId: engine.weightsId, places, tokenSeconds, kept: [...this.#orphans.values()] };
+      },
       events: {
-        up: (other, { places: room, kept }) => {
+        up: (other, { places: room, tokenSeconds, kept }) => {
+          if (tokenSeconds !== undefined) options.tokenTimes?.splice(other, 1, tokenSeconds);
           this.#adopt(kept);
           this.#up(other, room);
         },
@@ -186,7 +176,7 @@ export class SharedRollout {
     const promise = new Promise<void>((settle) => {
       resolve = settle;
     });
-    const { placement, migrate, measured, places, rank, worldSize } = this.#options;
+    const { placement, migrate, measured, places, rank, worldSize, tokenTimes } = this.#options;
     const F = measured.factor ?? this.#options.F;
     const loads = new WorkerLoads(worldSize);
     const predicted = rows.map((_, index) => order.predicted(index));
@@ -195,6 +185,7 @@ export class SharedRollout {
       placement,
       migrate,
       predictions: predicted.map(({ tokens }) => tokens),
+      tokenTimes,
       logSd: predicted[0]?.logSd ?? 0,
       own: rank,
       loads,

@@ -10,7 +10,8 @@ import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
 import { GroupDelivery } from "./group-delivery.ts";
-import { defersPrompts, isShared, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
+import { defersPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
+import { isShared } from "./rank-sharing.ts";
 
 /** Refuses a tail that the engine, or the way of the episodes, cannot end early. */
 export function checkTail(config: EngineConfig & RolloutOrderConfig): void {

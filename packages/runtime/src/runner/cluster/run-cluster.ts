@@ -189,9 +189,9 @@ export class RunCluster implements Cluster {
       );
     }
     const anyClass = workerClass as unknown as AnyWorkerClass; // what follows uses the common part only
-    checkOptions(name, options);
     checkSaving(name, anyClass);
     anyClass.checkConfig(config);
+    checkOptions(name, options, anyClass.degrees(config));
     const found = locateClass(anyClass, this.#options.workflowModule);
     this.#components.set(name, {
       name,

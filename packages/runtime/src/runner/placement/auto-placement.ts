@@ -13,6 +13,7 @@ import {
   type PlanCandidate,
   planFromProfile,
   ReplannerState,
+  refuseDegrees,
   type TrialStakes,
   usableDevices,
   withSlots,
@@ -85,6 +86,7 @@ export class AutoPlacement implements Placer {
 
   /** The first plan, or the first one for other devices. */
   plan(given: PlacementFacts, launched: readonly Component[]): PlannedChange {
+    refuseDegrees(given.components);
     const wanted = withWishes(given);
     const facts = withSlots(wanted);
     const { workflow, config } = this.#options;

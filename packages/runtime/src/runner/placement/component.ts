@@ -35,8 +35,12 @@ export function checkedName(name: string | undefined): string | undefined {
   );
 }
 
-/** What says how devices are shared out is of no use to what has none. */
-export function checkOptions(name: string, { devices, ...options }: LaunchOptions): void {
+/** What says how devices are shared out is of no use to what has none, and is said once. `degrees`: of its configuration. */
+export function checkOptions(
+  name: string,
+  { devices, ...options }: LaunchOptions,
+  degrees: readonly number[] | undefined,
+): void {
   const environment = EnvironmentVariables.safeParse(options.env ?? {});
   if (!environment.success) {
     throw new TreadleError(
@@ -44,6 +48,12 @@ export function checkOptions(name: string, { devices, ...options }: LaunchOption
       `'${name}' is launched with an environment that no process can have: ${problemsOf(environment.error)}`,
     );
   }
+  const other = devices ? "devices" : options.devicesPerRank ? "devicesPerRank" : options.elastic && "elastic";
+  if (degrees !== undefined && other !== undefined)
+    throw new TreadleError(
+      "workflow.invalid",
+      `'${name}' is launched with '${other}', and its configuration lists the devices of each rank ('${degrees.join(", ")}'); drop one of the two`,
+    );
   if (devices === undefined) return;
   const useless = (["deviceKind", "devicesPerRank", "memoryPerDeviceMiB", "weight", "elastic"] as const).find(
     (key) => options[key] !== undefined,

@@ -47,9 +47,10 @@ export function placementFacts(
   );
   const { granularity, maxStaleness } = config.flow;
   const facts: PlacementFacts = {
-    components: components.map(({ name, options }) => ({
+    components: components.map(({ name, options, workerClass, config: own }) => ({
       name,
       ...ranksOf(name, options, config),
+      ...degreesOf(name, workerClass.degrees(own), config),
       ...(options.devicesPerRank ? { devicesPerRank: options.devicesPerRank } : {}),
       ...(options.deviceKind ? { deviceKind: options.deviceKind } : {}),
       ...(options.devices ? { devices: options.devices } : {}),
@@ -98,6 +99,16 @@ export function elasticOf(components: readonly Component[], config: RuntimeConfi
     );
   }
   return new Set(components.filter(({ name, options }) => elastic[name] ?? options.elastic).map(({ name }) => name));
+}
+
+function degreesOf(name: string, degrees: readonly number[] | undefined, { placement }: RuntimeConfig) {
+  if (degrees === undefined) return {};
+  if (placement.elastic[name] === undefined) return { degrees: [...degrees] };
+  throw new TreadleError(
+    "placement.invalid",
+    `placement.elastic has component '${name}' follow the nodes, and its configuration lists the devices of each rank ('${degrees.join(", ")}'); drop one of the two`,
+    { details: { component: name, degrees } },
+  );
 }
 
 function ranksOf(name: string, options: LaunchOptions, config: RuntimeConfig): Pick<PlacementComponent, "ranks"> {

@@ -1,0 +1,158 @@
+import {
+  allocateRollout,
+  drawEpisodes,
+  type Interference,
+  type MigrationRule,
+  type RecordedEpisode,
+  type RolloutAnswer,
+  type RolloutProblem,
+  simulateRollout,
+  type workloadNames,
+  workloadShapes,
+} from "@treadle/trajectories";
+import type { Forecasting } from "./forecasts.ts";
+import type { RolloutScenario } from "./scenario.ts";
+
+export type Workload = (typeof workloadNames)[number];
+
+/** One way to run a step: degrees of the workers, order of queues, placement. */
+export type Way = {
+  readonly name: string;
+  readonly degrees: readonly number[];
+  readonly scheduler: "rr" | "pps";
+  readonly placement: RolloutProblem["placement"];
+  readonly rule?: MigrationRule;
+  /** keys and values are in a pool that all workers read, so whoever goes on with an episode computes none of them again */
+  readonly isPooled?: boolean;
+};
+
+export function drawSteps(
+  { samples, promptsPerStepPrompts, seed }: RolloutScenario,
+  workload: Workload,
+  episodes: number,
+  steps: number,
+) {
+  const promptsPerStep = Math.ceil(episodes / samples);
+  const prompts = Math.ceil(promptsPerStep * promptsPerStepPrompts);
+  return drawEpisodes(workloadShapes[workload], { steps, promptsPerStep, samples, prompts, seed });
+}
+
+/** Degrees of workers that are all alike. */
+export const equalDegrees = ({ gpus, tokenTime }: RolloutScenario): number[] =>
+  Object.keys(tokenTime)
+    .map(Number)
+    .filter((degree) => degree <= gpus);
+
+/** The ways that a step is run in, by what is predicted of it. */
+export function waysOf(scenario: RolloutScenario, F: Interference, { initial, logSd }: Forecasting) {
+  const { gpus, tokenTime, maxBatch } = scenario;
+  const degreesThatFit = equalDegrees(scenario);
+  const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
+  const least = Math.min(...degreesThatFit);
+  // Half the log-sd: what was best in simulations over workloads and loads.
+  const robust = logSd / 2;
+  const allocate = (company: number) =>
+    allocateRollout({ gpus, tokenTime, F, maxBatch, robust, predictions: initial, company }) ?? equal(least);
+  const allocated = allocate(1);
+  const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
+    name: `${scheduler}, degree ${degree}`,
+    degrees: equal(degree),
+    scheduler,
+    placement: { type: "cache" },
+  });
+  /** The longest first, in groups by predicted length. */
+  const placed = (rule: MigrationRule | undefined, degrees: readonly number[] = allocated): Way => ({
+    name: "degrees as allocated",
+    degrees,
+    scheduler: "pps",
+    placement: { type: "dp", robust, ...(rule ? { migrate: true, rankBy: "total" } : {}) },
+    ...(rule ? { rule } : {}),
+  });
+  return {
+    /** one GPU a worker, round-robin, as Verl has it */
+    verl: simple(least, "rr"),
+    simples: degreesThatFit.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]),
+    divided: degreesThatFit.map((degree): Way => {
+      const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
+      return { ...simple(degree, "pps"), name: `divided, degree ${degree}`, ...turnsAnywhere };
+    }),
+    placed,
+    /**
+     * Of which `chooseWay` takes one. The paper's model has a group as slow as it is at first until its longest ends, and so takes
+     * narrow workers; what is right depends on how lengths are spread, so lists for several shares of company are tried.
+     */
+    candidates: [
+      ...withoutRepeats(companyShares.map((company) => placed("pays", allocate(company)))),
+      ...degreesThatFit.flatMap((degree) => [
+        { ...placed("pays", equal(degree)), name: `degree ${degree}, placed` },
+        simple(degree, "pps"),
+        simple(degree, "rr"),
+      ]),
+    ] satisfies readonly Way[],
+  };
+}
+
+/** A step that is over, and what had been predicted of it before it was learned from. */
+export type PastStep = { readonly episodes: readonly RecordedEpisode[]; readonly forecasting: Forecasting };
+
+/**
+ * The candidate that would have been fastest in the steps before, by predictions as they were then: simulated under the
+ * predictor's own noise. Equal workers that heed no prediction are left only for what was faster by more than one step differs
+ * from the next.
+ */
+export function chooseWay(
+  scenario: RolloutScenario,
+  F: Interference,
+  past: readonly PastStep[],
+  candidates: readonly Way[],
+): Way {
+  let [chosen, least] = [candidates[0]!, Number.POSITIVE_INFINITY];
+  for (const candidate of candidates) {
+    let seconds = candidate.placement.type === "dp" ? 1 + leastGain : 1;
+    for (const { episodes, forecasting } of past)
+      seconds *= simulateWay(scenario, F, episodes, forecasting, candidate).makespan;
+    if (seconds < least) [chosen, least] = [candidate, seconds];
+  }
+  return chosen;
+}
+
+/** of all past steps together */
+const leastGain = 0.1;
+
+export function simulateWay(
+  { tokenTime, maxBatch, prefillRatio, migration }: RolloutScenario,
+  F: Interference,
+  episodes: readonly RecordedEpisode[],
+  { initial, forecast }: Forecasting,
+  { degrees, scheduler, placement, rule, isPooled = false }: Omit<Way, "name">,
+): RolloutAnswer {
+  const problem: RolloutProblem = {
+    trajectories: episodes.map(({ contextTokens, turns }, i) => ({
+      context: contextTokens,
+      steps: turns.map(({ tokens, toolSeconds = 0, observedTokens = 0 }) => ({
+        tokens,
+        tool: toolSeconds,
+        observe: observedTokens,
+        // Given, since a problem states them; a forecast answers instead.
+        pred: initial[i]!,
+        predTool: 0,
+      })),
+    })),
+    workers: degrees.map((degree) => ({ degree, tokenTime: tokenTime[degree]! })),
+    F,
+    maxBatch,
+    scheduler,
+    priority: "remaining",
+    placement,
+    prefillRatio: isPooled ? 0 : prefillRatio,
+    migration,
+  };
+  // Nothing is asked of predictions where neither queues nor placement heed them.
+  const isBlind = scheduler === "rr" && placement.type !== "dp";
+  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
+}
+
+const companyShares = [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
+
+const withoutRepeats = (ways: readonly Way[]): Way[] =>
+  ways.filter(({ degrees }, at) => ways.findIndex((each) => `${each.degrees}` === `${degrees}`) === at);
