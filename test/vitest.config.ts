@@ -1,10 +1,11 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./support/longest-first.ts";
 
 /** Those of Node itself, so that tests load what users load; and this repository's sources. */
 const conditions = ["source", "node", "import", "default"];
 
-/** These change nothing of their process, and need no program that is made for tests: their files share what they import. */
+/** These need no program that is made for tests. */
 const withPython = "reference-loss-agrees-*|models-are-counted|tokenizer-folder";
 const shared = [
   ...[
@@ -21,6 +22,16 @@ const shared = [
   "packages/runtime/test/author",
 ].map((folder) => `${folder}/**/!(${withPython}).test.ts`);
 
+/** These replace a module, or measure what their process has: each has a process of its own. All others share what they import. */
+const apart = [
+  "packages/actions/test/full-disk",
+  "packages/runtime/test/node/nodes-keep-their-promises",
+  "packages/runtime/test/pool/processes-are-looked-at",
+  "test/integration/states-beyond-2-gib",
+].map((path) => `${path}.test.ts`);
+const programs = ["sandbox-programs", "chromium", "torch-environment"];
+const globalSetup = programs.map((name) => fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)));
+
 const { TREADLE_SEED: asked = "1" } = process.env;
 const seed = asked === "random" ? Math.floor(Math.random() * 2 ** 31) : Number(asked);
 
@@ -29,20 +40,21 @@ export default defineConfig({
   ssr: { resolve: { conditions } },
   resolve: { conditions },
   test: {
+    isolate: false,
     projects: [
-      { extends: true, test: { name: "shared", include: shared, isolate: false } },
+      { extends: true, test: { name: "shared", include: shared } },
       {
         extends: true,
         test: {
-          name: "apart",
+          name: "together",
           include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-          exclude: shared,
-          globalSetup: ["sandbox-programs", "chromium", "torch-environment"].map((name) =>
-            fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)),
-          ),
+          exclude: [...shared, ...apart],
+          globalSetup,
         },
       },
+      { extends: true, test: { name: "apart", include: apart, isolate: true, globalSetup } },
     ],
+    sequence: { sequencer: LongestFirst },
     setupFiles: fileURLToPath(new URL("support/seed.ts", import.meta.url)),
     // What tests draw is the same for everybody, unless a seed is given: a failure can be had again.
     // What tests read of commands is the same on every machine: many a CI sets variables that turn colours on.
@@ -50,7 +62,7 @@ export default defineConfig({
     testTimeout: 180_000,
     hookTimeout: 180_000,
     // More than cores: tests of faults mostly wait.
-    maxWorkers: 3,
+    maxWorkers: 4,
     reporters: ["default", fileURLToPath(new URL("support/closing-line.ts", import.meta.url))],
   },
 });

@@ -4,7 +4,7 @@
  * of who computes on which device, and judges by it.
  */
 import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
-import type { RunnerEffect, SupervisionLimits } from "@treadle/core";
+import type { RunnerEffect, RunnerState, SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
@@ -202,4 +202,16 @@ export class SimulatedCluster {
   newMembership(nowMs: number): MembershipState {
     return new MembershipState(leaseMs, nowMs);
   }
+}
+
+/** L3, C3, at the end of a run. */
+export function expectNothingHeld(state: RunnerState): void {
+  const { holds, waiting } = state.lockSnapshot();
+  // A process that comes back last loads, and repeats calls that nobody waits for.
+  const isComing = ({ worker }: { readonly worker: string }) =>
+    ["loading", "replaying"].includes(state.rank(worker)?.phase ?? "");
+  if (![...holds, ...waiting].every(isComing))
+    throw new BrokenInvariant(`L3: a lock is stuck at the end: ${JSON.stringify({ holds, waiting })}`);
+  const left = state.channels.filter(({ depth }) => depth > 0);
+  if (left.length > 0) throw new BrokenInvariant(`C3: items are left in ${left.map(({ channel }) => channel).join()}`);
 }

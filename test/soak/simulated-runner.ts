@@ -23,6 +23,7 @@ import type { MembershipState } from "../../packages/transport/src/control-plane
 import {
   BrokenInvariant,
   beatMs,
+  expectNothingHeld,
   type Layout,
   type LeaseEffect,
   type SimulatedCluster,
@@ -589,15 +590,7 @@ export class SimulatedRunner {
       this.#goOn(scenario.restMs);
       return;
     }
-    const { holds, waiting } = this.#state.lockSnapshot();
-    // A process that comes back last loads, and repeats calls that nobody waits for.
-    const isComing = ({ worker }: { readonly worker: string }) =>
-      ["loading", "replaying"].includes(this.#state.rank(worker)?.phase ?? "");
-    if (![...holds, ...waiting].every(isComing))
-      throw new BrokenInvariant(`L3: a lock is stuck at the end: ${JSON.stringify({ holds, waiting })}`);
-    const left = this.#state.channels.filter(({ depth }) => depth > 0);
-    if (left.length > 0)
-      throw new BrokenInvariant(`C3: items are left in ${left.map(({ channel }) => channel).join()}`);
+    expectNothingHeld(this.#state);
     this.#cluster.runnerHasFinished = true;
     for (let i = 0; i < 40; i++) this.#beat(true);
     this.die();

@@ -19,6 +19,7 @@ export type { SupervisionLimits } from "./ranks/supervisor-state.ts";
 export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";
 export { recordInput } from "./recording/recorded-input.ts";
 export { Replay } from "./recording/replay.ts";
+export { streamOf } from "./runner/channel-book.ts";
 export { inTurn } from "./runner/in-turn.ts";
 export { type RollBack, RollBacks } from "./runner/roll-backs.ts";
 export type {
@@ -29,5 +30,5 @@ export type {
   RunnerEffect,
   RunnerInput,
 } from "./runner/runner-messages.ts";
-export { type RunnerOptions, RunnerState, streamOf } from "./runner/runner-state.ts";
+export { type RunnerOptions, RunnerState } from "./runner/runner-state.ts";
 export { SavePace } from "./steps/save-pace.ts";

@@ -1,11 +1,12 @@
 /** What a server is given to load is what other tools read: names, types and numbers of a real Hugging Face model. */
 import { execFileSync } from "node:child_process";
-import { cp, mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { WeightTicket } from "@treadle/contracts";
 import { TorchEngine } from "@treadle/engines";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
+import { z } from "zod";
 import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { sealWeights } from "../src/parameters.ts";
 import { ModelFolder } from "../src/server/model-folder.ts";
@@ -14,45 +15,55 @@ import { testedModel } from "./generation-contract.ts";
 
 const reason = lacksTorch();
 const plain = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const tokens = Int32Array.of(1, 2, 3, 4, 5, 6);
 const make = `
 import sys, torch
 from transformers import AutoModelForCausalLM, Qwen3Config
-path, tied, dtype = sys.argv[1], sys.argv[2] == "tied", getattr(torch, sys.argv[3])
-torch.manual_seed(1)
-config = Qwen3Config(vocab_size=7, hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
-    num_key_value_heads=1, head_dim=4, max_position_embeddings=16, tie_word_embeddings=tied)
-AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(path)
-open(path + "/tokenizer.json", "w").write("{}")
+for path in sys.argv[1:]:
+    _, tied, dtype = path.rsplit("/", 1)[1].split("-")
+    torch.manual_seed(1)
+    config = Qwen3Config(vocab_size=7, hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=4, max_position_embeddings=16, tie_word_embeddings=tied == "tied")
+    AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).save_pretrained(path)
+    open(path + "/tokenizer.json", "w").write("{}")
 `;
+const score = `
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+tokens = torch.tensor([json.loads(sys.argv[1])])
+for path in sys.argv[2:]:
+    with torch.no_grad():
+        logprobs = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)(input_ids=tokens).logits.log_softmax(-1)
+    print(json.dumps([0.0, *logprobs[0, :-1].gather(-1, tokens[0, 1:, None])[:, 0].tolist()]))
+`;
+const kinds = [
+  { tied: "tied", dtype: "float32", valueHead: true },
+  { tied: "untied", dtype: "bfloat16", valueHead: false },
+  { tied: "tied", dtype: "bfloat16", valueHead: false },
+] as const;
 
-describe.skipIf(reason)(reason ?? "a folder of weights", () => {
-  let folder: string;
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), "treadle-written-"));
-  });
-  afterAll(() => rm(folder, { recursive: true, force: true }));
-
-  test.each([
-    ["tied", "float32", true],
-    ["untied", "bfloat16", false],
-    ["tied", "bfloat16", false],
-  ])(
-    "of a model that is %s, in %s, with a value head: %s, is read by transformers as what was trained",
-    async (tied, dtype, valueHead) => {
-      const model = { ...plain, valueHead };
-      const path = join(folder, `${tied}-${dtype}`);
-      execFileSync(python, ["-c", make, path, tied, dtype], { stdio: "pipe" });
-      const trained = await TorchEngine.create(model, { kind: "torch", path });
+// One interpreter makes all models, and one reads all that was written: it takes seconds to start.
+test.skipIf(reason)(
+  `weights of a folder are read by transformers as what was trained${reason ? `: ${reason}` : ""}`,
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), "treadle-written-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    const paths = kinds.map(({ tied, dtype }) => join(folder, `of-${tied}-${dtype}`));
+    execFileSync(python, ["-c", make, ...paths], { stdio: "pipe" });
+    const made = new Map<string, { readonly expected: Float32Array; readonly digits: number }>();
+    for (const [index, { dtype, valueHead }] of kinds.entries()) {
+      const path = paths[index]!;
+      const trained = await TorchEngine.create({ ...plain, valueHead }, { kind: "torch", path });
+      onTestFinished(() => trained.close());
       const { parameters } = await trained.exportWeights();
       const changed = parameters.map((one) => ({ ...one, data: one.data.map((value) => value * 1.5 + 0.25) }));
       const weights = sealWeights({ policyVersion: 1, parameters: changed });
       await trained.loadWeights(weights);
-      const tokens = Int32Array.of(1, 2, 3, 4, 5, 6);
       const expected = await trained.logprobs({ rows: 1, columns: 6, tokens });
 
       const own = await ModelFolder.open(path);
       own.check(weights);
-      const written = join(folder, `${tied}-${dtype}-written`);
+      const written = `${path}-written`;
       await own.write(weights, written);
       expect(await readTensorInfos(join(written, "model.safetensors"))).toEqual(
         await readTensorInfos(join(path, "model.safetensors")),
@@ -60,21 +71,21 @@ describe.skipIf(reason)(reason ?? "a folder of weights", () => {
       const { ticket } = (await trained.publish()) as { ticket: WeightTicket };
       own.checkTicket(ticket);
       expect(own.hasAll(ticket.tensors)).toBe(!valueHead);
-      const linked = join(folder, `${tied}-${dtype}-linked`);
+      const linked = `${path}-linked`;
       if (!valueHead) await own.link(ticket, linked);
       await trained.close();
-
-      for (const made of valueHead ? [written] : [written, linked]) {
-        expect((await readdir(made)).sort()).toEqual(["config.json", "model.safetensors"]);
-        await cp(join(path, "tokenizer.json"), join(made, "tokenizer.json"));
-        const read = await TorchEngine.create(model, { kind: "torch", path: made });
-        const scored = await read.logprobs({ rows: 1, columns: 6, tokens });
-        await read.close();
-        scored.forEach((logprob, at) => {
-          expect(logprob).toBeCloseTo(expected[at]!, dtype === "float32" ? 5 : 0);
-        });
+      for (const each of valueHead ? [written] : [written, linked]) {
+        expect((await readdir(each)).sort()).toEqual(["config.json", "model.safetensors"]);
+        made.set(each, { expected, digits: dtype === "float32" ? 5 : 0 });
       }
-    },
-    600_000,
-  );
-});
+    }
+    const args = ["-c", score, JSON.stringify([...tokens]), ...made.keys()];
+    const scored = execFileSync(python, args, { encoding: "utf8", stdio: "pipe" }).trim().split("\n");
+    expect(scored).toHaveLength(made.size);
+    for (const [index, { expected, digits }] of [...made.values()].entries()) {
+      const read = z.array(z.number()).length(expected.length).parse(JSON.parse(scored[index]!));
+      for (const [at, logprob] of read.entries()) expect(logprob).toBeCloseTo(expected[at]!, digits);
+    }
+  },
+  600_000,
+);

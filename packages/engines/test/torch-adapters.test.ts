@@ -170,12 +170,11 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
     const others = await Promise.all([
       create({ rank, alpha, targets }, { seed: 99 }),
       create({ rank, alpha: alpha + 1, targets }),
-      create(undefined),
     ]);
     try {
       await again.load([saved]);
       expect(await train(again)).toEqual(expected);
-      for (const other of others)
+      for (const other of [...others, plain])
         await expect(other.load([saved])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
       const ofPlain = await wholeOf(plain.save());
       await expect(again.load([ofPlain])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
@@ -185,16 +184,13 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
     }
   });
 
-  test("load no weights, and name targets that the model does not have", async () => {
+  test("load no weights", async () => {
     const weights = await plain.exportWeights();
     for (const engine of [adapted, two])
       await expect(engine.loadWeights(weights)).rejects.toThrow("a model with an adapter loads no weights");
     const published = await plain.publish();
     if (!published || !("ticket" in published)) throw new Error("nothing was published");
     await expect(adapted.loadTicket(published.ticket)).rejects.toThrow("set engine.path to them");
-    await expect(create({ rank, alpha, targets: ["q_proj", "query"] })).rejects.toThrow(
-      /engine\.lora\.targets names 'query', which this model does not have; it has 'down_proj'.*'q_proj'/,
-    );
   });
 
   test("are trained in float32 over a model in bfloat16, and take less memory than the whole", async () => {

@@ -50,12 +50,12 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
   let alone: TorchEngine;
   let two: TorchEngine;
   let three: TorchEngine;
-  const create = (processes: number, dtype: "float32" | "bfloat16" = "float32") =>
-    TorchEngine.create(withValues, { kind: "torch", dtype, weightsFolder: folder }, { processes });
+  const create = (processes: number, { dtype = "float32" as "float32" | "bfloat16", loaded = true } = {}) =>
+    TorchEngine.create(withValues, { kind: "torch", dtype, weightsFolder: folder }, { processes, loaded });
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "treadle-sharded-"));
     alone = await create(1);
-    [two, three] = await Promise.all([create(2), create(3)]);
+    [two, three] = await Promise.all([create(2, { loaded: false }), create(3)]);
   }, 600_000);
   afterAll(async () => {
     await Promise.all([alone, two, three].map((engine) => engine?.close()));
@@ -63,6 +63,23 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
   });
   const dataOf = async (engine: TorchEngine): Promise<number[]> =>
     (await engine.exportWeights()).parameters.flatMap(({ data }) => [...data]);
+  /** Of one that is not loaded yet; it ends with the weights it began with. */
+  const answersFirst = async (engine: TorchEngine) => {
+    const train = async () => {
+      await engine.forwardBackward(randomBatch(3, 6, 1), losses[1]!);
+      await engine.optimStep(step);
+      return dataOf(engine);
+    };
+    const exported = await engine.exportWeights();
+    const saved = await wholeOf(engine.save());
+    await engine.restore();
+    expect(await engine.exportWeights()).toEqual(exported);
+    const after = await train();
+    await engine.load([saved]);
+    expect(await engine.exportWeights()).toEqual({ ...exported, policyVersion: 0 });
+    expect(await train()).toEqual(after);
+    await engine.load([saved]);
+  };
   const level = async () => {
     const state = await wholeOf(alone.save());
     await Promise.all([two, three].map((engine) => engine.load([state])));
@@ -74,6 +91,9 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     const expected = await alone.exportWeights();
     for (const engine of [two, three]) expect(await engine.exportWeights()).toEqual(expected);
   });
+
+  test("answers for its weights before it is first loaded, and trains as one that was not asked", () =>
+    answersFirst(two));
 
   test("has its losses, gradients, norms and steps, of any rows, fewer than there are processes, too", async () => {
     await level();
@@ -191,9 +211,11 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     expect(two.policyVersion).toBe(alone.policyVersion + 1);
   });
 
-  test("in bfloat16 it has the steps of one process within its rounding", async () => {
-    const [one, both] = await Promise.all([create(1, "bfloat16"), create(2, "bfloat16")]);
+  test("in bfloat16 it answers before it is first loaded, too, and has the steps of one process within its rounding", async () => {
+    const dtype = "bfloat16";
+    const [one, both] = await Promise.all([create(1, { dtype }), create(2, { dtype, loaded: false })]);
     onTestFinished(() => Promise.all([one.close(), both.close()]).then(() => {}));
+    await answersFirst(both);
     for (let seed = 0; seed < 3; seed++) {
       for (const engine of [one, both]) await engine.forwardBackward(randomBatch(6, 6, seed), losses[1]!);
       expectClose(await both.gradients(), await one.gradients(), 0.05);
@@ -205,33 +227,12 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     expect(distance / Math.hypot(...own)).toBeLessThan(0.02);
   });
 
-  test.each(["float32", "bfloat16"] as const)(
-    "in %s it answers for its weights before it is first loaded, and trains as one that was not asked",
-    async (dtype) => {
-      const settings = { kind: "torch", dtype, weightsBy: "bytes" } as const;
-      const engine = await TorchEngine.create(withValues, settings, { processes: 2, loaded: false });
-      onTestFinished(() => engine.close());
-      const exported = await engine.exportWeights();
-      const saved = await wholeOf(engine.save());
-      await engine.restore();
-      expect(await engine.exportWeights()).toEqual(exported);
-      await engine.forwardBackward(randomBatch(3, 6, 1), losses[1]!);
-      await engine.optimStep(step);
-      const after = await dataOf(engine);
-      await engine.load([saved]);
-      expect(await engine.exportWeights()).toEqual({ ...exported, policyVersion: 0 });
-      await engine.forwardBackward(randomBatch(3, 6, 1), losses[1]!);
-      await engine.optimStep(step);
-      expect(await dataOf(engine)).toEqual(after);
-    },
-  );
-
   test("a model of a folder is read by one process, with activations made again; what its config.json does not say is refused", async () => {
     const model = await mkdtemp(join(tmpdir(), "treadle-model-"));
     onTestFinished(() => rm(model, { recursive: true, force: true }));
     const script = fileURLToPath(new URL("../../../python/treadle_torch/tests/make_model.py", import.meta.url));
-    execFileSync(python, [script, model, "qwen3", "[[1, 2, 3, 4, 5, 6]]"]);
-    const settings = { kind: "torch", path: model, checkpointActivations: true } as const;
+    execFileSync(python, [script, model, "[[1, 2, 3, 4, 5, 6]]", "qwen3"]);
+    const settings = { kind: "torch", path: join(model, "qwen3"), checkpointActivations: true } as const;
     const [one, both] = await Promise.all(
       [1, 2].map((processes) => TorchEngine.create(smallConfig, settings, { processes })),
     );
@@ -244,34 +245,12 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
       code: "config.invalid",
       message: expect.stringContaining("the model reads '6' tokens"),
     });
-    const untie = `import sys, safetensors.torch as s
-path = sys.argv[1] + "/model.safetensors"
-tensors = s.load_file(path)
-s.save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] + 1}, path, {"format": "pt"})`;
-    execFileSync(python, ["-c", untie, model]);
-    await expect(TorchEngine.create(smallConfig, settings, { processes: 2 })).rejects.toMatchObject({
+    const untied = { ...settings, path: join(model, "qwen3-untied") };
+    await expect(TorchEngine.create(smallConfig, untied, { processes: 2 })).rejects.toMatchObject({
       code: "config.invalid",
       message: expect.stringContaining("are not those that its config.json says"),
     });
   }, 300_000);
-
-  test.each(["SIGKILL", "SIGSTOP"] as const)(
-    "one process that gets %s ends the engine, which says so, and leaves none",
-    async (signal) => {
-      const callTimeoutMs = 15_000;
-      const engine = await TorchEngine.create(withValues, { kind: "torch", callTimeoutMs }, { processes: 3 });
-      onTestFinished(() => engine.close());
-      const pids = [engine.pid!, ...ofEngine(engine.pid!)];
-      process.kill(pids[2]!, signal);
-      const failed = engine.forwardBackward(randomBatch(3, 6, 1), losses[0]!);
-      await expect(failed).rejects.toMatchObject({ code: "service.failed" });
-      const error = await engine.ended;
-      if (signal === "SIGKILL")
-        expect(error.message).toContain("process '2' of the engine's '3' was ended by signal 9");
-      await gone(pids);
-    },
-    120_000,
-  );
 
   test("none outlives its parent, a stopped one included (PF1)", async () => {
     const source = new URL("../src/index.ts", import.meta.url).href;
@@ -309,5 +288,26 @@ s.save_file({**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] +
         .map(Number)
         .filter((pid) => pid > 0 && isMarked(pid));
     await vi.waitFor(() => expect(left()).toEqual([]), { timeout: 30_000, interval: 100 });
+  });
+
+  test("one process that is stopped ends the engine at a call's deadline, and leaves none", async () => {
+    const settings = { kind: "torch", callTimeoutMs: 15_000 } as const;
+    const engine = await TorchEngine.create(withValues, settings, { processes: 2 });
+    onTestFinished(() => engine.close());
+    const pids = [engine.pid!, ...ofEngine(engine.pid!)];
+    process.kill(pids[1]!, "SIGSTOP");
+    const failed = engine.forwardBackward(randomBatch(3, 6, 1), losses[0]!);
+    await expect(failed).rejects.toMatchObject({ code: "service.failed" });
+    await engine.ended;
+    await gone(pids);
+  }, 120_000);
+
+  test("one process that is killed ends the engine, which says so, and leaves none", async () => {
+    const pids = [three.pid!, ...ofEngine(three.pid!)];
+    process.kill(pids[2]!, "SIGKILL");
+    const failed = three.forwardBackward(randomBatch(3, 6, 1), losses[0]!);
+    await expect(failed).rejects.toMatchObject({ code: "service.failed" });
+    expect((await three.ended).message).toContain("process '2' of the engine's '3' was ended by signal 9");
+    await gone(pids);
   });
 });

@@ -20,14 +20,15 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
   let trainer: TorchEngine;
   let receiver: TorchEngine;
   let small: TorchEngine;
+  let other: TorchEngine;
   const create = (dtype: "float32" | "bfloat16" = "float32", weightsFolder = folder) =>
     TorchEngine.create(withValues, { kind: "torch", dtype, weightsFolder });
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "treadle-tickets-"));
-    [trainer, receiver, small] = await Promise.all([create(), create(), create("bfloat16")]);
+    [trainer, receiver, small, other] = await Promise.all([create(), create(), create("bfloat16"), create("bfloat16")]);
   }, 600_000);
   afterAll(async () => {
-    await Promise.all([trainer, receiver, small].map((engine) => engine?.close()));
+    await Promise.all([trainer, receiver, small, other].map((engine) => engine?.close()));
     expect(await readdir(folder)).toEqual([]);
     await rm(folder, { recursive: true });
   });
@@ -60,8 +61,6 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
   });
 
   test("of a trainer in bfloat16 have its 16 bits, and its log-probabilities", async () => {
-    const other = await create("bfloat16");
-    onTestFinished(() => other.close());
     const ticket = await published(small);
     const types = ticket.tensors.map(({ name, dtype }) => [name.startsWith("value"), dtype]);
     for (const [isValue, dtype] of types) expect(dtype).toBe(isValue ? "F32" : "BF16");
@@ -143,10 +142,12 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
     expect(await receiver.opens({ ...ticket, store: join(folder, "nothing") })).toBe(false);
     expect(await receiver.opens({ ...ticket, store: "/proc/self" })).toBe(false);
     const hostFiles = { folder: "/dev/shm", ownPrefix: "treadle-other-1-", runPrefix: "treadle-other-" };
-    const other = await TorchEngine.create(withValues, { kind: "torch", weightsFolder: folder }, { hostFiles });
-    onTestFinished(() => other.close());
-    expect(await other.opens(ticket)).toBe(false);
-    await expect(other.loadTicket(ticket)).rejects.toMatchObject({ message: expect.stringContaining("of this run") });
+    const stranger = await TorchEngine.create(withValues, { kind: "torch", weightsFolder: folder }, { hostFiles });
+    onTestFinished(() => stranger.close());
+    expect(await stranger.opens(ticket)).toBe(false);
+    await expect(stranger.loadTicket(ticket)).rejects.toMatchObject({
+      message: expect.stringContaining("of this run"),
+    });
   });
 
   test("travel as bytes where no file can be written, with the reason, or where the configuration says so", async () => {
@@ -165,15 +166,23 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
     expect(await plain.opens(await published())).toBe(false);
   });
 
+  test("a receiver that is killed while it reads leaves nothing, and the ticket stays good", async () => {
+    const ticket = await published();
+    const loading = other.loadTicket(ticket).catch((error: unknown) => error);
+    process.kill(other.pid!, "SIGKILL");
+    await loading;
+    await other.ended;
+    await receiver.loadTicket(ticket);
+    expect((await readdir(ticket.store)).sort()).toEqual(["nonce", "owner", ticket.folder]);
+  });
+
   test("TP1 nothing stays when the process is killed while it writes, or its parent is", async () => {
-    const doomed = await create();
-    const { store } = await published(doomed);
-    const writing = doomed.publish().catch(() => {});
-    process.kill(doomed.pid!, "SIGKILL");
+    const { store } = await published();
+    const writing = trainer.publish().catch(() => {});
+    process.kill(trainer.pid!, "SIGKILL");
     await writing;
-    await doomed.ended;
+    await trainer.ended;
     await gone(store);
-    await doomed.close();
 
     const source = new URL("../src/index.ts", import.meta.url).href;
     const script = `const { TorchEngine } = await import(${JSON.stringify(source)});
@@ -190,17 +199,5 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
     }
     expect(said).toContain(folder);
     await gone(said);
-  });
-
-  test("a receiver that is killed while it reads leaves nothing, and the ticket stays good", async () => {
-    const ticket = await published();
-    const killed = await create();
-    const loading = killed.loadTicket(ticket).catch((error: unknown) => error);
-    process.kill(killed.pid!, "SIGKILL");
-    await loading;
-    await killed.ended;
-    await killed.close();
-    await receiver.loadTicket(ticket);
-    expect((await readdir(ticket.store)).sort()).toEqual(["nonce", "owner", ticket.folder]);
   });
 });

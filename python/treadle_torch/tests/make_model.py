@@ -1,16 +1,20 @@
-"""Saves a small causal model of random weights as Hugging Face does, and prints what it says of some rows.
+"""Saves small causal models of random weights as Hugging Face does, and prints a line for each: what it says of some rows.
 
-    make_model.py FOLDER FAMILY ROWS    ROWS is JSON: lists of token ids of equal length
+    make_model.py FOLDER ROWS FAMILY...    ROWS is JSON: lists of token ids of equal length
+
+Each is in FOLDER/FAMILY. FOLDER/FAMILY-untied has another output embedding, which its config.json does not say.
 """
 
 import json
+import pathlib
+import shutil
 import sys
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-folder, family, rows = sys.argv[1], sys.argv[2], torch.tensor(json.loads(sys.argv[3]))
-torch.manual_seed(5)
+folder, rows, *families = sys.argv[1:]
 torch.set_num_threads(1)
 sizes = {
     "vocab_size": 7,
@@ -26,11 +30,18 @@ sizes = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-if family == "qwen3":
-    sizes["head_dim"] = 4
-model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes), dtype=torch.float32).eval()
-model.save_pretrained(folder)
-with torch.no_grad():
-    logprobs = model(input_ids=rows).logits.log_softmax(-1)
-chosen = logprobs[:, :-1].gather(-1, rows[:, 1:, None])[..., 0]
-print(json.dumps([[0.0, *row] for row in chosen.tolist()]))
+given = torch.tensor(json.loads(rows))
+for family in families:
+    torch.manual_seed(5)
+    own = {**sizes, "head_dim": 4} if family == "qwen3" else sizes
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **own), dtype=torch.float32).eval()
+    path = pathlib.Path(folder, family)
+    model.save_pretrained(path)
+    untied = shutil.copytree(path, f"{path}-untied")
+    tensors = load_file(path / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    save_file(tensors, f"{untied}/model.safetensors", {"format": "pt"})
+    with torch.no_grad():
+        logprobs = model(input_ids=given).logits.log_softmax(-1)
+    chosen = logprobs[:, :-1].gather(-1, given[:, 1:, None])[..., 0]
+    print(json.dumps([[0.0, *row] for row in chosen.tolist()]))

@@ -101,3 +101,6 @@ export class ChannelBook {
 }
 
 const keyOf = ({ channel, stream }: ChannelEnd): string => `${channel}\n${stream}`;
+
+/** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */
+export const streamOf = (step: number | undefined): string => (step === undefined ? "outside" : `step-${step}`);

@@ -23,6 +23,7 @@ import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-sta
 import type { Standstill } from "../standstill.ts";
 import { StepCommits } from "../steps/step-commits.ts";
 import { CallBook, type Settled } from "./call-book.ts";
+import { streamOf } from "./channel-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChanges } from "./plan-changes.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
@@ -596,6 +597,3 @@ export class RunnerState {
     if ("request" in input) this.#emit({ type: "reject", request: input.request, error });
   }
 }
-
-/** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */
-export const streamOf = (step: number | undefined): string => (step === undefined ? "outside" : `step-${step}`);

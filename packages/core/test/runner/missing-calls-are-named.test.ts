@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { streamOf } from "../../src/runner/runner-state.ts";
+import { streamOf } from "../../src/runner/channel-book.ts";
 import { limits, RunnerWorld } from "./runner-world.ts";
 
 const stallMs = 60_000;

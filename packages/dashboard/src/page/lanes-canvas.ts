@@ -9,6 +9,7 @@ import { LaneColumns } from "../view/lane-columns.ts";
 import { categoryWords, isFrame, type Lane, LaneSet, numPaints } from "../view/lanes.ts";
 import { type Category, categories, categoryNumber, type SpanTable } from "../view/span-table.ts";
 import { tickStepMs, tickText } from "../view/ticks.ts";
+import { showSpan } from "./span-tip.ts";
 
 const [gutter, axisHeight, laneHeight, groupHeight, overviewHeight] = [150, 26, 24, 26, 38];
 const font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
@@ -585,48 +586,9 @@ class Lanes extends HTMLElement {
       set && row?.lane && event.offsetX > gutter && event.offsetY > axisHeight
         ? set.spanAt(row.lane, this.#timeAt(event.offsetX), slack, seen)
         : undefined;
-    this.#tip.hidden = span === undefined;
-    if (span === undefined || !set) return;
-    const { table } = set;
-    const facts: [string, string][] = [
-      ["worker", table.workers[table.worker[span] as number] as string],
-      ["what", categoryWords[categories[table.category[span] as number] as Category]],
-      ["starts", formatSeconds((table.start[span] as number) / 1000)],
-    ];
-    if ((table.duration[span] as number) > 0) facts.push(["lasts", formatMs(table.duration[span] as number)]);
-    if ((table.step[span] as number) >= 0) facts.push(["step", String(table.step[span])]);
-    const devices = table.devicesOf(span);
-    if (devices.length > 0) facts.push(["devices", devices.join(" ")]);
-    this.#fillTip(table.names[table.name[span] as number] as string, facts, event);
-    void this.#input?.attributesOf(span).then(
-      (attributes) => {
-        if (this.#tip.hidden || this.#tip.dataset["span"] !== String(span)) return;
-        const more = Object.entries(attributes).map(([name, value]): [string, string] => [name, String(value)]);
-        if (more.length > 0)
-          this.#fillTip(table.names[table.name[span] as number] as string, [...facts, ...more], event);
-      },
-      () => {},
-    );
-    this.#tip.dataset["span"] = String(span);
-  }
-
-  #fillTip(title: string, facts: readonly [string, string][], { clientX, clientY }: PointerEvent): void {
-    const heading = document.createElement("b");
-    heading.textContent = title;
-    const table = document.createElement("table");
-    for (const [name, value] of facts) {
-      const line = table.insertRow();
-      line.insertCell().textContent = name;
-      line.insertCell().textContent = value;
-    }
-    this.#tip.replaceChildren(heading, table);
-    const box = this.#tip.getBoundingClientRect();
-    this.#tip.style.left = `${Math.max(4, Math.min(clientX + 14, innerWidth - box.width - 8))}px`;
-    this.#tip.style.top = `${Math.max(4, Math.min(clientY + 14, innerHeight - box.height - 8))}px`;
+    if (span === undefined || !set || !this.#input) this.#tip.hidden = true;
+    else showSpan(this.#tip, set.table, span, this.#input.attributesOf, event);
   }
 }
-
-const formatMs = (ms: number): string =>
-  ms < 1 ? `${Math.round(ms * 1000)} µs` : ms < 100 ? `${ms.toFixed(2)} ms` : formatSeconds(ms / 1000);
 
 customElements.define("t-lanes", Lanes);

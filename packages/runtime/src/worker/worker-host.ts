@@ -18,7 +18,6 @@
  *    worker is set up, loaded, and has its state: before that it would answer as one that has learnt nothing.
  */
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import {
   type CallReply,
   type CallRequest,
@@ -41,9 +40,9 @@ import { DistantPayloads } from "../author/channel/distant-payloads.ts";
 import { keptPrefix } from "../author/channel/kept-prefix.ts";
 import { DeviceLock } from "../author/device-lock.ts";
 import { dialRunner } from "../author/dial.ts";
-import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } from "../author/group/call-arguments.ts";
+import { type ArgumentPorts, decodeArguments, holdReferences } from "../author/group/call-arguments.ts";
 import { Messenger } from "../author/messages/messenger.ts";
-import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
+import { loadWorkerClass } from "../author/module-loader.ts";
 import { folderSink, PartWriter } from "../author/state/part-writer.ts";
 import { openState, partBeside } from "../author/state/saved-state.ts";
 import { folderSource, viewState } from "../author/state/state-view.ts";
@@ -52,6 +51,7 @@ import { hostFilesOf } from "./host-files.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
 import { Telemetry } from "./telemetry.ts";
+import { moduleHere, refuseOfPeers } from "./trusted-input.ts";
 import type { Watchdog } from "./watchdog.ts";
 
 /** longer than the watchdog takes to look for the runner */
@@ -577,24 +577,6 @@ class WorkerHost {
       // the link has ended, and with it this process
     }
   }
-}
-
-/** WH6: the same module below this machine's project root. */
-async function moduleHere(module: string, { remote }: WorkerBoot): Promise<string> {
-  if (remote === undefined) return module;
-  const { from, to } = remote.projectRoot;
-  const here = module.startsWith(from) ? to + module.slice(from.length) : module;
-  await checkCode(here, [fileURLToPath(to), packagesRoot]);
-  return here;
-}
-
-/** WH6: whoever has the run's token may call, but neither in the runner's order nor with what only the workflow passes. */
-function refuseOfPeers({ sequence, saveIn, args }: CallRequest): void {
-  if (sequence === 0 && saveIn === undefined && !passChannels(args)) return;
-  throw new TreadleError(
-    "workflow.invalid",
-    "a worker passed a channel, a turn or a path to save to another worker; only the workflow passes these, by way of the runner",
-  );
 }
 
 /** What `act` resolves with, or a rejection as soon as the caller gives up. */

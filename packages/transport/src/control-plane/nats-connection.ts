@@ -23,10 +23,14 @@ type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => 
 /** Omits over each member of the union. */
 type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
 
-/** Sources need a loader, which a thread does not inherit. `module`: the thread's, below the sources. */
+/**
+ * Sources need a loader, which a thread does not inherit, and which is most of its start; told so, they start what was built of
+ * them, as they do for workers. `module`: the thread's, below the sources.
+ */
 export function threadEntry(module: `${string}.ts`): URL {
   const folder = packageFolder(import.meta.url);
-  if (!import.meta.url.endsWith(".ts")) return pathToFileURL(join(folder, "dist", module.replace(/\.ts$/, ".js")));
+  const isCompiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWith(".ts");
+  if (isCompiled) return pathToFileURL(join(folder, "dist", module.replace(/\.ts$/, ".js")));
   const loader = JSON.stringify(import.meta.resolve("tsx/esm/api"));
   const entry = JSON.stringify(pathToFileURL(join(folder, "src", module)).href);
   const text = `import { register } from ${loader}; register(); await import(${entry});`;

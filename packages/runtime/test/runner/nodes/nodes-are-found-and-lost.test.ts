@@ -14,8 +14,8 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { ProjectCode } from "../../../src/node/code-hash.ts";
 import { EventProver } from "../../../src/node/event-proof.ts";
 import { codeVersions } from "../../../src/node/treadle-code.ts";
-import { inquire } from "../../../src/runner/nodes/inquire.ts";
 import { type LaunchRequest, Nodes } from "../../../src/runner/nodes/nodes.ts";
+import { pass, realSetTimeout } from "../../support/pass.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 /** Long enough for whatever nodes answer, where a test waits for all of it. */
@@ -391,35 +391,6 @@ test("ND1: a start that a node never answers is over with the node, not with the
   }
 });
 
-test("an agent is gone when nobody serves it, again and again; not when it is slow, or this process is cut off", async () => {
-  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
-  const verdict = (answers: readonly (TreadleError["code"] | "ok")[], isConnected = true, isWanted = true) => {
-    const left = [...answers];
-    const command = async () => {
-      const answer = left.shift() ?? "ok";
-      if (answer !== "ok") throw new TreadleError(answer, "no");
-      return null;
-    };
-    return inquire({ isConnected, command } as Partial<ControlPlane> as ControlPlane, member, () => isWanted);
-  };
-  expect(await verdict(["node.lost", "node.lost", "node.lost"])).toBe("gone");
-  expect(await verdict(["node.lost", "node.lost", "ok"])).toBe("there");
-  expect(await verdict(["node.lost", "call.timeout"])).toBe("there");
-  expect(await verdict(["control-plane.untrusted"])).toBe("there");
-  expect(await verdict(["node.lost", "node.lost", "node.lost"], false)).toBe("unknown");
-  expect(await verdict(["node.lost", "node.lost", "node.lost"], true, false)).toBe("unknown");
-});
-
-const realSetTimeout = setTimeout;
-
-/** Lets timers' time pass, and what waits for files and other processes go on meanwhile. */
-async function pass(ms: number): Promise<void> {
-  for (let passedMs = 0; passedMs < ms; passedMs += 100) {
-    await vi.advanceTimersByTimeAsync(100);
-    await new Promise<void>((resolve) => realSetTimeout(resolve, 2));
-  }
-}
-
 /** A node that beats, as all of a local plane do, and answers as long as `answers` says so. */
 async function announceHanging(name: string, answers: (method: string) => boolean) {
   const codeHashHere = await codeHash(root);
@@ -479,49 +450,6 @@ test("MB4: a start on a node that hangs is over within seconds, and the node pas
   }
 });
 
-test("MB4: the answer to any question counts, however late it comes", async () => {
-  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
-  try {
-    let answer = () => {};
-    const answered = new Promise<null>((resolve) => {
-      answer = () => resolve(null);
-    });
-    const plane = { isConnected: true, command: () => answered } as Partial<ControlPlane> as ControlPlane;
-    let verdict: string | undefined;
-    void inquire(plane, member, () => true).then((said) => {
-      verdict = said;
-    });
-    await pass(4500);
-    expect(verdict).toBeUndefined();
-    answer(); // to the first question, late
-    await pass(100);
-    expect(verdict).toBe("there");
-  } finally {
-    vi.useRealTimers();
-  }
-});
-
-test("MB4: an agent is gone when nobody serves it, though each look is over before that is known", async () => {
-  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
-  for (const provenAfterMs of [0, 400, 990, 1025, 1900, 3100]) {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
-    try {
-      const command = () =>
-        new Promise((_, reject) => setTimeout(() => reject(new TreadleError("node.lost", "no")), provenAfterMs));
-      const plane = { isConnected: true, command } as Partial<ControlPlane> as ControlPlane;
-      let verdict: string | undefined;
-      void inquire(plane, member, () => true).then((said) => {
-        verdict = said;
-      });
-      await pass(1100 + 2 * Math.max(provenAfterMs, 400));
-      expect(verdict, `proven after ${provenAfterMs} ms`).toBe("gone");
-    } finally {
-      vi.useRealTimers();
-    }
-  }
-});
-
 test("while a node may have gone, no rank is moved to it; once it has answered, any may be", async () => {
   let answers = true;
   await announceHanging("a", (method) => method !== "ping" || answers);
@@ -538,56 +466,6 @@ test("while a node may have gone, no rank is moved to it; once it has answered, 
   await doubting;
   expect(places()).toEqual(["a", "b"]);
   expect(seen).toEqual([["b"], ["a", "b"]]);
-});
-
-/** What is said of an agent that serves commands as `isServed` says at each instant, once it is known; `isLost`: of a question, by its number. */
-async function inquiredFor(ms: number, isServed: (nowMs: number) => boolean, isLost: (question: number) => boolean) {
-  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
-  try {
-    const beganMs = performance.now();
-    let asked = 0;
-    const command = async () => {
-      if (isLost(asked++)) return new Promise(() => {});
-      if (!isServed(performance.now() - beganMs)) throw new TreadleError("node.lost", "no");
-      return null;
-    };
-    const plane = { isConnected: true, command } as Partial<ControlPlane> as ControlPlane;
-    let verdict: string | undefined;
-    void inquire(plane, member, () => true).then((said) => {
-      verdict = said;
-    });
-    await pass(ms);
-    return verdict;
-  } finally {
-    vi.useRealTimers();
-  }
-}
-
-test("MB4: an agent that was killed has gone within a second or so, though the first question of all went to it", async () => {
-  const isFirst = (question: number) => question === 0;
-  expect(await inquiredFor(1300, () => false, isFirst)).toBe("gone");
-});
-
-test("MB4: an agent that serves nobody for half a second is there", async () => {
-  for (const fromMs of [0, 200, 700]) {
-    const isAway = (nowMs: number) => nowMs >= fromMs && nowMs < fromMs + 500;
-    expect(
-      await inquiredFor(
-        1500,
-        (nowMs) => !isAway(nowMs),
-        () => false,
-      ),
-      `from ${fromMs} ms on`,
-    ).toBe("there");
-    expect(
-      await inquiredFor(
-        2500,
-        (nowMs) => !isAway(nowMs),
-        (question) => question === 0,
-      ),
-    ).toBe("there");
-  }
 });
 
 test("ND1, ND2: what runs on a node that hangs is lost in the end, and the node is used again when it answers", async () => {

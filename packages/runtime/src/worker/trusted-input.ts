@@ -1,0 +1,23 @@
+/** What arrives on a worker's links may name code that is here, and ask for what its sender may (WH6 of `worker-host.ts`). */
+import { fileURLToPath } from "node:url";
+import { type CallRequest, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { passChannels } from "../author/group/call-arguments.ts";
+import { checkCode, packagesRoot } from "../author/module-loader.ts";
+
+/** WH6: the same module below this machine's project root. */
+export async function moduleHere(module: string, { remote }: WorkerBoot): Promise<string> {
+  if (remote === undefined) return module;
+  const { from, to } = remote.projectRoot;
+  const here = module.startsWith(from) ? to + module.slice(from.length) : module;
+  await checkCode(here, [fileURLToPath(to), packagesRoot]);
+  return here;
+}
+
+/** WH6: whoever has the run's token may call, but neither in the runner's order nor with what only the workflow passes. */
+export function refuseOfPeers({ sequence, saveIn, args }: CallRequest): void {
+  if (sequence === 0 && saveIn === undefined && !passChannels(args)) return;
+  throw new TreadleError(
+    "workflow.invalid",
+    "a worker passed a channel, a turn or a path to save to another worker; only the workflow passes these, by way of the runner",
+  );
+}
