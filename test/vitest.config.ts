@@ -22,13 +22,6 @@ const shared = [
   "packages/runtime/test/author",
 ].map((folder) => `${folder}/**/!(${withPython}).test.ts`);
 
-/** These replace a module, or measure what their process has: each has a process of its own. All others share what they import. */
-const apart = [
-  "packages/actions/test/full-disk",
-  "packages/runtime/test/node/nodes-keep-their-promises",
-  "packages/runtime/test/pool/processes-are-looked-at",
-  "test/integration/states-beyond-2-gib",
-].map((path) => `${path}.test.ts`);
 const programs = ["sandbox-programs", "chromium", "torch-environment"];
 const globalSetup = programs.map((name) => fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)));
 
@@ -40,19 +33,17 @@ export default defineConfig({
   ssr: { resolve: { conditions } },
   resolve: { conditions },
   test: {
-    isolate: false,
     projects: [
-      { extends: true, test: { name: "shared", include: shared } },
+      { extends: true, test: { name: "shared", include: shared, isolate: false } },
       {
         extends: true,
         test: {
-          name: "together",
+          name: "apart",
           include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-          exclude: [...shared, ...apart],
+          exclude: shared,
           globalSetup,
         },
       },
-      { extends: true, test: { name: "apart", include: apart, isolate: true, globalSetup } },
     ],
     sequence: { sequencer: LongestFirst },
     setupFiles: fileURLToPath(new URL("support/seed.ts", import.meta.url)),

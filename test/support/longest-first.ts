@@ -45,7 +45,7 @@ const longest: readonly string[] = [
   "packages/bench/test/replay",
   "packages/runtime/test/author/broadcasts-enter-each-node-once",
 ];
-const projects = ["apart", "together", "shared"];
+const projects = ["apart", "shared"];
 
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
