@@ -135,9 +135,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       return asPinned(pinnedTogether, boundSeconds);
     }
     const { stats, explanation } = answers[0] as PlanAnswer;
-    // Of layouts that no schedule has, some were tried.
-    const isAboutSets = [wishes?.together, wishes?.apart].some((groups) => groups !== undefined && groups.length > 0);
-    const said = stats.exact && !isAboutSets ? "no plan is possible" : "no plan was found";
+    const said = stats.exact && !mayBeUncut(question.problem) ? "no plan is possible" : "no plan was found";
     throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
   }
   const found = answers.flatMap(({ alternatives }, way) =>
@@ -204,6 +202,15 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     // A replay may lose less than the schedule that was searched for.
     boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
   };
+}
+
+/** Of more, nothing is proven: what feeds nothing has many more cuts. */
+const mostUncut = 6;
+
+/** Whether sets of devices that no cut of the flow makes may keep the wishes: those of components that feed nobody are any sets. */
+function mayBeUncut(problem: PlanProblem): boolean {
+  if (problem.together.length + problem.apart.length === 0) return false;
+  return problem.nodes.length > mostUncut || solvePlan({ ...problem, edges: [] }).feasible;
 }
 
 /** Nothing is proven of plans whose pins were tried one by one. */
