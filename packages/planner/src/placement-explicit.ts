@@ -1,5 +1,6 @@
 import { type DeviceSpec, TreadleError } from "@treadle/contracts";
 import {
+  componentsOf,
   formatDeviceNumbers,
   invalid,
   type PlacementExpression,
@@ -21,7 +22,7 @@ export function explicitPlacements(
   const placed = new Map<string, ExplicitPlacement>();
   for (const [key, value] of Object.entries(explicit)) {
     const expression = parsePlacement(key, value);
-    for (const name of key.split(",").map((part) => part.trim())) {
+    for (const name of componentsOf(key)) {
       const component = known.get(name);
       if (component === undefined) {
         const names = [...known.keys()].map((n) => `'${n}'`).join(", ");

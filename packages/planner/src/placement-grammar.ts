@@ -42,6 +42,9 @@ export function invalid(text: string, problem: string, details: Record<string, u
   });
 }
 
+/** The components that a key of `placement.components` is of. */
+export const componentsOf = (key: string): string[] => key.split(",").map((name) => name.trim());
+
 /** Parses one value. Throws `placement.invalid` with the character at which reading stopped, counted from 1. */
 export function parsePlacement(key: string, value: string): PlacementExpression {
   const text = `${key}: ${value}`;

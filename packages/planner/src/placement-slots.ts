@@ -9,7 +9,7 @@
  * - WD2 a component without devices has none in any plan, and as many ranks as it was given.
  */
 import { type DeviceSpec, type Plan, TreadleError } from "@treadle/contracts";
-import { parsePlacement } from "./placement-grammar.ts";
+import { componentsOf, parsePlacement } from "./placement-grammar.ts";
 import type { PlacementComponent } from "./placement-input.ts";
 import { rankBounds } from "./placement-ranks.ts";
 
@@ -23,8 +23,6 @@ const slotKind = (component: string): string => `${prefix}${component}`;
 
 export const isSlot = ({ kind }: Pick<DeviceSpec, "kind">): boolean => kind.startsWith(prefix);
 
-const namesOf = (key: string): string[] => key.split(",").map((name) => name.trim());
-
 /**
  * The same with `devices: "none"` and a fixed number of ranks at every component that has no devices, and nothing of them
  * in `explicit`, which goes before what was launched. Throws `placement.impossible` for ranks that a component does not
@@ -35,11 +33,11 @@ export function withoutDevices<T extends Placed>(input: T): T {
   const explicit: Record<string, string> = {};
   const known = new Set(input.components.map(({ name }) => name));
   const entries = Object.entries(input.explicit ?? {});
-  const all = entries.flatMap(([key]) => namesOf(key));
+  const all = entries.flatMap(([key]) => componentsOf(key));
   for (const [key, value] of entries) {
     const isNone = value.trim().startsWith("none");
     const { ranksPerShare } = isNone ? parsePlacement(key, value) : { ranksPerShare: 1 };
-    const names = namesOf(key);
+    const names = componentsOf(key);
     if (!isNone || names.some((name) => !known.has(name) || all.indexOf(name) < all.lastIndexOf(name))) {
       explicit[key] = value;
       for (const name of names) placed.set(name, undefined);

@@ -1,7 +1,7 @@
 /** `placement.wishes`: what they leave of components and devices, and which of them a plan breaks. Pure. */
 import { type DeviceSpec, nearestOf, type PlacementWishes, type Plan, TreadleError } from "@treadle/contracts";
 import { type Numbering, namedDevices } from "./placement-explicit.ts";
-import { formatDeviceNumbers, invalid, parsePlacement } from "./placement-grammar.ts";
+import { componentsOf, formatDeviceNumbers, invalid, parsePlacement } from "./placement-grammar.ts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
 import { rankBounds } from "./placement-ranks.ts";
 import { isSlot } from "./placement-slots.ts";
@@ -35,7 +35,7 @@ export function withWishes<T extends Wanting>(input: T): T {
   const spans = new Set(
     Object.entries(input.explicit ?? {})
       .filter(([key, value]) => parsePlacement(key, value).devicesPerRank !== undefined)
-      .flatMap(([key]) => key.split(",").map((name) => name.trim())),
+      .flatMap(([key]) => componentsOf(key)),
   );
   const components = input.components.map((component) => {
     const most = maxRanks[component.name];
@@ -123,7 +123,7 @@ function checkPins(input: Wanting, free: ReadonlySet<string>): void {
   const remedy = "name other devices, or drop it from freeDevices";
   for (const [key, value] of Object.entries(explicit)) {
     const expression = parsePlacement(key, value);
-    const names = key.split(",").map((name) => name.trim());
+    const names = componentsOf(key);
     for (const component of components.filter(({ name }) => names.includes(name))) {
       const named = namedDevices(expression, component, input);
       const pinned = named.find(({ device, byAll }) => !byAll && free.has(device.id));

@@ -72,7 +72,8 @@ export function settingOf(workload: Workload, size: Size, slope: number, seed: n
   const contextTokens = Math.round(workloadShapes[workload].contextTokens / tokenScale);
   // A prompt is its own number, and as long as all others.
   const tokensOf = (prompt: string) => new Int32Array(contextTokens).fill(1).fill(3 + Number(prompt), 0, 1);
-  const steps = drawEpisodes(workloadShapes[workload], drawn).map((step) =>
+  const raw = drawEpisodes(workloadShapes[workload], drawn);
+  const steps = raw.map((step) =>
     step.map(
       ({ prompt, turns }): RecordedEpisode => ({
         prompt: historyKey(tokensOf(prompt)),
@@ -87,13 +88,11 @@ export function settingOf(workload: Workload, size: Size, slope: number, seed: n
       }),
     ),
   );
-  const prompts = drawEpisodes(workloadShapes[workload], drawn)
-    .at(-1)!
-    .map(({ prompt }, at) => ({
-      // A prompt that is drawn twice is another group.
-      id: `${Math.floor(at / samples)}`,
-      tokens: tokensOf(prompt),
-    }));
+  const prompts = raw.at(-1)!.map(({ prompt }, at) => ({
+    // A prompt that is drawn twice is another group.
+    id: `${Math.floor(at / samples)}`,
+    tokens: tokensOf(prompt),
+  }));
   const predictor = new EpisodePredictor();
   const past = steps.slice(0, -1).map((episodes) => {
     const forecasting = learnedForecasting(predictor.state, episodes);

@@ -62,7 +62,7 @@ type Share = { readonly within: number; readonly all: number };
 const share = ({ within, all }: Share): string =>
   all > 0 ? `${within} of ${all}, ${formatPercent(within / all, 0)}` : "–";
 
-/** `isKept`: by all that was measured; many processes make timers late by themselves, so what was calm is the easier part. */
+/** `isKept` counts all that was measured. Many processes make timers late by themselves, so what was calm is the easier part. */
 function promisesOf(judged: readonly JudgedOf[]) {
   const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
   return tally(judged).map(({ what, wanted, ...all }, i) => {

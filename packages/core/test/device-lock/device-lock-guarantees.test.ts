@@ -178,7 +178,7 @@ describe("L2 producers before consumers", () => {
   });
 
   describe("a producer that has lent its devices", () => {
-    /** A policy that has answered its simulator and waits for it, and who is to train on its episodes. */
+    /** The policy has answered its simulator and waits for the next observations; the trainer is to take its episodes. */
     const inCycle = (trainerProduces: string[] = []): DeviceLockState => {
       const lock = lockOf({ simulator: [["1"], 10], policy: [["0"], 60], trainer: [["0"], 60] });
       open(lock, "simulator", 1, {

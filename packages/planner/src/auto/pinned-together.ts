@@ -1,6 +1,6 @@
 /** Wishes that no cut of the flow keeps. Pure. */
 import { type DeviceSpec, type PlacementWishes, type SolveOptions, TreadleError } from "@treadle/contracts";
-import { formatDeviceNumbers } from "../placement-grammar.ts";
+import { componentsOf, formatDeviceNumbers } from "../placement-grammar.ts";
 import { joinedGroups } from "../wishes.ts";
 
 type Asked = Pick<SolveOptions, "deadlineMs" | "nowMs"> & {
@@ -30,7 +30,7 @@ export function planPinnedTogether<
 ): Together<Found> | undefined {
   const { pinned = {}, wishes = {}, deadlineMs = Number.POSITIVE_INFINITY, nowMs = () => 0 } = asked;
   const endMs = nowMs() + deadlineMs;
-  const names = Object.keys(pinned).flatMap((key) => key.split(",").map((name) => name.trim()));
+  const names = Object.keys(pinned).flatMap(componentsOf);
   const groups = groupsOf(wishes, components).filter((group) => !group.some((name) => names.includes(name)));
   const tries = groups.flatMap((group) => {
     const devices = devicesOf(group[0]!);

@@ -1,6 +1,7 @@
 /** Reads `placement.components` of some components as pins. */
 import type { DeviceSpec } from "@treadle/contracts";
 import { explicitPlacements } from "../placement-explicit.ts";
+import { componentsOf } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import type { Pin } from "./pools.ts";
 
@@ -16,7 +17,7 @@ export function pinsOf(
   pinned: Readonly<Record<string, string>>,
   { components, devices, numbered, nodeGroups }: Cluster,
 ): Pin[] {
-  const names = new Set(Object.keys(pinned).flatMap((key) => key.split(",").map((name) => name.trim())));
+  const names = new Set(Object.keys(pinned).flatMap(componentsOf));
   if (names.size === 0) return [];
   const known = components.filter(({ name }) => names.has(name));
   const placed = explicitPlacements(

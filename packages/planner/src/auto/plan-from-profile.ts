@@ -120,14 +120,14 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const devicesOf = (name: string) => question.pools.find((pool) => pool.components.includes(name))!.devices;
   const questions = waysOf(question);
   const startMs = nowMs?.() ?? 0;
+  const leftMs = () => (deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startMs) - startMs));
   const answers = questions.map(({ problem }, way) => {
-    const leftMs = deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startMs) - startMs);
-    return solvePlan(problem, { deadlineMs: leftMs && Math.max(1, leftMs / (questions.length - way)), nowMs });
+    const left = leftMs();
+    return solvePlan(problem, { deadlineMs: left && Math.max(1, left / (questions.length - way)), nowMs });
   });
   const answer = answers.find(({ schedule }) => schedule !== null);
   if (answer === undefined) {
-    const left = deadlineMs === undefined ? {} : { deadlineMs: deadlineMs - ((nowMs?.() ?? startMs) - startMs) };
-    const pinnedTogether = planPinnedTogether({ ...asked, ...left }, names, devicesOf, (more) =>
+    const pinnedTogether = planPinnedTogether({ ...asked, deadlineMs: leftMs() }, names, devicesOf, (more) =>
       planFromProfile(profile, more),
     );
     if (pinnedTogether !== undefined) {

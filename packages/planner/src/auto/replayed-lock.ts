@@ -316,7 +316,7 @@ export class ReplayedLock {
 /** The earlier calls that feed one, however indirectly, and by which channels; none where it is by way of others alone. */
 type Feeding = ReadonlyMap<number, readonly string[]>;
 
-/** It has put something for who takes from these channels and has lent its devices, or needs them no more. */
+/** Whether it has lent its devices with something put into these channels, or needs them no more. */
 function hasHadTurn({ state, members }: Party, channels: readonly string[]): boolean {
   if (state !== "lent") return state === "closed";
   const hasPut = ({ enqueued }: Member): boolean =>

@@ -11,6 +11,8 @@ const chanceShare = 0.02;
  */
 export class Asks {
   readonly #byEnd = new Map<string, Ask[]>();
+  /** by end and items; steps of a layout ask for as many */
+  readonly #known = new Map<string, number>();
 
   constructor(calls: Iterable<ObservedCall>) {
     for (const [end, ask] of asksIn(calls)) {
@@ -24,7 +26,12 @@ export class Asks {
   ofCalls(calls: readonly ObservedCall[]): number[] {
     const asked = new Map<string, number>();
     for (const [end, { items }] of asksIn(calls)) asked.set(end, Math.max(items, asked.get(end) ?? 0));
-    return [...asked].map(([end, items]) => this.#of(end, items));
+    return [...asked].map(([end, items]) => {
+      const key = `${end} ${items}`;
+      const ms = this.#known.get(key) ?? this.#of(end, items);
+      this.#known.set(key, ms);
+      return ms;
+    });
   }
 
   /**

@@ -1,0 +1,55 @@
+import { describe, expect, test } from "vitest";
+import { planFromProfile } from "../src/index.ts";
+import { chainProfile, cluster } from "./synthetic-profile.ts";
+
+const named = (names: readonly string[] = ["rollout", "inference", "actor"]) => names.map((name) => ({ name }));
+const plain = { batch: 64, maxStaleness: 0 };
+
+describe("what is proven", () => {
+  const names = ["a", "b", "c", "d", "e"];
+  const profile = chainProfile(Object.fromEntries(names.map((name, i) => [name, { perItem: i + 1, base: 0.1 }])));
+  const asked = { devices: cluster(64), ...plain, components: named(names) };
+
+  test("is said of each mode by the search that found it, and of none that was cut short, which has a bound", () => {
+    for (const { proven, boundSeconds, stepSeconds } of planFromProfile(profile, asked).alternatives) {
+      expect(proven).toBe(true);
+      expect(boundSeconds).toBeLessThanOrEqual(stepSeconds);
+    }
+    let nowMs = 0;
+    const hurried = planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => (nowMs += 0.5) });
+    expect(hurried.alternatives.some(({ proven }) => !proven)).toBe(true);
+    for (const { proven, boundSeconds, stepSeconds } of hurried.alternatives) {
+      if (proven) continue;
+      expect(boundSeconds).toBeGreaterThan(0);
+      expect(boundSeconds).toBeLessThan(stepSeconds);
+    }
+  });
+
+  test("is not said of plans whose devices were tried one number after the other", () => {
+    const wishes = { together: [["a", "c"]], apart: [["a", "b"]] };
+    const { alternatives, explanation } = planFromProfile(profile, { ...asked, wishes });
+    expect(explanation.join()).toContain(
+      "'a' and 'c' were pinned to the same devices, of which some numbers were tried",
+    );
+    expect(alternatives.map(({ proven }) => proven)).not.toContain(true);
+  });
+});
+
+test("who may not have more devices is told by the key that says so", () => {
+  const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } });
+  const limitOf = (asked: Partial<Parameters<typeof planFromProfile>[1]>) => {
+    const { moreDevices } = planFromProfile(profile, { devices: cluster(8), ...plain, components: named(), ...asked });
+    return moreDevices.flatMap(({ atMost }) => atMost);
+  };
+  expect(limitOf({ pinned: { rollout: "0-1" } })).toContainEqual({ name: "rollout", by: "placement.components" });
+  expect(limitOf({ wishes: { maxRanks: { rollout: 1 }, modes: ["spatial"] } })).toContainEqual({
+    name: "rollout",
+    by: "placement.wishes.maxRanks",
+  });
+  const [rollout, ...others] = named();
+  const limited = [{ ...rollout!, ranks: { max: 1 } }, ...others];
+  expect(limitOf({ components: limited, wishes: { modes: ["spatial"] } })).toContainEqual({
+    name: "rollout",
+    by: "ranks.max",
+  });
+});
