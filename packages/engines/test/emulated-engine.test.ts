@@ -363,3 +363,35 @@ test("the decoder begins what has the highest priority, equal ones in the order 
     }),
   );
 });
+
+test("each that joins has its own completion, although others end while it joins, and who is told of it joins another", async () => {
+  // Time passes and no timer has fired yet, as in a process that is late.
+  let nowMs = 0;
+  const late = { now: () => nowMs, after: () => () => {} };
+  const tokensOf = new Map<number, string>();
+  const keyOf = new Map<number, number>();
+  const engine = EmulatedEngine.create({ ...profile, response: { medianTokens: 10, spread: 0.5 } }, { clock: late });
+  let add!: (key: number) => void;
+  const call = engine.generate([], sampling, {
+    join: (join) => {
+      add = (key) => {
+        keyOf.set(join({ prompt, key })!, key);
+      };
+      add(0);
+    },
+    onCompletion: (index, { tokens }) => {
+      tokensOf.set(keyOf.get(index)!, tokens.join());
+      if (index === 0) add(2);
+    },
+  });
+  nowMs = 60_000;
+  add(1);
+  expect(Object.fromEntries(keyOf)).toEqual({ 0: 0, 1: 1, 2: 2 });
+  nowMs = 120_000;
+  await engine.pause();
+  await call;
+  const alone = EmulatedEngine.create({ ...profile, response: { medianTokens: 10, spread: 0.5 } }, { clock });
+  const expected = alone.generate([prompt, prompt, prompt], sampling, { keys: [0, 1, 2] });
+  await settledAt(expected);
+  for (const [key, { tokens }] of (await expected).entries()) expect(tokensOf.get(key), `${key}`).toBe(tokens.join());
+});

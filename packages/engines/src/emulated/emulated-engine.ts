@@ -187,10 +187,13 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       if (isOver) return undefined;
       this.refuseReleased("generate");
       checkBegun(joining, sampling, this.profile.contextLength);
+      // Others may end now, and who is told of it may have another join: this one has its index before.
+      const index = ended.length;
+      const sequence = begin(joining);
       this.#advance();
-      this.#decoder.add([begin(joining)]);
+      this.#decoder.add([sequence]);
       this.#schedule();
-      return ended.length - 1;
+      return index;
     };
     options.join?.(add, (index) => {
       const id = call.ids[index];
