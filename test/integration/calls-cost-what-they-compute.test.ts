@@ -14,6 +14,7 @@ type Item = { readonly id: number };
 type Part =
   | { readonly does: "work"; readonly rows: number }
   | { readonly does: "take"; readonly source: number }
+  | { readonly does: "takeBesideWork"; readonly source: number; readonly rows: number; readonly worksFirst: boolean }
   | { readonly does: "put"; readonly sink: number; readonly isAwaited: boolean }
   | { readonly does: "lock" }
   | { readonly does: "send" };
@@ -21,6 +22,12 @@ type Part =
 const part: fc.Arbitrary<Part> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ does: fc.constant("work" as const), rows: fc.integer({ min: 1, max: 20 }) }) },
   { weight: 2, arbitrary: fc.record({ does: fc.constant("take" as const), source: fc.integer({ min: 1, max: 2 }) }) },
+  fc.record({
+    does: fc.constant("takeBesideWork" as const),
+    source: fc.integer({ min: 1, max: 2 }),
+    rows: fc.integer({ min: 1, max: 120 }),
+    worksFirst: fc.boolean(),
+  }),
   fc.record({ does: fc.constant("put" as const), sink: fc.integer({ min: 0, max: 1 }), isAwaited: fc.boolean() }),
   fc.constantFrom<Part>({ does: "lock" }, { does: "send" }),
 );
@@ -48,7 +55,6 @@ const Item: z.ZodType<Item> = z.object({ id: z.number() });
 
 async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: number; items: number }> {
   const clock = new ManualClock();
-  const meter = new CallMeter({ now: () => clock.now(), cpuMs: () => 0, queuedMs: () => 0 });
   const engine = EmulatedEngine.create(
     {
       logprobs: { unitSeconds: 0.001, baseSeconds: shape.baseMs / 1000 },
@@ -56,6 +62,12 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
     },
     { clock },
   );
+  const meter = new CallMeter({
+    now: () => clock.now(),
+    idle: () => engine.idle(),
+    cpuMs: () => 0,
+    queuedMs: () => 0,
+  });
   const counts = Array.from({ length: shape.rounds }, (_, i) =>
     i === shape.rounds - 1 ? Math.min(shape.chunk, shape.lastChunk) : shape.chunk,
   );
@@ -93,6 +105,10 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
       ),
   );
   const [main] = sources as [SourceClient<Item>];
+  const work = async (rows: number): Promise<void> => {
+    toldMs += rows + shape.baseMs;
+    await engine.logprobs({ rows, columns: 1, tokens: new Int32Array(rows) });
+  };
   const act = async (each: Part, batch: readonly Item[], pending: Promise<void>[]): Promise<void> => {
     if (each.does === "take") await sources[each.source]?.take();
     else if (each.does === "send") meter.contacted("actor/0");
@@ -103,10 +119,10 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
       const put = sinks[each.sink]?.put(...batch) as Promise<void>;
       if (each.isAwaited) await put;
       else pending.push(put);
-    } else {
-      toldMs += each.rows + shape.baseMs;
-      await engine.logprobs({ rows: each.rows, columns: 1, tokens: new Int32Array(each.rows) });
-    }
+    } else if (each.does === "takeBesideWork") {
+      const take = sources[each.source]?.take();
+      await Promise.all(each.worksFirst ? [work(each.rows), take] : [take, work(each.rows)]);
+    } else await work(each.rows);
   };
   const run = async () => {
     const pending: Promise<void>[] = [];

@@ -348,7 +348,7 @@ class WorkerHost {
 
   #run(request: CallRequest, signal: Cancellation): Promise<CallReply> {
     const { call, method, step } = request;
-    const meter = request.observe ? new CallMeter() : undefined;
+    const meter = request.observe ? new CallMeter({ idle: () => this.#worker.idle() }) : undefined;
     const context: CallContext = { call, method, step, signal, timers: {}, meter };
     return runInCall(context, () => this.#perform(request, context));
   }

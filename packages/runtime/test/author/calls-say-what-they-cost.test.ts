@@ -2,9 +2,9 @@ import type { ItemBlock } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { CallMeter, type ChannelWait } from "../../src/author/call/call-meter.ts";
 
-function handDriven() {
+function handDriven(idle: () => Promise<void> | undefined = () => undefined) {
   const time = { nowMs: 0, cpuMs: 0, queuedMs: 0 as number | undefined };
-  const meter = new CallMeter({ now: () => time.nowMs, cpuMs: () => time.cpuMs, queuedMs: () => time.queuedMs });
+  const meter = new CallMeter({ now: () => time.nowMs, idle, cpuMs: () => time.cpuMs, queuedMs: () => time.queuedMs });
   const pass = (ms: number) => {
     time.nowMs += ms;
   };
@@ -208,6 +208,38 @@ describe("what a call costs", () => {
       { component: "actor", method: "weights", times: 2 },
       { component: "actor", times: 1 },
     ]);
+  });
+
+  test("a wait is one from when the engine has computed what it began before (CM1)", async () => {
+    const ends: (() => void)[] = [];
+    let left = 2;
+    const { meter, pass } = handDriven(() =>
+      left === 0 ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
+    );
+    const settled = () => new Promise((resolve) => setImmediate(resolve));
+    const wait = awaited(meter.channelWait("prompts", "source"));
+    for (const ms of [10, 20]) {
+      pass(ms);
+      left--;
+      ends.shift()?.();
+      await settled(); // asked again: something else computes by then, and then nothing
+    }
+    pass(5);
+    wait.moved([blockOf(1, 1)]);
+    pass(2);
+    const { busyMs, channels } = meter.finish(worker);
+    expect(busyMs).toBe(32);
+    expect(channels).toMatchObject([{ waitMs: 5 }]);
+    expect(channels[0]?.askMs).toBeUndefined();
+  });
+
+  test("what computes beyond a wait is busy throughout", async () => {
+    const { meter, pass } = handDriven(() => new Promise(() => {}));
+    const wait = awaited(meter.channelWait("prompts", "source"));
+    pass(10);
+    wait.moved([blockOf(1, 1)]);
+    pass(2);
+    expect(meter.finish(worker)).toMatchObject({ busyMs: 12, channels: [{ waitMs: 0 }] });
   });
 
   test("waits that overlap are waited for once", () => {

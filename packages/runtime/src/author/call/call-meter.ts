@@ -4,7 +4,8 @@
  * Owner of: the readings of one call.
  *
  * CM1 the call is busy while it awaits nothing that it has asked for: waits may nest and overlap, and one counts from when
- *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile.
+ *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile. It is
+ *     busy, too, while its engine computes what it began before it awaited, as in `Promise.all([source.take(), engine.train()])`.
  * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
  *     to the batch that is open, so that work which follows a second take is not lost.
  * CM3 items of a stream overlap, so that no item's time is its own: they are told as batches of as many as are in flight at
@@ -23,13 +24,15 @@ export type ChannelWait = Disposable & {
 
 export type MeterReadings = {
   readonly now: () => number;
+  /** what the worker says of its engine (`Worker.idle`): undefined where nothing computes */
+  readonly idle: () => Promise<void> | undefined;
   /** processor milliseconds of the process so far */
   readonly cpuMs: () => number;
   /** milliseconds that the process was ready to run and had no processor so far; undefined where nobody counts them */
   readonly queuedMs: () => number | undefined;
 };
 
-const readings: MeterReadings = {
+const processReadings: Omit<MeterReadings, "idle"> = {
   now: () => performance.now(),
   cpuMs: () => {
     const { user, system } = process.cpuUsage();
@@ -38,7 +41,7 @@ const readings: MeterReadings = {
   queuedMs,
 };
 
-/** `waits`: each of them, in milliseconds */
+/** `waits`: each in which nothing computed, in milliseconds */
 type MeteredChannel = { readonly total: ChannelObservation; readonly waits: number[] };
 
 export class CallMeter {
@@ -49,7 +52,10 @@ export class CallMeter {
   readonly #peers = new Map<string, CallObservation["peers"][number]>();
   #numWaits = 0;
   #busyMs = 0;
-  #busySinceMs: number;
+  #idleMs = 0;
+  #isBusy = true;
+  /** since when it is busy, or is not */
+  #sinceMs: number;
   #queuedMs = 0;
   /** undefined where nobody counts them */
   #queuedSinceMs: number | undefined;
@@ -58,19 +64,19 @@ export class CallMeter {
   #batchChannel: string | undefined;
   #batch: { items: number; readonly fromMs: number; readonly inFlight: number | undefined } | undefined;
 
-  constructor(given: MeterReadings = readings) {
-    this.#readings = given;
-    this.#busySinceMs = given.now();
-    this.#cpuAtStartMs = given.cpuMs();
-    this.#queuedSinceMs = given.queuedMs();
+  constructor(given: Pick<MeterReadings, "idle"> & Partial<MeterReadings>) {
+    this.#readings = { ...processReadings, ...given };
+    this.#sinceMs = this.#readings.now();
+    this.#cpuAtStartMs = this.#readings.cpuMs();
+    this.#queuedSinceMs = this.#readings.queuedMs();
   }
 
   /** Waiting for devices, onload included. */
   lockWait(): Disposable {
-    const startedMs = this.#pause();
+    const begun = this.#pause();
     return {
       [Symbol.dispose]: () => {
-        this.#lockWaitMs += this.#goOn() - startedMs;
+        this.#lockWaitMs += this.#goOn() - begun.idleMs;
       },
     };
   }
@@ -82,27 +88,28 @@ export class CallMeter {
   channelWait(channel: string, role: ChannelObservation["role"], inFlight?: number): ChannelWait {
     const { total, waits } = this.#channel(channel, role);
     if (inFlight !== undefined) total.streamed = true;
-    let awaitedMs: number | undefined;
+    let isAwaited = false;
+    let begun: { readonly idleMs: number; readonly isBusy: boolean } | undefined;
     let items = 0;
     let isOver = false;
-    /** The caller has what it asked for, or knows that there is none. */
-    const handOver = (waitedMs: number) => {
-      total.waitMs += waitedMs;
-      waits.push(waitedMs);
-      if (role === "source") this.#handOver(channel, items, inFlight);
-    };
     const end = () => {
       if (isOver) return;
       isOver = true;
-      if (awaitedMs !== undefined) handOver(this.#goOn() - awaitedMs);
-      // Nobody waited for it: what was in flight was worked on.
-      else if (inFlight !== undefined && items > 0) this.#handOver(channel, items, inFlight);
+      if (begun) {
+        const waitedMs = this.#goOn() - begun.idleMs;
+        total.waitMs += waitedMs;
+        if (!begun.isBusy) waits.push(waitedMs);
+      }
+      // Of a stream that nobody waited for, what was in flight was worked on.
+      if (role === "source" && (begun || (inFlight !== undefined && items > 0)))
+        this.#handOver(channel, items, inFlight);
     };
     return {
       awaited: () => {
-        if (awaitedMs !== undefined) return;
-        awaitedMs = isOver ? this.#readings.now() : this.#pause();
-        if (isOver && role === "source") this.#handOver(channel, items, inFlight);
+        if (isAwaited) return;
+        isAwaited = true;
+        if (!isOver) begun = this.#pause();
+        else if (role === "source") this.#handOver(channel, items, inFlight);
       },
       moved: (blocks) => {
         const itemBytes = blocks.flatMap(sizesOf);
@@ -132,7 +139,8 @@ export class CallMeter {
 
   /** The call has ended; `swaps` and memory are its worker's. */
   finish(worker: { onloadMs: number; offloadMs: number; memoryBytes: number }): CallObservation {
-    this.#pause();
+    if (this.#isBusy) this.#rest();
+    this.#numWaits++;
     this.#closeBatch();
     return {
       busyMs: this.#busyMs,
@@ -156,21 +164,46 @@ export class CallMeter {
     return found;
   }
 
-  #pause(): number {
-    const nowMs = this.#readings.now();
-    if (this.#numWaits++ > 0) return nowMs;
-    this.#busyMs += nowMs - this.#busySinceMs;
-    if (this.#queuedSinceMs !== undefined)
-      this.#queuedMs += Math.max(0, (this.#readings.queuedMs() ?? 0) - this.#queuedSinceMs);
-    return nowMs;
+  /** `idleMs`: how long the call has been idle until now; `isBusy`: its engine computes while it waits */
+  #pause(): { readonly idleMs: number; readonly isBusy: boolean } {
+    if (this.#numWaits++ === 0) this.#restUnlessEngineComputes();
+    return { idleMs: this.#idleNowMs(), isBusy: this.#isBusy };
   }
 
+  /** How long the call has been idle until now. */
   #goOn(): number {
+    const idleMs = this.#idleNowMs();
+    if (--this.#numWaits === 0 && !this.#isBusy) {
+      this.#turn(true);
+      this.#queuedSinceMs = this.#readings.queuedMs();
+    }
+    return idleMs;
+  }
+
+  #restUnlessEngineComputes(): void {
+    const computed = this.#readings.idle();
+    if (!computed) {
+      this.#rest();
+      return;
+    }
+    const goOn = () => {
+      if (this.#numWaits > 0 && this.#isBusy) this.#restUnlessEngineComputes();
+    };
+    void computed.then(goOn, goOn);
+  }
+
+  #rest(): void {
+    this.#turn(false);
+    if (this.#queuedSinceMs !== undefined)
+      this.#queuedMs += Math.max(0, (this.#readings.queuedMs() ?? 0) - this.#queuedSinceMs);
+  }
+
+  #turn(isBusy: boolean): void {
     const nowMs = this.#readings.now();
-    if (--this.#numWaits > 0) return nowMs;
-    this.#busySinceMs = nowMs;
-    this.#queuedSinceMs = this.#readings.queuedMs();
-    return nowMs;
+    if (this.#isBusy) this.#busyMs += nowMs - this.#sinceMs;
+    else this.#idleMs += nowMs - this.#sinceMs;
+    this.#isBusy = isBusy;
+    this.#sinceMs = nowMs;
   }
 
   /** CM2, CM3 */
@@ -204,7 +237,11 @@ export class CallMeter {
   }
 
   #busyNowMs(): number {
-    return this.#busyMs + (this.#numWaits > 0 ? 0 : this.#readings.now() - this.#busySinceMs);
+    return this.#busyMs + (this.#isBusy ? this.#readings.now() - this.#sinceMs : 0);
+  }
+
+  #idleNowMs(): number {
+    return this.#idleMs + (this.#isBusy ? 0 : this.#readings.now() - this.#sinceMs);
   }
 }
 
