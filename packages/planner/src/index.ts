@@ -2,6 +2,7 @@ import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
 export { checkWishes } from "./auto/check-wishes.ts";
+export { type CycleModel, cycleOf, equalPart, type Flow, turnsOf } from "./auto/cycle-model.ts";
 export { measuredSeconds, pointOf } from "./auto/measured-time.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
 export {

@@ -2,10 +2,10 @@
  * What a rank does in one call, as commands that a process carries out one after the other. A method that takes is a
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
-import { pieceOf, pointOf, streamedParts } from "@treadle/planner";
+import { equalPart, type Flow, pieceOf, pointOf, streamedParts, turnsOf } from "@treadle/planner";
 import type { BatchTimes } from "./durations.ts";
 import type { SimulatedItem } from "./invariants.ts";
-import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
+import type { ComponentModel, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type Command =
   | { readonly op: "lock" }
@@ -146,7 +146,7 @@ function* sourceProgram(context: ProgramContext): RankProgram {
   yield { op: "lock" };
   for (const flow of method.puts) {
     const granularity = model.granularityOf(flow.channel);
-    let left = partOf(flow.items, component.ranks.length, rank);
+    let left = equalPart(flow.items, component.ranks.length, rank);
     while (left > 0) {
       const items = granularity === "all" ? left : Math.min(left, granularity);
       yield { op: "work", ms: batchMs(context, flow, { length: items }) / method.puts.length };
@@ -159,10 +159,9 @@ function* sourceProgram(context: ProgramContext): RankProgram {
 /** Counts its turns, since the streams of a cycle end only when their calls do. */
 function* cycleProgram(context: ProgramContext): RankProgram {
   const { model, method, component, rank } = context;
-  const { channels, initial, population } = method.cycle as NonNullable<MethodModel["cycle"]>;
+  const cycle = method.cycle as NonNullable<MethodModel["cycle"]>;
   const ranks = component.ranks.length;
-  const inside = (flows: readonly Flow[]) => flows.filter(({ channel }) => channels.has(channel));
-  const outside = (flows: readonly Flow[]) => flows.filter(({ channel }) => !channels.has(channel));
+  const outside = (flows: readonly Flow[]) => flows.filter(({ channel }) => !cycle.channels.has(channel));
   yield { op: "lock" };
   for (const flow of outside(method.takes)) {
     const granularity = model.granularityOf(flow.channel);
@@ -172,43 +171,19 @@ function* cycleProgram(context: ProgramContext): RankProgram {
       yield { op: "work", ms: turnMs(context, flow, batch.length) };
     }
   }
-  const puts = inside(method.puts).map(({ channel, items }) => {
-    const total = partOf(items, ranks, rank);
-    const first = Math.min(total, partOf(initial, ranks, rank));
-    return { channel, total, first, put: first };
-  });
-  for (const { channel, first } of puts) if (first > 0) yield { op: "put", channel, items: first };
-  const takes = inside(method.takes).map((flow) => ({ flow, left: partOf(flow.items, ranks, rank) }));
-  const total = takes.reduce((sum, { left }) => sum + left, 0);
-  const chunk = Math.max(1, Math.floor(population / ranks));
-  let taken = 0;
-  while (taken < total) {
-    for (const take of takes) {
-      if (take.left === 0) continue;
-      const items = Math.min(chunk, take.left);
-      const batch = yield { op: "take", channel: take.flow.channel, items };
+  for (const { take, puts } of turnsOf(cycle, method, { rank, ranks })) {
+    if (take) {
+      const batch = yield { op: "take", ...take };
       if (!batch) return;
-      take.left -= batch.length;
-      taken += batch.length;
-      yield { op: "work", ms: turnMs(context, take.flow, batch.length) };
-      for (const each of puts) {
-        // Rounded up to whole answers: none must wait for the question after it.
-        const answers = Math.ceil(((each.total - each.first) * taken) / total / chunk - 1e-9) * chunk;
-        const target = Math.min(each.total, each.first + answers);
-        if (target > each.put) yield { op: "put", channel: each.channel, items: target - each.put };
-        each.put = Math.max(each.put, target);
-      }
+      const flow = method.takes.find(({ channel }) => channel === take.channel) as Flow;
+      yield { op: "work", ms: turnMs(context, flow, batch.length) };
     }
+    for (const put of puts) yield { op: "put", ...put };
   }
   for (const { channel, items } of outside(method.puts)) {
-    const part = partOf(items, ranks, rank);
+    const part = equalPart(items, ranks, rank);
     if (part > 0) yield { op: "put", channel, items: part };
   }
-}
-
-/** Equal parts of a whole number; the parts of all ranks add up to it. */
-function partOf(items: number, ranks: number, rank: number): number {
-  return Math.floor(((rank + 1) * items) / ranks) - Math.floor((rank * items) / ranks);
 }
 
 function batchMs(

@@ -6,6 +6,7 @@
  */
 import { type ComponentProfile, type DeviceLease, TreadleError } from "@treadle/contracts";
 import { type ChannelEnd, runnerName } from "@treadle/core";
+import type { Flow } from "@treadle/planner";
 import type { BatchTimes } from "./durations.ts";
 import { EventQueue, OwnEvents, type Timeline } from "./event-queue.ts";
 import { Invariants } from "./invariants.ts";
@@ -13,7 +14,7 @@ import { CallProgress, emptyingProgram, methodProgram, type RankProgram, serialP
 import { Recorder } from "./recorder.ts";
 import { type ProcessCall, SimulatedProcess } from "./simulated-process.ts";
 import { type LeaseEffect, VirtualRunner } from "./virtual-runner.ts";
-import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
+import type { ComponentModel, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type SimulatedRunOptions = {
   readonly model: WorkflowModel;

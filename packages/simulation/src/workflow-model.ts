@@ -1,9 +1,14 @@
 /** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
 import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { type ComponentLayout, itemSpread, layoutOf, usedBy } from "@treadle/planner";
-
-/** What a method moves over one channel in a step, over all ranks of its component. */
-export type Flow = { readonly channel: string; readonly items: number };
+import {
+  type ComponentLayout,
+  type CycleModel,
+  cycleOf,
+  type Flow,
+  itemSpread,
+  layoutOf,
+  usedBy,
+} from "@treadle/planner";
 
 export type MethodModel = {
   readonly name: string;
@@ -12,16 +17,6 @@ export type MethodModel = {
   /** of the component's seconds */
   readonly share: number;
   readonly cycle: CycleModel | undefined;
-};
-
-/** How a method takes part in a cycle: streams of a cycle have no end of their own, so it counts. */
-export type CycleModel = {
-  /** channels of the cycle among `takes` and `puts` */
-  readonly channels: ReadonlySet<string>;
-  /** items that it puts before it takes any, over all ranks */
-  readonly initial: number;
-  /** items that go round, over all ranks */
-  readonly population: number;
 };
 
 export type RankModel = { readonly worker: string; readonly devices: readonly string[] };
@@ -156,48 +151,4 @@ function methodsOf(component: string, { graph }: Profile): MethodModel[] {
     const model = { name, takes: flows(takes, "consumers"), puts: flows(puts, "producers"), share: 1 / methods.length };
     return { ...model, cycle: cycleOf(component, model.takes, model.puts, graph) };
   });
-}
-
-/**
- * Who begins a cycle is not traced. Whoever puts more into it than it takes out must put first, as a simulator its first
- * observations; where all put as many as they take, it is a member that is fed from outside, else the first.
- */
-function cycleOf(
-  component: string,
-  takes: readonly Flow[],
-  puts: readonly Flow[],
-  graph: Profile["graph"],
-): CycleModel | undefined {
-  const members = graph.cycles.find((names) => names.includes(component));
-  if (!members) return undefined;
-  const inside = Object.entries(graph.channels).filter(
-    ([, { producers, consumers }]) =>
-      producers.some((name) => members.includes(name)) && consumers.some((name) => members.includes(name)),
-  );
-  const channels = new Set(inside.map(([channel]) => channel));
-  const sum = (flows: readonly Flow[]) =>
-    flows.filter(({ channel }) => channels.has(channel)).reduce((total, { items }) => total + items, 0);
-  if (sum(takes) + sum(puts) === 0) return undefined;
-  const surplus = (name: string): number =>
-    inside.reduce((total, [, { producers, consumers, itemsPerStep }]) => {
-      const put = producers.includes(name) ? itemsPerStep / producers.length : 0;
-      const taken = consumers.includes(name) ? itemsPerStep / consumers.length : 0;
-      return total + put - taken;
-    }, 0);
-  const most = Math.max(...members.map(surplus));
-  const isFed = (name: string) =>
-    Object.entries(graph.channels).some(
-      ([channel, { consumers }]) => !channels.has(channel) && consumers.includes(name),
-    );
-  const first = most >= 0.5 ? members.find((name) => surplus(name) === most) : (members.find(isFed) ?? members[0]);
-  const fedItems = Object.entries(graph.channels)
-    .filter(([channel, { consumers }]) => !channels.has(channel) && consumers.includes(first as string))
-    .reduce((total, [, { itemsPerStep }]) => total + itemsPerStep, 0);
-  const begins = inside.filter(([, { producers }]) => producers.includes(first as string));
-  const putByFirst = begins.reduce(
-    (total, [, { itemsPerStep, producers }]) => total + itemsPerStep / producers.length,
-    0,
-  );
-  const population = Math.max(1, Math.round(most >= 0.5 ? most : Math.min(putByFirst, fedItems || 1)));
-  return { channels, population, initial: component === first ? Math.min(population, sum(puts)) : 0 };
 }

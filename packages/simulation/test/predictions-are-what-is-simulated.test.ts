@@ -33,19 +33,28 @@ const workload = fc.record({
   batch: fc.integer({ min: 6, max: 30 }),
   isTight: fc.boolean(),
 });
-type Workload = typeof workload extends fc.Arbitrary<infer T> ? T : never;
+type Workload = (typeof workload extends fc.Arbitrary<infer T> ? T : never) & {
+  /** so often does the second stage answer the first, which takes nothing else */
+  readonly turns?: number;
+};
 
 /** Milliseconds are drawn, so that sums are far from what is negligible. */
-function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
+function profileOf({ stages, numDevices, batch, isTight, turns }: Workload): Profile {
   const moved = { itemsPerStep: batch, bytesPerStep: 0 };
   const flows = stages.flatMap(({ from }, to) =>
     to === 0 ? [] : [...new Set(from.map((one) => one % to))].map((one) => ({ from: `c${one}`, to: `c${to}` })),
   );
   const edges = flows.map((flow) => ({ ...flow, channel: `${flow.from}-${flow.to}`, ...moved }));
   const channels = Object.fromEntries([
-    ["in", { producers: [], consumers: ["c0"], ...moved }],
+    ...(turns === undefined ? [["in", { producers: [], consumers: ["c0"], ...moved }]] : []),
     ...edges.map(({ from, to, channel }) => [channel, { producers: [from], consumers: [to], ...moved }]),
   ]);
+  if (turns !== undefined) {
+    const items = (times: number) => ({ itemsPerStep: times * batch, bytesPerStep: 0 });
+    channels["c0-c1"] = { producers: ["c0"], consumers: ["c1"], ...items(turns + 1) };
+    channels["c1-c0"] = { producers: ["c1"], consumers: ["c0"], ...items(turns) };
+    edges.push({ from: "c1", to: "c0", channel: "c1-c0", ...items(turns) });
+  }
   const components = stages.map(
     ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread, gang }) => {
       const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
@@ -85,7 +94,10 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
     methods: {
       flow: {
         callsPerStep: 1,
-        takes: i === 0 ? ["in"] : edges.filter(({ to }) => to === `c${i}`).map(({ channel }) => channel),
+        takes:
+          i === 0 && turns === undefined
+            ? ["in"]
+            : edges.filter(({ to }) => to === `c${i}`).map(({ channel }) => channel),
         puts: edges.filter(({ from }) => from === `c${i}`).map(({ channel }) => channel),
       },
     },
@@ -94,7 +106,10 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
   return Profile.parse({
     ...{ version: 1, workflow: "drawn", createdAt: "2026-01-01T00:00:00Z" },
     hardware: { key: "none", description: "imagined" },
-    graph: { batch, components: named(methods), channels, edges, calls: [], cycles: [] },
+    graph: {
+      ...{ batch, components: named(methods), channels, edges, calls: [] },
+      cycles: turns === undefined ? [] : [["c0", "c1"]],
+    },
     components: named(components),
     steps: [],
   });
@@ -202,6 +217,38 @@ test("so it is where a trainer's ranks, which get their devices together, share 
   const kept = judged.filter(({ isKept }) => isKept);
   expect(judged.length).toBeGreaterThanOrEqual(35);
   expect(kept.length / judged.length, judged.map(({ said }) => said).join("\n")).toBeGreaterThanOrEqual(mostOften);
+});
+
+test("so it is of a policy and a simulator that answer each other, with stages behind them", () => {
+  const cyclic = fc
+    .record({
+      stages: fc.tuple(stage, stage, stage, stage),
+      numStages: fc.integer({ min: 3, max: 4 }),
+      turns: fc.integer({ min: 1, max: 9 }),
+      numDevices: fc.integer({ min: 3, max: 9 }),
+      batch: fc.integer({ min: 6, max: 30 }),
+      isTight: fc.boolean(),
+    })
+    .map(({ stages, numStages, ...each }) => {
+      const member = {
+        from: [0],
+        streamedSpread: undefined,
+        gang: false,
+        once: 0 as const,
+        mostRanks: 1,
+        devicesPerRank: 1 as const,
+      };
+      const [simulator, policy, ...others] = stages;
+      // What follows takes from the policy, or from one another.
+      const behind = others.slice(0, numStages - 2).map((one, i) => ({ ...one, from: [1 + (one.from[0]! % (i + 1))] }));
+      return { ...each, stages: [{ ...simulator, ...member }, { ...policy, ...member }, ...behind] };
+    });
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(cyclic, (drawn) => void judged.push(...judge(drawn))),
+    { numRuns: 60, endOnFailure: true },
+  );
+  expectKept(judged, 25);
 });
 
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {

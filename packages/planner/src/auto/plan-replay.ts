@@ -5,6 +5,7 @@
  *
  * It leaves out what the simulation has besides: messages, but for those of a turn, durations that vary, and steps that overlap.
  */
+import type { Flow, Turn } from "./cycle-model.ts";
 import { EventTimes } from "./event-times.ts";
 import { ReplayedLock } from "./replayed-lock.ts";
 import { ReplayedStream } from "./replayed-stream.ts";
@@ -27,6 +28,16 @@ export type ReplayedCall = {
   readonly turnSeconds: number;
   /** absent: what a take brought is put when all of it is done */
   readonly streamed?: StreamedCall | undefined;
+  readonly cycle?: ReplayedCycle | undefined;
+};
+
+/** Of a member of a cycle: what it takes from others comes before its turns, and what it puts for others after them. */
+export type ReplayedCycle = {
+  readonly channels: ReadonlySet<string>;
+  /** by rank */
+  readonly turns: readonly (readonly Turn[])[];
+  /** of work on an item of a channel that a rank takes */
+  readonly secondsPerItem: (channel: string) => number;
 };
 
 /** Of a call whose items go on one by one. */
@@ -108,7 +119,7 @@ type RankRun = {
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
 function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd: () => void): void {
   const member = lock.open(sequence, rank);
-  const { takes, puts, secondsOf, onceSeconds, turnSeconds, streamed } = call;
+  const { takes, puts, secondsOf, onceSeconds, turnSeconds, streamed, cycle } = call;
   const streamOf = (channel: string): ReplayedStream => streams.get(channel) as ReplayedStream;
   const total = takes.reduce((sum, { items }) => sum + items, 0);
   const open = new Set(takes);
@@ -127,29 +138,32 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     lock.lend(member);
     lock.settle();
   };
+  const take = (channel: string, most: number | "all", then: (items: number) => void): void => {
+    const stream = streamOf(channel);
+    stream.acknowledge(member);
+    let items = 0;
+    wait(
+      (found) =>
+        stream.take(member, most, (brought) => {
+          items = brought;
+          found();
+        }),
+      () => then(items),
+    );
+  };
   const round = (): void => {
     let taken = 0;
-    const takeFrom = (left: readonly (typeof takes)[number][]): void => {
-      const [take, ...others] = left;
-      if (take === undefined) {
+    const takeFrom = (left: typeof takes): void => {
+      const [first, ...others] = left;
+      if (first === undefined) {
         work(taken);
         return;
       }
-      const stream = streamOf(take.channel);
-      stream.acknowledge(member);
-      let items = 0;
-      wait(
-        (then) =>
-          stream.take(member, take.most, (found) => {
-            items = found;
-            then();
-          }),
-        () => {
-          taken += items;
-          if (items === 0) open.delete(take);
-          takeFrom(others);
-        },
-      );
+      take(first.channel, first.most, (items) => {
+        taken += items;
+        if (items === 0) open.delete(first);
+        takeFrom(others);
+      });
     };
     takeFrom([...open]);
   };
@@ -176,7 +190,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
       });
     });
   };
-  const put = (share: number, left: typeof puts, then: () => void): void => {
+  const putEach = (left: readonly Flow[], then: () => void): void => {
     const [first, ...others] = left;
     if (first === undefined) {
       then();
@@ -184,12 +198,47 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     }
     const stream = streamOf(first.channel);
     wait(
-      (accepted) => stream.put(share * first.items, accepted),
+      (accepted) => stream.put(first.items, accepted),
       () => {
         lock.enqueued(member, first.channel);
-        put(share, others, then);
+        putEach(others, then);
       },
     );
+  };
+  const put = (share: number, of: typeof puts, then: () => void): void =>
+    putEach(
+      of.map(({ channel, items }) => ({ channel, items: share * items })),
+      then,
+    );
+  const turnsOfCycle = ({ channels, turns, secondsPerItem }: ReplayedCycle): void => {
+    const isOutside = ({ channel }: Flow): boolean => !channels.has(channel);
+    const outside = puts.filter(isOutside);
+    const begin = (left: typeof takes): void => {
+      const [first, ...others] = left;
+      if (first === undefined) {
+        turn(turns[rank]!);
+        return;
+      }
+      take(first.channel, first.most, (items) => {
+        if (items === 0) begin(others);
+        else times.after(items * secondsPerItem(first.channel), () => begin(left));
+      });
+    };
+    const turn = (left: readonly Turn[]): void => {
+      const [first, ...others] = left;
+      if (first === undefined) {
+        put(1 / call.ranks.length, outside, end);
+        return;
+      }
+      const answer = (): void => putEach(first.puts, () => turn(others));
+      if (first.take === undefined) {
+        answer();
+        return;
+      }
+      const { channel, items: most } = first.take;
+      take(channel, most, (items) => times.after(items * secondsPerItem(channel), answer));
+    };
+    begin(takes.filter(isOutside));
   };
   const end = (): void => {
     times.after(onceSeconds, () =>
@@ -202,5 +251,5 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
       }),
     );
   };
-  lock.ask(member, () => times.after(turnSeconds, round));
+  lock.ask(member, () => times.after(turnSeconds, cycle ? () => turnsOfCycle(cycle) : round));
 }

@@ -12,7 +12,7 @@ type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 
 /**
  * What a step of a given plan takes by the profile, whatever else a search would find. Undefined where that is not known of
- * plans without a schedule: steps overlap, or components answer each other. Throws as `planProblemOf` does.
+ * plans without a schedule: steps overlap. Throws as `planProblemOf` does.
  */
 export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith): number | undefined {
   const { devices, batch } = target;
@@ -35,10 +35,10 @@ type ReplayedWith = {
 /** With more, a replay would take longer than the search; what single ranks do matters less there. */
 const mostRanks = 256;
 
-/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other, what flows is unknown, or ranks are very many. */
+/** Seconds of a step whose calls overlap no other step's; undefined where what flows is unknown, or ranks are very many. */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
   const numRanks = Object.values(plan.components).reduce((sum, { ranks }) => sum + ranks.length, 0);
-  if (profile.graph.cycles.length > 0 || numRanks > mostRanks || !isTraced(profile)) return undefined;
+  if (numRanks > mostRanks || !isTraced(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
@@ -54,9 +54,17 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
 
 /** A graph by hand may have edges alone, without the methods that take and put. */
 function isTraced({ graph, components }: Profile): boolean {
-  const flows = (name: string): boolean =>
-    Object.values(graph.components[name]?.methods ?? {}).some(({ takes, puts }) => takes.length + puts.length > 0);
-  return Object.entries(components).every(
-    ([name, { samples }]) => flows(name) || samples.every(({ seconds }) => seconds === 0),
+  const methodsOf = (name: string) => Object.values(graph.components[name]?.methods ?? {});
+  return (
+    graph.edges.every(
+      ({ from, to, channel }) =>
+        methodsOf(from).some(({ puts }) => puts.includes(channel)) &&
+        methodsOf(to).some(({ takes }) => takes.includes(channel)),
+    ) &&
+    Object.entries(components).every(
+      ([name, { samples }]) =>
+        methodsOf(name).some(({ takes, puts }) => takes.length + puts.length > 0) ||
+        samples.every(({ seconds }) => seconds === 0),
+    )
   );
 }

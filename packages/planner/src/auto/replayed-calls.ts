@@ -2,8 +2,9 @@
 import type { ComponentProfile, FlowGraph, Plan, Profile } from "@treadle/contracts";
 import { layoutOf, usedBy } from "../profile/running-layout.ts";
 import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
+import { cycleOf, type Flow, turnsOf } from "./cycle-model.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
-import type { ReplayedCall, StreamedCall } from "./plan-replay.ts";
+import type { ReplayedCall, ReplayedCycle, StreamedCall } from "./plan-replay.ts";
 import { pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
@@ -81,6 +82,25 @@ function replayedCall(
     const seconds = (secondsOf(atOnce / source.items) * items) / atOnce;
     return { items, piece, secondsUntil: (part) => seconds * partOf(part) };
   };
+  const cycledOf = (): ReplayedCycle | undefined => {
+    const moved = { takes: taken.map(asWhole), puts: put.map(asWhole) };
+    const scaled = {
+      ...graph,
+      channels: Object.fromEntries(Object.entries(graph.channels).map(scaledTo(batch / graph.batch))),
+    };
+    const cycle = cycleOf(name, moved.takes, moved.puts, scaled);
+    if (cycle === undefined) return undefined;
+    // Profiles have cycles as wholes: an item takes its part of the whole time.
+    const whole = part * measuredSeconds(components[name]!, devices, batch, batch, graph.batch);
+    return {
+      channels: cycle.channels,
+      turns: ranks.map((_, rank) => turnsOf(cycle, moved, { rank, ranks: ranks.length })),
+      secondsPerItem: (channel) => {
+        const { items } = taken.find((each) => each.channel === channel)!;
+        return (whole * concurrency) / Math.max(1, items) / taken.length;
+      },
+    };
+  };
   return {
     component: name,
     ranks,
@@ -89,9 +109,22 @@ function replayedCall(
     puts: put,
     secondsOf,
     streamed: streamedOf(),
+    cycle: cycledOf(),
     onceSeconds: isChunked ? once : 0,
     turnSeconds: asksPerTurn * askSeconds,
   };
+}
+
+const asWhole = ({ channel, items }: Flow): Flow => ({ channel, items: Math.round(items) });
+
+type Channels = FlowGraph["channels"];
+
+/** Of a step of another size. */
+function scaledTo(factor: number) {
+  return ([name, moved]: [string, Channels[string]]): [string, Channels[string]] => [
+    name,
+    { ...moved, itemsPerStep: moved.itemsPerStep * factor },
+  ];
 }
 
 /** Devices that count, and how many ranks can compute at the same time on them. */
