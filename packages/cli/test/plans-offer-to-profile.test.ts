@@ -16,6 +16,7 @@ function terminal(answer: boolean): ProfilePorts & { readonly questions: string[
   const questions: string[] = [];
   return {
     isTerminal: true,
+    check: async () => {},
     questions,
     confirm: async (question) => {
       questions.push(question);
@@ -43,5 +44,14 @@ test("nobody is asked without a terminal, for --json, or for a file by name", as
   await expect(knownProfile({ ...asked, flags: { ...flags, json: true } }, ports)).rejects.toThrow(remedy);
   const named = { ...asked, flags: { ...flags, profile: join(projectRoot, "mine.json") } };
   await expect(knownProfile(named, ports)).rejects.toThrow("mine.json");
+  expect(ports.questions).toEqual([]);
+});
+
+test("a mistake in the configuration is told before a profile is asked for", async () => {
+  const ports = terminal(true);
+  const check = async () => {
+    throw new Error("apart and together");
+  };
+  await expect(knownProfile(asked, { ...ports, check })).rejects.toThrow("apart and together");
   expect(ports.questions).toEqual([]);
 });

@@ -108,7 +108,10 @@ export function freeDevices(input: Numbering & Pick<Wanting, "wishes">): Readonl
 function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<string> {
   const name = "wishes.freeDevices";
   try {
-    const named = namedDevices(parsePlacement(name, expression), { name }, numbering);
+    const parsed = parsePlacement(name, expression);
+    if (parsed.devicesPerRank !== undefined || parsed.ranksPerShare !== 1)
+      throw invalid(parsed.text, "lays ranks over devices that stay free; leave out '/' and 'x', as in '0-3'");
+    const named = namedDevices(parsed, { name }, numbering);
     return new Set(named.map(({ device }) => device.id));
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;

@@ -81,6 +81,10 @@ describe("a device that must stay free", () => {
     );
   });
 
+  test.each(["0-1 x2", "0-1 /2"])("has no ranks: '%s' is refused", (freeDevices) => {
+    expect(() => withWishes(input({ wishes: { freeDevices } }))).toThrow("leave out '/' and 'x', as in '0-3'");
+  });
+
   test("is not measured on, whichever number it has, and neither is one that has gone", () => {
     const traits = { devicesPerRank: 1, minDevices: 1, maxDevices: 4 };
     const all = cluster(2);

@@ -17,6 +17,8 @@ type Asked = {
 export type ProfilePorts = {
   /** somebody sees what is asked, and can answer */
   readonly isTerminal: boolean;
+  /** throws what is wrong with the configuration, which no profile mends */
+  readonly check: () => Promise<unknown>;
   readonly confirm: (question: string) => Promise<boolean>;
   /** measures the workflow as it is configured, and keeps what it finds */
   readonly measure: () => Promise<Profile>;
@@ -32,6 +34,7 @@ export async function knownProfile({ workflow, projectRoot, flags }: Asked, port
     // A file that somebody names is not where a new profile would be kept.
     if (!(error instanceof TreadleError) || error.code !== "profile.missing" || flags.profile !== undefined)
       throw error;
+    await ports.check();
     const question = `There is no profile of '${name}'. Measure it now? That runs some of its steps.`;
     if (ports.isTerminal && flags.json !== true && (await ports.confirm(question))) return ports.measure();
     throw new TreadleError(

@@ -63,9 +63,11 @@ export function planCommand(): Command {
     .action(async (workflow: string, flags: PlanFlags) => {
       const name = basename(resolve(workflow));
       const projectRoot = findProjectRoot();
+      const configured = { workflow, configFile: flags.config, overrides: flags.set, projectRoot };
       const profile = await knownProfile(
         { workflow, projectRoot, flags },
         {
+          check: () => validateWorkflow(configured),
           isTerminal: process.stdin.isTTY === true && process.stdout.isTTY === true,
           confirm,
           measure: async () => (await measureProfile(workflow, flags)).profile,
@@ -76,10 +78,7 @@ export function planCommand(): Command {
       const plans: PlanFromProfile[] = [];
       const rehearsed: Rehearsed[] = [];
       const { keys } = await validateWorkflow({
-        workflow,
-        configFile: flags.config,
-        overrides: flags.set,
-        projectRoot,
+        ...configured,
         decide: (
           { components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness, wishes },
           { placement },

@@ -25,8 +25,8 @@ export function poolsOf(
   const pinned = new Map<string, string>();
   const taken = new Set<string>();
   const pools: Pool[] = [];
-  for (const [index, pin] of pins.entries()) {
-    const name = `pinned-${index}`;
+  for (const pin of pins) {
+    const name = `pinned: ${pin.components.join("+")}`;
     for (const component of pin.components) pinned.set(component, name);
     const again = pin.devices.find((device) => taken.has(device.id));
     if (again !== undefined) {
