@@ -3,7 +3,7 @@ import type { DeviceSpec, Plan, Profile, UtilisationShares } from "@treadle/cont
 import { mean, TreadleError } from "@treadle/contracts";
 import { Durations } from "./durations.ts";
 import type { Recorder, SimulatedTrace } from "./recorder.ts";
-import { SimulatedRun, type SimulatedStep } from "./simulated-run.ts";
+import { type SharedWorld, SimulatedRun, type SimulatedStep } from "./simulated-run.ts";
 import { type ComponentModel, type ComponentTraits, modelWorkflow, type WorkflowModel } from "./workflow-model.ts";
 
 export type SimulationInput = {
@@ -60,6 +60,16 @@ const defaultCapacity = 65536;
 
 /** Throws `problem.invalid` for what does not fit together and for plans that come to a standstill. */
 export function simulate(input: SimulationInput): SimulationResult {
+  const { model, run } = simulatedRun(input);
+  run.execute();
+  return describe(run, model, input.seed);
+}
+
+/** Ready to begin, alone or `beside` others. Throws `problem.invalid` for what does not fit together. */
+export function simulatedRun(
+  input: SimulationInput,
+  beside?: SharedWorld,
+): { readonly model: WorkflowModel; readonly run: SimulatedRun } {
   const { plan, profile, steps, seed, devices = [], capacity = defaultCapacity, traits = {}, trace = false } = input;
   if (!Number.isInteger(steps) || steps < 1)
     throw new TreadleError("problem.invalid", `steps '${steps}' is not allowed: a positive integer is`);
@@ -81,13 +91,13 @@ export function simulate(input: SimulationInput): SimulationResult {
     memory,
     bytesOf: residentBytes,
     keepsSpans: trace,
+    shared: beside,
   });
-  run.execute();
-  return describe(run, model, seed);
+  return { model, run };
 }
 
 /** As measured at the nearest device count; a component that was not measured needs nothing. */
-function residentBytes({ profile, numDevices }: ComponentModel): number {
+export function residentBytes({ profile, numDevices }: ComponentModel): number {
   const [nearest] = profile.memory.toSorted(
     (a, b) => Math.abs(Math.log2(a.devices / numDevices)) - Math.abs(Math.log2(b.devices / numDevices)),
   );

@@ -13,13 +13,15 @@ import {
 } from "@treadle/planner";
 import { validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import { renderBeside } from "../view/beside-text.ts";
 import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
 import { renderRehearsal } from "../view/rehearsal-text.ts";
 import { singleLine } from "../view/text.ts";
+import { type ComparedBeside, compareBeside, type PlannedBeside, whereItFits } from "./beside.ts";
 import { knownProfile } from "./known-profile.ts";
 import { measureProfile } from "./measure.ts";
-import { wholeNumber } from "./number-flags.ts";
+import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { type RehearsalFlags, type Rehearsed, rehearsalOf, withRehearsal } from "./rehearsal.ts";
 import { repeated, withSettings } from "./settings.ts";
@@ -30,6 +32,8 @@ type PlanFlags = RehearsalFlags & {
   readonly set: readonly string[];
   readonly devices?: string;
   readonly whatIf: readonly string[];
+  readonly beside: readonly string[];
+  readonly turn: string;
   readonly deadlineMs: string;
   readonly html?: string;
   readonly json?: boolean;
@@ -52,6 +56,13 @@ export function planCommand(): Command {
       repeated,
       [],
     )
+    .option(
+      "--beside <workflow|run>",
+      "also what it loses and gains where another workflow, or a run by its folder, has the same devices; may be repeated",
+      repeated,
+      [],
+    )
+    .option("--turn <seconds>", "of the runs beside each other, as for 'treadle multiplex'", "10")
     .option(
       "--deadline-ms <number>",
       "ends each search after this long, with the best plan so far and how far it can be from the best",
@@ -77,7 +88,9 @@ export function planCommand(): Command {
       const cases: PlannedCase[] = [];
       const plans: PlanFromProfile[] = [];
       const rehearsed: Rehearsed[] = [];
-      const { keys } = await validateWorkflow({
+      const turnSeconds = realNumber("--turn", flags.turn, { above: 0 });
+      let on: PlannedBeside["on"] = () => undefined;
+      const { keys, config } = await validateWorkflow({
         ...configured,
         decide: (
           { components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness, wishes },
@@ -100,11 +113,11 @@ export function planCommand(): Command {
             const count = target.devices.filter(({ kind }) => kind === rehearsal?.device).length;
             const estimated = rehearsal?.at({ devices: count, batch: target.batch });
             if (estimated) rehearsed.push(estimated);
-            const found = planFromProfile(estimated?.rehearsal.profile ?? profile, {
-              ...{ components, nodeGroups, pinned, trialTolerance, wishes },
-              ...target,
-              ...limits,
-            });
+            const known = estimated?.rehearsal.profile ?? profile;
+            const wanted = { components, nodeGroups, pinned, trialTolerance, wishes, ...target, ...limits };
+            const found = planFromProfile(known, wanted);
+            if (plans.length === 0)
+              on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
             plans.push(found);
             cases.push({ title, ...target, found, searchMs: performance.now() - startedMs });
           }
@@ -118,15 +131,21 @@ export function planCommand(): Command {
       if (flags.saveProfile !== undefined) await saveProfile(resolve(flags.saveProfile), plannedFor);
       if (flags.html !== undefined)
         writeFileSync(flags.html, planPage(first ? `${name}, ${plannedFor.hardware.description}` : name, cases));
+      const { devices, found } = cases[0]!;
+      const here = { name, profile: plannedFor, plan: found.plan, devices, pool: config.pool, on };
+      const beside =
+        flags.beside.length === 0
+          ? undefined
+          : await compareBeside(here, flags.beside, { projectRoot, turnSeconds, deadlineMs });
       if (flags.json) {
         const estimates = rehearsed.map(({ rehearsal }) => rehearsal.parts);
-        process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates))}\n`);
+        process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates, beside))}\n`);
         return;
       }
       const columns = process.stdout.columns ?? 100;
       const head = first ? [...renderRehearsal(first.rehearsal, first.setting, columns), ""] : [];
       const plansText = cases.flatMap((one, i) => renderPlan(one, i === 0 ? undefined : cases[0], { columns }));
-      const lines = [...head, ...plansText];
+      const lines = [...head, ...plansText, ...(beside ? [...renderBeside(beside), ""] : [])];
       process.stdout.write(`${lines.join("\n")}\n`);
       if (flags.html !== undefined) process.stdout.write(`\n${flags.html}: the same as a page\n`);
     });
@@ -168,8 +187,10 @@ function toJson(
   profile: Profile,
   cases: readonly PlannedCase[],
   estimates: readonly (readonly RehearsedPart[])[],
+  beside: ComparedBeside | undefined,
 ): object {
   return {
+    ...(beside ? { beside } : {}),
     workflow: profile.workflow,
     hardware: profile.hardware.description,
     plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found }, i) => ({

@@ -168,7 +168,7 @@ async function workflowOfRun(folder: string): Promise<string | undefined> {
   const file = join(folder, "config.json");
   if (!(await stat(file).catch(() => undefined))) return undefined;
   const parsed = z.object({ workflow: z.string() }).safeParse(JSON.parse(await readFile(file, "utf8")));
-  return parsed.success ? parsed.data.workflow : undefined;
+  return parsed.success ? resolve(findProjectRoot(), parsed.data.workflow) : undefined;
 }
 
 async function writePage(file: string, traces: SimulationResult["traces"], title: string): Promise<void> {

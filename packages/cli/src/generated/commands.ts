@@ -1296,6 +1296,16 @@ export const commandManifests: readonly CommandManifest[] = [
         "default": []
       },
       {
+        "flags": "--beside <workflow|run>",
+        "description": "also what it loses and gains where another workflow, or a run by its folder, has the same devices; may be repeated",
+        "default": []
+      },
+      {
+        "flags": "--turn <seconds>",
+        "description": "of the runs beside each other, as for 'treadle multiplex'",
+        "default": "10"
+      },
+      {
         "flags": "--deadline-ms <number>",
         "description": "ends each search after this long, with the best plan so far and how far it can be from the best",
         "default": "2000"
