@@ -178,7 +178,7 @@ test("what streams is taken on its way, however much of it was begun at once", (
           { component: "taker", ranks: [["1"]], work },
         ]) as [ReplayedCall, ReplayedCall];
         const calls = [
-          { ...maker, streamed: { items: 12, piece: 1, secondsUntil } },
+          { ...maker, streamed: { piece: 1, ofTake: () => ({ items: 12, secondsUntil }) } },
           { ...taker, takes: [{ ...taker.takes[0]!, most: piece }] },
         ];
         // By hand: a chunk begins when its last item is there, and the one before is done.

@@ -97,7 +97,9 @@ function* flowProgram(context: ProgramContext): RankProgram {
     }
     if (share === 0) continue;
     if (streamed) {
-      const { channel, piece, ofRank, partOf } = streamed;
+      const { channel, piece, ofTake } = streamed;
+      const { ofRank, partOf } = ofTake(taken);
+      if (ofRank === taken) done = 0;
       for (let left = taken; left > 0; left -= piece) {
         const items = Math.min(piece, left);
         yield { op: "work", ms: (ms * (partOf(done + items) - partOf(done)) * ofRank) / taken };
@@ -120,18 +122,18 @@ function streamedOf({ model, component, method }: ProgramContext) {
   const [sink] = method.puts;
   if (!profile.streams || isGang || !flow || !sink || method.takes.length + method.puts.length > 2) return undefined;
   if (model.isBounded(sink.channel)) return undefined;
-  const ofRank = Math.max(1, flow.items / ranks.length);
-  const piece = pieceOf({ items: sink.items, granularity: model.granularityOf(sink.channel) }, ofRank);
+  const share = Math.max(1, flow.items / ranks.length);
+  const piece = pieceOf({ items: sink.items, granularity: model.granularityOf(sink.channel) }, share);
   if (piece === undefined) return undefined;
   const granularity = model.granularityOf(flow.channel);
-  const places = granularity === "all" ? ofRank : Math.min(ofRank, granularity);
-  const partOf = streamedParts(profile, { items: ofRank, places, ranks: ranks.length, devices: numDevices });
-  return {
-    channel: flow.channel,
-    ofRank,
-    piece,
-    partOf: (items: number) => partOf(items / ofRank),
+  /** over so many items is the work of a take spread: those of all its takes, or its own where it is the only one */
+  const ofTake = (taken: number) => {
+    const ofRank = taken < Math.floor(share + 1e-9) ? share : taken;
+    const places = granularity === "all" ? ofRank : Math.min(ofRank, granularity);
+    const partOf = streamedParts(profile, { items: ofRank, places, ranks: ranks.length, devices: numDevices });
+    return { ofRank, partOf: (items: number) => partOf(items / ofRank) };
   };
+  return { channel: flow.channel, piece, ofTake };
 }
 
 /** Of what a rank takes in all, in one take; 1 where it takes its part at once. */

@@ -2,8 +2,8 @@
  * Predictions replay a plan by a few rules; the simulation has the shipped lock and channels decide. Where both rest on the
  * same profile, without noise, they agree on every plan that the planner finds, whatever takes turns, joins, or is swapped.
  */
-import { type DeviceSpec, Profile } from "@treadle/contracts";
-import { planFromProfile } from "@treadle/planner";
+import { type DeviceSpec, type Plan, Profile, TreadleError } from "@treadle/contracts";
+import { planFromProfile, predictPlan, resolvePlacement } from "@treadle/planner";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { simulate } from "../src/index.ts";
@@ -137,13 +137,19 @@ function judge(drawn: Workload, pinned: Record<string, string> = {}): JudgedPlan
     ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
   }));
   const target = { devices, batch: drawn.batch, maxStaleness: 0, components, pinned };
-  return planFromProfile(profile, target).alternatives.map(({ plan, mode, stepSeconds }) => {
-    const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
-    const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
-    const off = stepSeconds / seconds - 1;
-    const said = `${mode} ${(100 * off).toFixed(1)} %: ${JSON.stringify(drawn)}`;
-    return { mode, isKept: Math.abs(off) <= promised[mode], said };
-  });
+  return planFromProfile(profile, target).alternatives.map(({ plan, stepSeconds }) =>
+    judgePlan(plan, stepSeconds, drawn),
+  );
+}
+
+function judgePlan(plan: Plan, predicted: number, drawn: Workload): JudgedPlan {
+  const { mode } = plan;
+  const [profile, devices] = [profileOf(drawn), devicesOf(drawn.numDevices)];
+  const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
+  const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
+  const off = predicted / seconds - 1;
+  const said = `${mode} ${(100 * off).toFixed(1)} %: ${JSON.stringify(drawn)} ${JSON.stringify(plan.granularity)}`;
+  return { mode, isKept: Math.abs(off) <= promised[mode], said };
 }
 
 function expectKept(judged: readonly JudgedPlan[], least: number): void {
@@ -218,6 +224,40 @@ test("so it is where a trainer's ranks, which get their devices together, share 
   expect(judged.length).toBeGreaterThanOrEqual(35);
   expect(kept.length / judged.length, judged.map(({ said }) => said).join("\n")).toBeGreaterThanOrEqual(mostOften);
 });
+
+test("so it is of plans that nobody searched for: the modes by default, in chunks of any size", () => {
+  const asked = fc.record({
+    drawn: workload,
+    mode: fc.constantFrom("temporal" as const, "spatial" as const, "hybrid" as const),
+    granularity: fc.oneof(fc.constant("auto" as const), fc.constant("all" as const), fc.integer({ min: 1, max: 30 })),
+  });
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(asked, ({ drawn, mode, granularity }) => {
+      const profile = profileOf(drawn);
+      const devices = devicesOf(drawn.numDevices);
+      const components = Object.entries(profile.components).map(([name, { devicesPerRank, maxDevices }]) => ({
+        ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
+      }));
+      const { batch } = drawn;
+      const plan = planIfAny({ mode, components, devices, batchItems: batch, granularity, maxStaleness: 0 });
+      const predicted = plan && predictPlan(profile, plan, { devices, batch, components });
+      if (plan && predicted !== undefined) judged.push(judgePlan(plan, predicted, drawn));
+    }),
+    { numRuns: 120, endOnFailure: true },
+  );
+  expectKept(judged, 20);
+});
+
+/** A mode may have no default plan on so few devices. */
+function planIfAny(input: Parameters<typeof resolvePlacement>[0]): Plan | undefined {
+  try {
+    return resolvePlacement(input);
+  } catch (error) {
+    if (error instanceof TreadleError && error.code.startsWith("placement.")) return undefined;
+    throw error;
+  }
+}
 
 test("so it is of a policy and a simulator that answer each other, with stages behind them", () => {
   const cyclic = fc

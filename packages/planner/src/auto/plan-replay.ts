@@ -42,12 +42,10 @@ export type ReplayedCycle = {
 
 /** Of a call whose items go on one by one. */
 export type StreamedCall = {
-  /** that a rank takes in a step */
-  readonly items: number;
-  /** of these, put at a time */
+  /** items that are put at a time */
   readonly piece: number;
-  /** seconds of work until such a part of them has gone on */
-  readonly secondsUntil: (part: number) => number;
+  /** of what a take has brought: the items over which its work is spread, of which it may be a part, and seconds of work until such a part of them has gone on */
+  readonly ofTake: (taken: number) => { readonly items: number; readonly secondsUntil: (part: number) => number };
 };
 
 export type ReplayedWorker = {
@@ -179,16 +177,20 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     else times.after(secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
   };
   let done = 0;
-  const stream = (of: StreamedCall, left: number): void => {
-    const piece = left < 1.5 * of.piece ? left : of.piece;
-    const secondsUntil = (items: number): number => of.secondsUntil(items / of.items);
-    times.after(secondsUntil(done + piece) - secondsUntil(done), () => {
-      done += piece;
-      put(piece / total, puts, () => {
-        if (piece < left) stream(of, left - piece);
-        else round();
+  const stream = ({ piece: most, ofTake }: StreamedCall, taken: number): void => {
+    const { items, secondsUntil } = ofTake(taken);
+    if (items === taken) done = 0;
+    const goOn = (left: number): void => {
+      const piece = left < 1.5 * most ? left : most;
+      times.after(secondsUntil((done + piece) / items) - secondsUntil(done / items), () => {
+        done += piece;
+        put(piece / total, puts, () => {
+          if (piece < left) goOn(left - piece);
+          else round();
+        });
       });
-    });
+    };
+    goOn(taken);
   };
   const putEach = (left: readonly Flow[], then: () => void): void => {
     const [first, ...others] = left;

@@ -40,8 +40,7 @@ function replayedCall(
   };
   const taken = takes.map((channel) => {
     const items = itemsOf(channel, "consumers");
-    const granularity = plan.granularity.channels[channel] ?? plan.granularity.default;
-    const most = granularity === "all" || granularity * ranks.length >= items ? ("all" as const) : granularity;
+    const most = plan.granularity.channels[channel] ?? plan.granularity.default;
     return { channel, items, most };
   });
   const { devices, concurrency } = widthOf(layoutOf(plan).components.get(name)!, ranks, profile.components[name]!);
@@ -71,16 +70,27 @@ function replayedCall(
     if (!components[name]!.streams || gang || !source || !sink || taken.length + put.length > 2) return undefined;
     // Who takes turns with its consumer is done with a chunk before it gives its devices away.
     if (Number.isFinite(sink.capacity)) return undefined;
-    const items = source.items / ranks.length;
-    const places = source.most === "all" ? items : Math.min(items, source.most);
+    const share = source.items / ranks.length;
     const granularity = plan.granularity.channels[sink.channel] ?? plan.granularity.default;
-    const piece = pieceOf({ items: sink.items, granularity }, items);
+    const piece = pieceOf({ items: sink.items, granularity }, share);
     if (piece === undefined) return undefined;
-    const partOf = streamedParts(components[name]!, { items, places, ranks: ranks.length, devices });
-    // What a rank takes is whole items: where that is its whole part, the busiest one's.
-    const atOnce = source.most === "all" ? Math.ceil(items - 1e-9) : places;
-    const seconds = (secondsOf(atOnce / source.items) * items) / atOnce;
-    return { items, piece, secondsUntil: (part) => seconds * partOf(part) };
+    const ofRank = (items: number) => {
+      const places = source.most === "all" ? items : Math.min(items, source.most);
+      const partOf = streamedParts(components[name]!, { items, places, ranks: ranks.length, devices });
+      return { items, secondsUntil: (part: number) => ofTake(places) * (items / places) * partOf(part) };
+    };
+    const ofTake = (items: number): number => secondsOf(items / source.items);
+    const whole = new Map<number, ReturnType<typeof ofRank>>();
+    const inChunks = ofRank(share);
+    return {
+      piece,
+      ofTake: (taken) => {
+        if (taken < Math.floor(share + 1e-9)) return inChunks;
+        const known = whole.get(taken) ?? ofRank(taken);
+        whole.set(taken, known);
+        return known;
+      },
+    };
   };
   const cycledOf = (): ReplayedCycle | undefined => {
     const moved = { takes: taken.map(asWhole), puts: put.map(asWhole) };
