@@ -266,8 +266,11 @@ export type PackedItems = z.infer<typeof PackedItems>;
 
 /** What becomes of a call's devices while a request of it waits. */
 export const WaitTerms = z.object({
-  /** the call keeps them, until it says otherwise (`lock.lend`) */
-  keeps: z.boolean().optional(),
+  /**
+   * the call keeps them, until it says otherwise (`lock.lend`): `for-now` while its engine computes, or until it has got as far
+   * as it can by itself, so that it waits for nobody yet
+   */
+  keeps: z.enum(["throughout", "for-now"]).optional(),
   /** as of `lock.lend`: the call lends them at once, unless it has been answered more, which may set it to work */
   numAnswered: z.int().nonnegative().optional(),
 });

@@ -50,7 +50,8 @@ export class LendState {
   terms({ keeps, computes }: Look): WaitTerms {
     if (computes) this.#computes();
     const goesOn = this.#fresh !== undefined || this.#isGoingOn; // LW3
-    return keeps || computes || goesOn ? { keeps: true } : { numAnswered: this.#numAnswered };
+    if (keeps) return { keeps: "throughout" };
+    return computes || goesOn ? { keeps: "for-now" } : { numAnswered: this.#numAnswered };
   }
 
   /** A wait of a call that may lend its devices: `over` is no more said until it is answered. */

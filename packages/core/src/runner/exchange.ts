@@ -294,8 +294,13 @@ export class Exchange {
   lend(call: string, worker: string, numAnswered: number): void {
     const open = this.#calls.get(call);
     if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;
-    const waiting = [...open.requests].map((id) => this.#requests.get(id));
-    if (waiting.some((request) => request?.hasWaited && request.outcome === undefined)) this.#lend(open.lock);
+    const waiting = [...open.requests].filter((id) => {
+      const request = this.#requests.get(id);
+      return request?.hasWaited && request.outcome === undefined;
+    });
+    if (waiting.length === 0) return;
+    this.#lend(open.lock);
+    for (const id of waiting) this.#park(id);
   }
 
   /** Throws `lock.stale-token` for a grant that has been revoked (L3, EX5). */
@@ -496,14 +501,22 @@ export class Exchange {
     const request = this.#requests.get(id);
     if (!request) return;
     request.hasWaited = true;
-    const { call, lock, ends } = open;
+    const { lock, ends } = open;
     const role = on === "take" ? "source" : "sink";
     const end = ends.find((each) => each.channel === channel && each.role === role);
     if (lock === undefined || end === undefined) return;
+    request.stream = { channel, stream: end.stream };
     if (!request.keeps) this.#lend(lock);
-    // What was lent may have let somebody answer the request already.
-    if (this.#requests.get(id) === undefined || request.outcome !== undefined) return;
-    this.#applyLock(this.#lock.park({ call, stream: { channel, stream: end.stream }, on }));
+    const isHolding = lock.token !== undefined && !lock.isLent;
+    if (request.keeps !== "for-now" || !isHolding) this.#park(id);
+  }
+
+  /** The lock is told that the call waits for others, unless what was lent has let somebody answer it already. */
+  #park(id: number): void {
+    const request = this.#requests.get(id);
+    if (request?.stream === undefined || request.outcome !== undefined || request.on === "acquire") return;
+    const { open, stream, on } = request;
+    this.#applyLock(this.#lock.park({ call: open.call, stream, on }));
   }
 
   #lend(lock: LockPart): void {

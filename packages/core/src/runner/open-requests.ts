@@ -5,6 +5,7 @@
  * count down below 0, so that the two never meet.
  */
 import { TreadleError, type WaitTerms } from "@treadle/contracts";
+import type { StreamRef } from "../device-lock/lock-messages.ts";
 import type { Answer, ChannelEnd, Emit } from "./runner-messages.ts";
 
 /** What became of a load: its devices are granted, or refused with the reason. */
@@ -42,7 +43,9 @@ export type Request = {
   readonly open: OpenCall;
   readonly on: "put" | "take" | "acquire";
   /** its call keeps its devices meanwhile */
-  readonly keeps: boolean;
+  readonly keeps: WaitTerms["keeps"];
+  /** of a put or take that waits */
+  stream: StreamRef | undefined;
   /** it was not answered at once */
   hasWaited: boolean;
   /** set while the call waits for the devices that it lent */
@@ -64,9 +67,10 @@ export class OpenRequests {
     return --this.#lastOwn;
   }
 
-  asks(request: number, open: OpenCall, on: Request["on"], { keeps = false, numAnswered }: WaitTerms = {}): void {
+  asks(request: number, open: OpenCall, on: Request["on"], { keeps, numAnswered }: WaitTerms = {}): void {
     const isUnderWay = numAnswered !== undefined && numAnswered !== open.numAnswered;
-    this.#open.set(request, { open, on, keeps: keeps || isUnderWay, hasWaited: false, outcome: undefined });
+    const keepsNow = keeps ?? (isUnderWay ? "for-now" : undefined);
+    this.#open.set(request, { open, on, keeps: keepsNow, stream: undefined, hasWaited: false, outcome: undefined });
     open.requests.add(request);
   }
 

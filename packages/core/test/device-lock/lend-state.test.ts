@@ -30,20 +30,20 @@ test("LW3: items have time to be fetched, and to set something to work", () => {
 
 test("LW3: what is asked for before the call has gone on, it waits for with its devices", () => {
   const lending = new LendState();
-  expect(lending.terms(idle)).toEqual({ keeps: true }); // since its grant
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" }); // since its grant
   lending.asked();
   expect(lending.next(idle)).toEqual({ type: "let-go-on" });
-  expect(lending.terms(idle)).toEqual({ keeps: true });
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
   expect(lending.next(idle)).toEqual({ type: "say", numAnswered: 0 });
   expect(lending.terms(idle)).toEqual({ numAnswered: 0 });
   lending.answered("items", true);
-  expect(lending.terms(idle)).toEqual({ keeps: true });
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
   lending.asked();
   // One after the other: it has done with what it took before.
   expect(lending.next(idle)).toEqual({ type: "let-go-on" });
   expect(lending.next(idle)).toEqual({ type: "say", numAnswered: 1 });
   lending.granted();
-  expect(lending.terms(idle)).toEqual({ keeps: true });
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
 });
 
 test("LW3: items of a stream have their time, whatever is answered and computes, until all are committed", () => {
@@ -53,7 +53,7 @@ test("LW3: items of a stream have their time, whatever is answered and computes,
     lending.answered("items", true, 2);
     lending.asked();
     expect(lending.next(idle)).toEqual({ type: "let-go-on", forMs: itemsGraceMs });
-    expect(lending.terms(idle)).toEqual({ keeps: true });
+    expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
   };
   given();
   lending.asked();
@@ -63,10 +63,10 @@ test("LW3: items of a stream have their time, whatever is answered and computes,
   lending.answered("room", true);
   given();
   expect(lending.next({ ...idle, computes: true })).toEqual({ type: "await-idle" });
-  expect(lending.terms(idle)).toEqual({ keeps: true });
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
   expect(lending.next(idle)).toEqual({ type: "let-go-on", forMs: itemsGraceMs }); // others of them may begin
   expect(lending.committed(3)).toBe(false);
-  expect(lending.terms(idle)).toEqual({ keeps: true });
+  expect(lending.terms(idle)).toEqual({ keeps: "for-now" });
   expect(lending.committed(1)).toBe(true);
   expect(lending.next(idle)).toEqual({ type: "let-go-on" });
   expect(lending.next(idle)).toMatchObject({ type: "say" });

@@ -198,7 +198,7 @@ test("EX3: a call whose engine computes keeps its devices while it waits, until 
   const other = open("b");
   const next = acquire("b", other);
   let got: unknown;
-  const taking = world.take(call, "x", 1, true, { keeps: true }).then((items) => (got = items));
+  const taking = world.take(call, "x", 1, true, { keeps: "for-now" }).then((items) => (got = items));
   await turns();
   expect(next.seen).toEqual({});
   world.exchange.lend(call, "b", 0); // nobody else says it for it
@@ -222,8 +222,8 @@ test("EX3: what was said of an idle engine counts no more once an answer may hav
   world.open("runner:x:1", "runner", [end("x", "sink")]);
   await acquire("a", call).answer;
   const next = acquire("b", open("b"));
-  const first = world.take(call, "x", 1, true, { keeps: true });
-  const second = world.take(call, "x", 1, false, { keeps: true });
+  const first = world.take(call, "x", 1, true, { keeps: "for-now" });
+  const second = world.take(call, "x", 1, false, { keeps: "for-now" });
   await world.put("runner:x:1", "x", 1);
   expect(await first).toEqual([1]);
   world.exchange.lend(call, "a", 0); // sent before the answer came
@@ -243,7 +243,7 @@ test("L5: a call that keeps its devices while it waits for one that needs them i
   await world.put(producing, "x", 1);
   await acquire("a", consuming).answer;
   await world.take(consuming, "x", 1);
-  world.take(consuming, "x", 1, true, { keeps: true }).catch(() => {});
+  world.take(consuming, "x", 1, true, { keeps: "throughout" }).catch(() => {});
   const producer = acquire("b", producing);
   world.tick(101);
   await producer.answer;
@@ -275,16 +275,54 @@ test("EX3: a call that starts over in another process is listened to from its fi
   const call = open("a", [end("x", "source")]);
   world.open("runner:x:1", "runner", [end("x", "sink")]);
   await acquire("a", call).answer;
-  const takes = [1, 2].map(() => world.take(call, "x", 1, false, { keeps: true }).catch(({ code }) => code));
+  const takes = [1, 2].map(() => world.take(call, "x", 1, false, { keeps: "for-now" }).catch(({ code }) => code));
   world.workerDied("a");
   world.startOver(call, "a");
   expect(await Promise.all(takes)).toEqual(["call.cancelled", "call.cancelled"]);
   await acquire("a", call).answer;
   const next = acquire("b", open("b"));
-  world.take(call, "x", 1, false, { keeps: true }).catch(() => {});
+  world.take(call, "x", 1, false, { keeps: "for-now" }).catch(() => {});
   await turns();
   expect(next.seen).toEqual({});
   world.exchange.lend(call, "a", 0);
   await next.answer;
   expect(next.seen.token).toBeDefined();
+});
+
+test("L2: a call that is about to lend its devices waits for nobody yet, so that nobody goes first for its sake", async () => {
+  const { world, open, acquire } = worldOf({ simulator: 10, scorer0: 10 });
+  for (const name of ["actions", "seen", "acted", "judged"]) world.define({ name });
+  world.exchange.addDevice("cpu:1", 100);
+  for (const worker of ["judge", "scorer1"]) {
+    world.exchange.addWorker(worker, ["cpu:1"]);
+    world.exchange.reportMemory(worker, 60);
+  }
+  const simulator = open("simulator", [end("actions", "source"), end("seen", "sink")]);
+  const policy = open("policy", [end("seen", "source"), end("actions", "sink"), end("acted", "sink")]);
+  const judge = open("judge", [end("acted", "source"), end("judged", "sink")]);
+  const scorers = [open("scorer0", [end("judged", "source")]), open("scorer1", [end("judged", "source")])] as const;
+  const take = (call: string, channel: string, keeps?: "for-now") =>
+    void world.take(call, channel, 1, true, keeps ? { keeps } : {}).catch(() => {});
+  await acquire("simulator", simulator).answer;
+  await world.put(simulator, "seen", 1);
+  take(simulator, "actions");
+  await world.take(policy, "seen", 1);
+  await acquire("judge", judge).answer;
+  take(judge, "acted");
+  await acquire("scorer0", scorers[0]).answer; // the simulator has lent them, with something for others
+  const second = acquire("scorer1", scorers[1]);
+  await world.put(policy, "actions", 1); // the simulator wants its device again
+  take(policy, "seen");
+  take(scorers[0], "judged", "for-now");
+  await turns();
+  expect(second.seen).toEqual({}); // the judge has put nothing for it
+  world.exchange.lend(scorers[0], "scorer0", 0);
+  await turns();
+  expect(second.seen).toEqual({}); // and waits for the simulator, which goes on
+  await world.put(simulator, "seen", 2);
+  await world.put(policy, "acted", 1);
+  await turns();
+  await world.put(judge, "judged", 1);
+  take(judge, "acted");
+  await second.answer;
 });
