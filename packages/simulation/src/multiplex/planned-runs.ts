@@ -34,8 +34,9 @@ export type Beside = {
   readonly serialSeconds: number;
 };
 
-/** Each run does as many steps as take about as long alone as so many of the run whose steps are longest. */
+/** Each run does as many steps as take about as long alone as so many of the run whose steps are longest, and as so many turns. */
 const stepsOfLongest = 10;
+const turnsOfAll = 6;
 const mostSteps = 1000;
 const probedSteps = 4;
 const messageMs = 1;
@@ -47,7 +48,8 @@ const messageMs = 1;
 export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, seed = 0): Beside {
   const inParts = runs.map((run) => withPart(run, limits.residents));
   const stepSeconds = inParts.map((run) => aloneMs(run, probedSteps, seed) / 1000 / probedSteps);
-  const windowSeconds = stepsOfLongest * Math.max(...stepSeconds);
+  const turnsSeconds = runs.length > 1 ? (turnsOfAll * limits.turnMs) / 1000 : 0;
+  const windowSeconds = Math.max(stepsOfLongest * Math.max(...stepSeconds), turnsSeconds);
   const steps = stepSeconds.map((seconds) => Math.min(mostSteps, Math.max(1, Math.round(windowSeconds / seconds))));
   const alone = inParts.map((run, i) => aloneMs(run, steps[i]!, seed) / 1000);
   const members = inParts.map((run, i) => ({
