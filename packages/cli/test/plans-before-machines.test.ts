@@ -58,6 +58,7 @@ const files = {
   profile: join(folder, "profile.json"),
   model: join(folder, "config.json"),
   kept: join(folder, "kept.json"),
+  real: join(folder, "real.json"),
 };
 beforeAll(() => {
   writeFileSync(files.profile, JSON.stringify(profile));
@@ -113,10 +114,34 @@ test("as JSON has the estimates of each case, also of what if, corrected by what
   expect(plans.map(({ devices }: { devices: number }) => devices)).toEqual([64, 128]);
   for (const { estimates } of plans) {
     expect(estimates.map(({ component }: { component: string }) => component)).toEqual(names);
-    for (const { correction } of estimates) expect(correction.factor).toBeCloseTo(1, 4); // it is as was estimated
+    for (const { corrections } of estimates) expect(corrections.batches.factor).toBeCloseTo(1, 4); // it is as was estimated
   }
   const [few, many] = plans.map(({ estimates }: { estimates: { seconds: number }[] }) => estimates.at(-1)!.seconds);
   expect(many).toBeLessThan(few);
+}, 180_000);
+
+test("steps that were measured with that model on such devices correct the estimates unasked, for any number of devices", () => {
+  const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
+  const slow = ({ samples, ...own }: ComponentProfile): ComponentProfile => ({
+    ...own,
+    model: { parameters: 8190735360, layers: 36, width: 4096, vocabSize: 151936 },
+    samples: samples.map((sample) => ({ ...sample, seconds: 2 * sample.seconds })),
+    onceSeconds: 2 * (own.onceSeconds ?? 0),
+  });
+  const real: Profile = {
+    ...kept,
+    hardware: { key: "h", description: "64 cuda of 143771 MiB", accelerator: "NVIDIA H200" },
+    components: Object.fromEntries(Object.entries(kept.components).map(([name, each]) => [name, slow(each)])),
+    steps: [{ layout: "l", mode: "temporal", devices: 64, granularity: "all", seconds: 1, deviation: 0, samples: 12 }],
+  };
+  writeFileSync(files.real, JSON.stringify(real));
+  const { stdout, stderr, status } = plan(...h200, "--devices", "128", "--profile", files.real);
+  expect(status, stderr).toBe(0);
+  const said = stdout.replaceAll(/\s+/g, " ");
+  expect(said).toContain("calibrated by 12 steps on 64 cuda of 143771 MiB.");
+  expect(said.match(/its batches: estimate was 50\.0? ?% off \d+ measurements, and is taken × 2\.00/g)).toHaveLength(3);
+  const other = plan(...h200, "--device", "h100", "--profile", files.real).stdout;
+  expect(other).toContain("where nothing was measured");
 }, 180_000);
 
 test("refuses what fits nowhere as any mistake", () => {

@@ -188,10 +188,13 @@ export {
   CallObservation,
   ChannelObservation,
   ComponentProfile,
+  ModelSizes,
   type ModelWork,
   type ObservedCall,
   Profile,
   ProfileSample,
+  SequenceLengths,
+  type SequenceSums,
   TimeFit,
 } from "./profile.ts";
 export {

@@ -33,6 +33,8 @@ export const DeviceSpec = z.strictObject({
   node: z.string().min(1),
   kind: z.string().min(1),
   memoryBytes: z.number().nonnegative(),
+  /** as its vendor calls it, where that is known */
+  name: z.string().min(1).optional(),
 });
 export type DeviceSpec = z.infer<typeof DeviceSpec>;
 

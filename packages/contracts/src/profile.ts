@@ -27,6 +27,16 @@ export const ChannelObservation = z.object({
 });
 export type ChannelObservation = z.infer<typeof ChannelObservation>;
 
+/** Sums over sequences, of which prompts and responses are told apart. */
+export const SequenceSums = z.object({
+  count,
+  promptTokens: z.number().nonnegative(),
+  /** sums of the natural logarithm of each response's tokens, and of its square */
+  logResponse: z.tuple([z.number(), z.number()]),
+  longestResponse: count,
+});
+export type SequenceSums = z.infer<typeof SequenceSums>;
+
 /**
  * What one call cost one rank, as its process measured it; comes with the reply to a call that is observed.
  *
@@ -48,6 +58,8 @@ export const CallObservation = z.object({
   channels: z.array(ChannelObservation),
   /** other workers that the call called, or (`method` absent) sent messages to */
   peers: z.array(z.object({ component: name, method: name.optional(), times: count })).default([]),
+  /** of what a model has sampled: how many sequences, and their tokens, as far as the worker tells */
+  sequences: SequenceSums.optional(),
   /** batches of equal size together */
   batches: z.array(z.object({ channel: name, items: count, times: count, busyMs: milliseconds })),
 });
@@ -107,10 +119,25 @@ export const TimeFit = z.strictObject({
 });
 export type TimeFit = z.infer<typeof TimeFit>;
 
+/** A language model, by what its costs depend on most. */
+export const ModelSizes = z.strictObject({ parameters: count, layers: count, width: count, vocabSize: count });
+export type ModelSizes = z.infer<typeof ModelSizes>;
+
+/** How long sequences are: the median of responses, the standard deviation of their logarithm, and the longest of them. */
+export const SequenceLengths = z.strictObject({
+  promptTokens: count,
+  responseTokens: count,
+  spread: z.number().nonnegative(),
+  maxResponseTokens: count,
+});
+export type SequenceLengths = z.infer<typeof SequenceLengths>;
+
 export const ComponentProfile = z.strictObject({
   /** hash of its class, configuration and launch options: what its times depend on */
   key: z.string().min(1),
   deviceKind: z.string().min(1).optional(),
+  /** that it ran, where its configuration names one */
+  model: ModelSizes.optional(),
   /** it was measured without devices: where samples count devices, they count its ranks */
   devices: z.literal("none").optional(),
   /** devices that one rank spans; it can use whole multiples */
@@ -151,10 +178,14 @@ export const Profile = z.strictObject({
   hardware: z.strictObject({
     key: z.string().min(1),
     description: z.string(),
+    /** its accelerators, as their vendor calls them, where all have one name */
+    accelerator: z.string().min(1).optional(),
     /** cores behind each device of kind `cpu`; below 1, components that run at once share cores */
     coresPerSlot: z.number().positive().optional(),
   }),
   graph: FlowGraph,
+  /** of what was sampled meanwhile; `perItem`: sequences of an item of the batch */
+  sequences: SequenceLengths.extend({ perItem: z.number().positive() }).optional(),
   components: z.record(name, ComponentProfile),
   /** what a step takes besides its components: the runner's own work, and messages on their way */
   overheadSeconds: seconds.default(0),

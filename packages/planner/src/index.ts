@@ -50,7 +50,8 @@ export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
 export { itemSpread } from "./profile/unevenness.ts";
 
-export { deviceNames, figuresOf } from "./rehearsal/device-figures.ts";
+export { type Calibration, type Correction, calibrationOf, type KindOfWork, sizesOf } from "./rehearsal/calibration.ts";
+export { deviceNames, figuresNameOf, figuresOf } from "./rehearsal/device-figures.ts";
 export type { ModelComponent } from "./rehearsal/estimate.ts";
 export { modelShapeOf } from "./rehearsal/model-shape.ts";
 export {

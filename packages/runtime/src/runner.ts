@@ -10,7 +10,7 @@ export { openPoolLink } from "./pool/plane-pool-link.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";
 export { markThisProcess } from "./pool/run-process.ts";
 export { PoolClient, type PoolLink } from "./runner/nodes/pool-client.ts";
-export { profilePath, readProfile, writeProfile } from "./runner/placement/profile-store.ts";
+export { keptProfiles, profilePath, readProfile, writeProfile } from "./runner/placement/profile-store.ts";
 export { Checkpoints } from "./runner/run/checkpoints.ts";
 export {
   type ComparedPlan,

@@ -61,6 +61,13 @@ export type EngineConfig = z.infer<typeof EngineConfig>;
 export const tokenSecondsOf = ({ emulated }: EngineConfig, devices: number): number | undefined =>
   emulated && decodeSeconds(1, { ...emulated, devices });
 
+/** Of the Hugging Face model that is run, where the configuration names a folder. */
+export function modelFolderOf({ engine, emulated }: EngineConfig): string | undefined {
+  if (emulated) return undefined;
+  if (isServer(engine)) return engine.model;
+  return engine?.kind === "torch" ? engine.path : undefined;
+}
+
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
   choice?.kind === "sglang" || choice?.kind === "vllm";

@@ -4,14 +4,8 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
-import {
-  isRehearsed,
-  type PlanFromProfile,
-  planFromProfile,
-  type RehearsedPart,
-  rehearsedDevices,
-} from "@treadle/planner";
-import { validateWorkflow, writeProfile } from "@treadle/runtime/runner";
+import { isRehearsed, type PlanFromProfile, planFromProfile, type Rehearsal, rehearsedDevices } from "@treadle/planner";
+import { keptProfiles, validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderBeside } from "../view/beside-text.ts";
 import { renderPlan } from "../view/plan-text.ts";
@@ -98,7 +92,7 @@ export function planCommand(): Command {
           launched,
         ) => {
           const { trialTolerance } = placement.auto;
-          const rehearsal = rehearsalOf(flags, profile, launched, new Date().toISOString());
+          const rehearsal = rehearsalOf(flags, profile, launched, new Date().toISOString(), keptProfiles(projectRoot));
           const asked = flags.devices === undefined ? undefined : positive("--devices", flags.devices);
           const here = rehearsal
             ? inPlaceOf(devices, rehearsal.device, asked, components)
@@ -138,7 +132,7 @@ export function planCommand(): Command {
           ? undefined
           : await compareBeside(here, flags.beside, { projectRoot, turnSeconds, deadlineMs });
       if (flags.json) {
-        const estimates = rehearsed.map(({ rehearsal }) => rehearsal.parts);
+        const estimates = rehearsed.map(({ rehearsal }) => rehearsal);
         process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates, beside))}\n`);
         return;
       }
@@ -186,7 +180,7 @@ function isEstimate(path: string): boolean {
 function toJson(
   profile: Profile,
   cases: readonly PlannedCase[],
-  estimates: readonly (readonly RehearsedPart[])[],
+  estimates: readonly Rehearsal[],
   beside: ComparedBeside | undefined,
 ): object {
   return {
@@ -199,7 +193,8 @@ function toJson(
       batch,
       maxStaleness,
       searchMs,
-      ...(estimates[i] ? { estimates: estimates[i] } : {}),
+      ...(estimates[i] && { estimates: estimates[i].parts }),
+      ...(estimates[i]?.calibratedBy && { calibratedBy: estimates[i].calibratedBy }),
       ...found,
     })),
   };

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type ModelWork, type Profile, TreadleError } from "@treadle/contracts";
 import {
+  calibrationOf,
   deviceNames,
   type ModelComponent,
   modelShapeOf,
@@ -67,14 +68,18 @@ export const withRehearsal = (command: Command): Command =>
     )
     .option("--max-tokens <number>", "where responses end, for estimates", "32768")
     .option("--samples <number>", "responses to each prompt, for estimates (default: the workflow's groupSize)")
-    .option("--calibrate <profile>", "corrects estimates by a profile that was measured with that model and device");
+    .option(
+      "--calibrate <profile>",
+      "corrects estimates by this profile, measured with that model and device (default: the newest kept one that says so)",
+    );
 
-/** Undefined where nothing is to be rehearsed. Throws `config.invalid` for flags that need each other, `problem.invalid` for numbers. */
+/** `kept`: profiles, of which one may correct the estimates. Undefined where nothing is to be rehearsed. Throws `config.invalid` for flags that need each other, `problem.invalid` for numbers. */
 export function rehearsalOf(
   flags: RehearsalFlags,
   profile: Profile,
   launched: readonly Launched[],
   createdAt: string,
+  kept: readonly Profile[] = [],
 ): Rehearser | undefined {
   const { model, device, calibrate } = flags;
   if (model === undefined && device === undefined) {
@@ -107,11 +112,15 @@ export function rehearsalOf(
     spread: realNumber("--length-spread", flags.lengthSpread, { least: 0 }),
   };
   const samples = flags.samples === undefined ? groupSize : tokens("--samples", flags.samples);
-  const measured = calibrate === undefined ? undefined : readProfile(resolve(calibrate), profile.workflow);
+  const { workflow } = profile;
+  const calibration =
+    calibrate === undefined
+      ? calibrationOf([profile, ...kept], { workflow, device, shape })
+      : { profile: readProfile(resolve(calibrate), workflow), isAsked: true };
   return {
     device,
     at: (target) => {
-      const setting = { ...target, device, samples, shape, lengths, components, measured, createdAt };
+      const setting = { ...target, device, samples, shape, lengths, components, calibration, createdAt };
       return { rehearsal: rehearse(profile, setting), setting };
     },
   };

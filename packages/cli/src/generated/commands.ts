@@ -1276,7 +1276,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--calibrate <profile>",
-        "description": "corrects estimates by a profile that was measured with that model and device"
+        "description": "corrects estimates by this profile, measured with that model and device (default: the newest kept one that says so)"
       },
       {
         "flags": "--profile <file>",

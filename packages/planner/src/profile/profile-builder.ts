@@ -5,6 +5,7 @@ import {
   type ObservedCall,
   type Profile,
   type ProfileSample,
+  type SequenceSums,
   type TimeFit,
 } from "@treadle/contracts";
 import { Asks } from "./asks.ts";
@@ -19,7 +20,7 @@ import { sharedOut, takenPerItem } from "./whole-items.ts";
 /** What a component is, whatever it costs. */
 export type ComponentTraits = Pick<
   ComponentProfile,
-  "key" | "gang" | "deviceKind" | "devices" | "devicesPerRank" | "minDevices" | "maxDevices"
+  "key" | "gang" | "deviceKind" | "model" | "devices" | "devicesPerRank" | "minDevices" | "maxDevices"
 >;
 
 export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;
@@ -89,6 +90,7 @@ export class ProfileBuilder {
       version: 1,
       ...header,
       graph,
+      ...this.#sequences(),
       components,
       overheadSeconds: this.#overhead(graph, costs),
       steps: this.wholeSteps(),
@@ -112,6 +114,24 @@ export class ProfileBuilder {
       .filter(([, { layout }]) => layout.devices === most)
       .map(([at, { seconds }]) => seconds - secondsInTurn(costs[at] as StepCosts));
     return left.length > 0 ? Math.max(0, median(left)) : 0;
+  }
+
+  #sequences(): Pick<Profile, "sequences"> {
+    const sums = this.#steps.flatMap(({ calls }) => calls.flatMap(({ sequences }) => sequences ?? []));
+    const total = (of: (sums: SequenceSums) => number): number => sums.reduce((sum, each) => sum + of(each), 0);
+    const count = total((each) => each.count);
+    if (count === 0) return {};
+    const [log, squares] = [total((each) => each.logResponse[0]), total((each) => each.logResponse[1])];
+    const center = log / count;
+    return {
+      sequences: {
+        promptTokens: Math.max(1, Math.round(total(({ promptTokens }) => promptTokens) / count)),
+        responseTokens: Math.max(1, Math.round(Math.exp(center))),
+        spread: Math.sqrt(Math.max(0, squares / count - center ** 2)),
+        maxResponseTokens: sums.reduce((most, { longestResponse }) => Math.max(most, longestResponse), 1),
+        perItem: count / (this.#steps.length * this.#batch),
+      },
+    };
   }
 
   /** What steps took, by how they ran. */

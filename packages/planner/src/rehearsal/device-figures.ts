@@ -35,6 +35,19 @@ export const deviceFigures = {
 
 export const deviceNames: readonly string[] = Object.keys(deviceFigures);
 
+/** Cards of other figures than the modules above that they are named after. */
+const otherForms = ["pcie", "nvl"];
+
+/** Of a device as its vendor calls it, such as `NVIDIA A100-SXM4-80GB`; undefined where no figures are known to be its own. */
+export function figuresNameOf(vendorName: string): string | undefined {
+  const words = vendorName.toLowerCase().split(/[^a-z0-9]+/);
+  if (words.some((word) => otherForms.includes(word))) return undefined;
+  return deviceNames.find((name) => {
+    const [model = "", memory] = name.split("-");
+    return words.includes(model) && (memory === undefined || words.includes(`${memory}b`));
+  });
+}
+
 /** Throws `config.invalid` with the names that there are. */
 export function figuresOf(name: string): DeviceFigures {
   if (Object.hasOwn(deviceFigures, name)) return deviceFigures[name as keyof typeof deviceFigures];
@@ -51,7 +64,7 @@ export const networkRate = 50e9;
 /**
  * The part of a peak that engines reach. The Llama 3 report (arXiv 2407.21783, §3.3) has 0.38 to 0.43 of the operations that a step
  * needs; with a third more that are done again, 0.5 of all is at its lower end. The others are what served models commonly show.
- * Measured steps correct all of them (`--calibrate`).
+ * Measured steps correct all of them.
  */
 export const efficiencies = {
   training: 0.5,

@@ -7,12 +7,12 @@ import {
   type DeviceSpec,
   type FlowGraph,
   type ModelWork,
-  mean,
   type Profile,
   TreadleError,
 } from "@treadle/contracts";
 import { divisorsOf } from "../plan/model.ts";
 import { fitTime } from "../profile/time-fit.ts";
+import { type Calibration, type Corrections, correctionsOf } from "./calibration.ts";
 import type { Hardware } from "./costs.ts";
 import { devicesPerNode, figuresOf } from "./device-figures.ts";
 import { type Estimate, estimate, type ModelComponent, type RehearsedStep } from "./estimate.ts";
@@ -25,18 +25,9 @@ export type RehearsalSetting = RehearsedStep & {
   readonly shape: ModelShape;
   readonly lengths: Lengths;
   readonly components: readonly ModelComponent[];
-  /** measured on such devices with such a model and such lengths: what is estimated is corrected by it */
-  readonly measured?: Profile | undefined;
+  /** measured on such devices with such a model: what is estimated is corrected by it */
+  readonly calibration?: Calibration | undefined;
   readonly createdAt: string;
-};
-
-/** How far an estimate is from what was measured. */
-export type Correction = {
-  /** measured over estimated, the geometric mean */
-  readonly factor: number;
-  /** mean of |estimated - measured| / measured, as it was and after the correction */
-  readonly errorBefore: number;
-  readonly errorAfter: number;
 };
 
 export type RehearsedPart = {
@@ -49,8 +40,8 @@ export type RehearsedPart = {
   readonly bytesPerDevice: number;
   /** what that is made of */
   readonly arithmetic: readonly string[];
-  /** absent where nothing of it was measured */
-  readonly correction?: Correction | undefined;
+  /** by kind of work; empty where nothing of it was measured */
+  readonly corrections: Corrections;
 };
 
 export type Rehearsal = {
@@ -58,6 +49,17 @@ export type Rehearsal = {
   readonly parts: readonly RehearsedPart[];
   /** components whose times are those that were measured where the flow was traced */
   readonly others: readonly string[];
+  /** absent where nothing corrects the estimates */
+  readonly calibratedBy?: CalibratedBy | undefined;
+};
+
+export type CalibratedBy = {
+  readonly hardware: string;
+  /** whole ones that were measured */
+  readonly steps: number;
+  readonly createdAt: string;
+  /** components that it has measured, and cannot correct, with the reason */
+  readonly refused: Readonly<Record<string, string>>;
 };
 
 /** Parts of the batch that are estimated; what lies between them, the fit says. */
@@ -66,8 +68,6 @@ const mostParts = 8;
 const ranksApart = 1 / 8;
 /** Devices up to which the memory of what is sharded is told, so that a refusal can say how many would do. */
 const mostDevices = 65_536;
-/** An estimate that is further off is of another model, other devices or other lengths. */
-const mostFactor = 20;
 const rehearsedKey = "rehearsed-";
 
 /** Whether a profile says what was estimated, and not what was measured. */
@@ -80,16 +80,19 @@ export const isRehearsed = ({ hardware }: Profile): boolean => hardware.key.star
 export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal {
   checkSetting(setting);
   const { device, devices, shape, lengths, batch, createdAt } = setting;
-  const measured = setting.measured && checkMeasured(setting.measured, profile);
+  const calibration = setting.calibration && checkMeasured(setting.calibration, profile);
+  const refused: Record<string, string> = {};
   const hardware: Hardware = { figures: figuresOf(device), shape, lengths };
   const models = setting.components.map((component) => {
     const before = profile.components[component.name];
     if (before === undefined)
       throw new TreadleError("problem.invalid", `the profile does not know component '${component.name}'`);
     const estimated = estimate(hardware, component, setting);
-    const correction = measured && correctionOf(estimated, component.name, measured);
-    const own = profileOf(before, estimated, setting, correction?.factor ?? 1);
-    return { name: component.name, own, part: partOf(component, own, estimated, setting, correction) };
+    const found = calibration ? correctionsOf(component, calibration, setting) : { corrections: {} };
+    if ("refused" in found) refused[component.name] = refusedBy(found.refused, component, calibration);
+    const corrections = "refused" in found ? {} : found.corrections;
+    const own = profileOf(before, estimated, setting, corrections);
+    return { name: component.name, own, part: partOf(component, own, estimated, setting, corrections) };
   });
   const estimates = Object.fromEntries(models.map(({ name, own }) => [name, own]));
   return {
@@ -103,6 +106,7 @@ export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal
     },
     parts: models.map(({ part }) => part),
     others: Object.keys(profile.components).filter((name) => !(name in estimates)),
+    ...(calibration && { calibratedBy: describeCalibration(calibration, refused) }),
   };
 }
 
@@ -139,7 +143,22 @@ function checkSetting({ devices, batch, samples, lengths }: RehearsalSetting): v
     );
 }
 
-function checkMeasured(measured: Profile, { workflow }: Profile): Profile {
+/** What somebody asks for is refused; what was merely found is left out. */
+function refusedBy(why: string, { name }: ModelComponent, calibration: Calibration | undefined): string {
+  if (calibration?.isAsked) throw new TreadleError("problem.invalid", `'${name}' cannot be corrected: ${why}`);
+  return why;
+}
+
+function describeCalibration(
+  { profile: { hardware, createdAt, steps } }: Calibration,
+  refused: CalibratedBy["refused"],
+): CalibratedBy {
+  const numSteps = steps.reduce((sum, { samples }) => sum + samples, 0);
+  return { hardware: hardware.description, steps: numSteps, createdAt, refused };
+}
+
+function checkMeasured(calibration: Calibration, { workflow }: Profile): Calibration {
+  const { profile: measured } = calibration;
   const refuse = (what: string): never => {
     throw new TreadleError(
       "problem.invalid",
@@ -148,17 +167,20 @@ function checkMeasured(measured: Profile, { workflow }: Profile): Profile {
   };
   if (measured.workflow !== workflow) refuse(`a profile of '${measured.workflow}'`);
   if (isRehearsed(measured)) refuse("a profile that is an estimate itself");
-  return measured;
+  return calibration;
 }
 
 function profileOf(
   { key, gang }: ComponentProfile,
   estimated: Estimate,
   { devices, batch }: RehearsedStep,
-  factor: number,
+  corrections: Corrections,
 ): ComponentProfile {
-  const { devicesPerRank, isSharded, lengthSpread, serialSeconds, swapSeconds } = estimated;
-  const onceSeconds = factor * estimated.onceSeconds;
+  const { devicesPerRank, isSharded, lengthSpread } = estimated;
+  const { factor = 1 } = corrections.batches ?? {};
+  const onceSeconds = (corrections.once?.factor ?? 1) * estimated.onceSeconds;
+  const swapSeconds = (corrections.swaps?.factor ?? 1) * estimated.swapSeconds;
+  const serialSeconds = (corrections.weights?.factor ?? 1) * estimated.serialSeconds;
   const counts = deviceCounts(devicesPerRank, devices, ranksApart);
   const samples = counts.flatMap((count) =>
     partsOf(batch).map((items) => {
@@ -194,7 +216,7 @@ function partOf(
   { samples, maxDevices }: ComponentProfile,
   { devicesPerRank, bytesPerDevice, arithmetic }: Estimate,
   { batch }: RehearsedStep,
-  correction: Correction | undefined,
+  corrections: Corrections,
 ): RehearsedPart {
   const { seconds } = samples.find((sample) => sample.devices === maxDevices && sample.items === batch)!;
   const bytes = bytesPerDevice(maxDevices);
@@ -205,28 +227,8 @@ function partOf(
     seconds,
     bytesPerDevice: bytes,
     arithmetic,
-    ...(correction && { correction }),
+    corrections,
   };
-}
-
-/** By the points that were measured; undefined where nothing was, or nothing took any time. */
-function correctionOf(estimated: Estimate, name: string, { components, graph }: Profile): Correction | undefined {
-  const points = (components[name]?.samples ?? []).flatMap(({ devices, items, seconds }) => {
-    const once = (estimated.onceSeconds * items) / graph.batch;
-    const by = estimated.seconds(devices, items, graph.batch) + once;
-    return seconds > 0 && by > 0 ? [{ seconds, by }] : [];
-  });
-  if (points.length === 0) return undefined;
-  const factor = Math.exp(mean(points.map(({ seconds, by }) => Math.log(seconds / by))));
-  const errorAt = (by: number): number =>
-    mean(points.map((point) => Math.abs(by * point.by - point.seconds) / point.seconds));
-  if (Math.abs(Math.log(factor)) > Math.log(mostFactor)) {
-    throw new TreadleError(
-      "problem.invalid",
-      `'${name}' was measured to take ${factor.toPrecision(2)} times what is estimated: the profile is of another model, of other devices, or of other lengths`,
-    );
-  }
-  return { factor, errorBefore: errorAt(1), errorAfter: errorAt(factor) };
 }
 
 /** Of whole ranks: 1, 2, 3 and so on, further and further apart, and as many as there can be. */

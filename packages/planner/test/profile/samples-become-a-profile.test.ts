@@ -35,6 +35,30 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 2, items: 8, seconds: 0.14 }]);
   });
 
+  test("says how long sequences were that a model has sampled, and nothing where none says so", () => {
+    const step = (tokens: readonly number[]) => {
+      const logs = tokens.map(Math.log);
+      const sum = (power: number) => logs.reduce((all, each) => all + each ** power, 0);
+      const sequences = {
+        count: tokens.length,
+        promptTokens: 10 * tokens.length,
+        logResponse: [sum(1), sum(2)] as [number, number],
+        longestResponse: Math.max(...tokens),
+      };
+      return { layout: layout(1, 1), seconds: 1, calls: [observed({ component: "rollout", sequences })] };
+    };
+    const lengths = [...Array.from({ length: 12 }, () => 100), ...Array.from({ length: 12 }, () => 400)];
+    const { sequences } = profileOf([step(lengths.slice(0, 16)), step(lengths.slice(16))], 4);
+    expect(sequences).toEqual({
+      promptTokens: 10,
+      responseTokens: 200,
+      spread: expect.closeTo(Math.log(2), 6),
+      maxResponseTokens: 400,
+      perItem: 3,
+    });
+    expect(profileOf([{ ...step([1]), calls: [observed({ component: "rollout" })] }]).sequences).toBeUndefined();
+  });
+
   test("knows by how much ranks differ that have as many items, and nothing of a single one or of chunks", () => {
     const unevennessOf = (ranks: readonly (readonly [busyMs: number, items: number])[]) => {
       const calls = ranks.map(([busyMs, items], rank) =>

@@ -1,45 +1,11 @@
 /** Plans for devices that nobody has measured: what they are made of, when they are refused, and how measurements correct them. */
 import { Profile } from "@treadle/contracts";
-import fc from "fast-check";
 import { expect, test } from "vitest";
 import { planFromProfile } from "../../src/auto/plan-from-profile.ts";
-import { deviceFigures, figuresOf } from "../../src/rehearsal/device-figures.ts";
-import { modelShapeOf } from "../../src/rehearsal/model-shape.ts";
+import { figuresOf } from "../../src/rehearsal/device-figures.ts";
 import { type RehearsalSetting, rehearse, rehearsedDevices } from "../../src/rehearsal/rehearse.ts";
-import { chainProfile } from "../synthetic-profile.ts";
+import { model, setting, traced } from "./eight-billion.ts";
 
-const model = (width: number, layers: number) =>
-  modelShapeOf(
-    {
-      model_type: "qwen3",
-      hidden_size: width,
-      num_hidden_layers: layers,
-      num_attention_heads: width / 128,
-      num_key_value_heads: 8,
-      head_dim: 128,
-      intermediate_size: 3 * width,
-      vocab_size: 151936,
-    },
-    "config.json",
-  );
-const traced = chainProfile({
-  rollout: { perItem: 0.01 },
-  reward: { perItem: 0.001, devices: "none" },
-  actor: { perItem: 0.02 },
-});
-const setting: RehearsalSetting = {
-  device: "h200",
-  devices: 64,
-  batch: 512,
-  samples: 8,
-  shape: model(4096, 36),
-  lengths: { promptTokens: 512, responseTokens: 4096, spread: 0.8, maxResponseTokens: 32768 },
-  components: [
-    { name: "rollout", work: "generation" },
-    { name: "actor", work: "training" },
-  ],
-  createdAt: "2026-01-01T00:00:00.000Z",
-};
 const plan = (given: RehearsalSetting) => {
   const { profile } = rehearse(traced, given);
   const components = Object.keys(profile.components).map((name) => ({
@@ -103,45 +69,6 @@ test("numbers that make no sense are refused by name", () => {
   refused({ device: "h900" }, "there are no figures of device 'h900'; known are a100-40g");
   refused({ components: [{ name: "critic", work: "training" }] }, "the profile does not know component 'critic'");
   expect(() => figuresOf("toString")).toThrow("there are no figures");
-});
-
-test("what was measured corrects the estimates, and how far they were off is said", () => {
-  fc.assert(
-    fc.property(
-      fc.double({ min: 0.3, max: 3, noNaN: true }),
-      fc.constantFrom(...Object.keys(deviceFigures)),
-      (factor, device) => {
-        const small = {
-          ...setting,
-          device,
-          devices: 8,
-          shape: model(2048, 16),
-          lengths: { ...setting.lengths, maxResponseTokens: 8192 },
-        };
-        const estimated = rehearse(traced, small).profile;
-        const slower = Object.fromEntries(
-          Object.entries(estimated.components).map(([name, each]) => [
-            name,
-            { ...each, samples: each.samples.map((sample) => ({ ...sample, seconds: sample.seconds * factor })) },
-          ]),
-        );
-        const measured = { ...estimated, components: slower, hardware: traced.hardware };
-        const { parts, profile } = rehearse(traced, { ...small, measured });
-        for (const { component, correction, seconds } of parts) {
-          expect(correction!.factor).toBeCloseTo(factor, 6);
-          expect(correction!.errorBefore).toBeCloseTo(Math.abs(1 / factor - 1), 6);
-          expect(correction!.errorAfter).toBeCloseTo(0, 6);
-          const before = estimated.components[component]!.samples;
-          expect(seconds).toBeCloseTo(
-            before.find(({ devices, items }) => devices === 8 && items === 512)!.seconds * factor,
-            3,
-          );
-        }
-        expect(Profile.safeParse(profile).success).toBe(true);
-      },
-    ),
-    { numRuns: 10 },
-  );
 });
 
 test("more devices never take longer, and a larger batch never less", () => {

@@ -1,5 +1,6 @@
 import type { HostFiles, ModelWork, TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
+import { currentCall } from "./call/call-context.ts";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messages/messenger.ts";
 import type { StateReader, StateWriter } from "./state/state.ts";
@@ -61,6 +62,7 @@ export type WorkerClass<W> = {
   keepsDevices(config: unknown, numRanks: number): boolean;
   degrees(config: unknown): readonly number[] | undefined;
   readonly modelWork: ModelWork | undefined;
+  modelFolder(config: unknown): string | undefined;
 };
 
 /** The configuration that a worker's class takes. */
@@ -126,6 +128,11 @@ export abstract class Worker<C = unknown> {
    * has measured. Undefined: its times stay those that were measured.
    */
   static readonly modelWork: ModelWork | undefined = undefined;
+
+  /** The folder with its model's `config.json`, where its configuration names one: profiles say which model they have measured. */
+  static modelFolder(_config: unknown): string | undefined {
+    return undefined;
+  }
 
   readonly config: C;
   readonly component: string;
@@ -217,6 +224,11 @@ export abstract class Worker<C = unknown> {
    */
   protected failProcess(error: TreadleError): void {
     this.#context.failProcess(error);
+  }
+
+  /** A model has sampled so many tokens after a prompt: profiles say of how long sequences they are. */
+  protected sampled(promptTokens: number, responseTokens: number): void {
+    currentCall()?.meter?.sampled(promptTokens, responseTokens);
   }
 
   /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */

@@ -26,6 +26,20 @@ const logs = (items: number, bytes: number) =>
 const worker = { onloadMs: 3, offloadMs: 0, memoryBytes: 7 };
 
 describe("what a call costs", () => {
+  test("sequences that were sampled are summed up; without any, nothing is said of them", () => {
+    const { meter } = handDriven();
+    meter.sampled(5, 8);
+    meter.sampled(7, 2);
+    meter.sampled(7, 0); // nothing came of it, which has no logarithm
+    expect(meter.finish(worker).sequences).toEqual({
+      count: 2,
+      promptTokens: 12,
+      logResponse: [expect.closeTo(Math.log(16), 9), expect.closeTo(Math.log(8) ** 2 + Math.log(2) ** 2, 9)],
+      longestResponse: 8,
+    });
+    expect(handDriven().meter.finish(worker)).not.toHaveProperty("sequences");
+  });
+
   test("busy is what waits for devices, items and credit leave", () => {
     const { meter, pass, time } = handDriven();
     pass(1);

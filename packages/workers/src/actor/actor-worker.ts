@@ -22,7 +22,7 @@ import {
 } from "@treadle/learning";
 import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
-import { createEngine, EngineConfig } from "../engine.ts";
+import { createEngine, EngineConfig, modelFolderOf } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
 import { MismatchWatch } from "./mismatch-watch.ts";
@@ -56,6 +56,10 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly modelWork = "training";
   static override readonly saves = ["train", "imitate"];
+
+  static override modelFolder(config: ActorConfig): string | undefined {
+    return modelFolderOf(config);
+  }
 
   readonly #algorithm: Algorithm;
   #watch = new MismatchWatch();

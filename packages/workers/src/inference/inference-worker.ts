@@ -4,7 +4,7 @@ import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learni
 import type { Sink, Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createEngine, EngineConfig } from "../engine.ts";
+import { createEngine, EngineConfig, modelFolderOf } from "../engine.ts";
 import { EngineWorker, engineFile } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 
@@ -26,6 +26,10 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   static override readonly replays = ["pullWeights"];
   static override readonly resizes = true;
   static override readonly saves = ["keepReference"];
+
+  static override modelFolder(config: InferenceConfig): string | undefined {
+    return modelFolderOf(config);
+  }
 
   /** `state` is what restores it; made with the weights, since a later call may find the engine released */
   #reference: { readonly weights: Weights; readonly state: readonly Uint8Array[] } | undefined;

@@ -15,7 +15,7 @@ import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime"
 import { EpisodeOrder, MeasuredInterference, PredictorState, type Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createGenerationEngine, EngineConfig } from "../engine.ts";
+import { createGenerationEngine, EngineConfig, modelFolderOf } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
@@ -106,6 +106,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return numRanks > 1 && isShared(config);
   }
 
+  static override modelFolder(config: RolloutConfig): string | undefined {
+    return modelFolderOf(config);
+  }
+
   static override degrees({ degrees }: RolloutConfig): readonly number[] | undefined {
     return degrees;
   }
@@ -172,6 +176,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const made = (group: EpisodeGroup | undefined): void => {
       if (!group) return;
       tail.made(group);
+      for (const { tokens, promptLength } of group.episodes) this.sampled(promptLength, tokens.length - promptLength);
       playing.made(group);
     };
     const ended = ({ prompt, number, sample }: Row, completion: Completion, answers: readonly Span[]): void =>

@@ -11,7 +11,13 @@
  * CM3 items of a stream overlap, so that no item's time is its own: they are told as batches of as many as are in flight at
  *     once, of equal time each, which together have all of it.
  */
-import { type CallObservation, type ChannelObservation, type ItemBlock, median } from "@treadle/contracts";
+import {
+  type CallObservation,
+  type ChannelObservation,
+  type ItemBlock,
+  median,
+  type SequenceSums,
+} from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
 
 /** A wait for items or credit that was asked for. */
@@ -50,6 +56,7 @@ export class CallMeter {
   readonly #channels = new Map<string, MeteredChannel>();
   readonly #batches = new Map<number, CallObservation["batches"][number]>();
   readonly #peers = new Map<string, CallObservation["peers"][number]>();
+  #sequences: SequenceSums | undefined;
   #numWaits = 0;
   #busyMs = 0;
   #idleMs = 0;
@@ -137,6 +144,19 @@ export class CallMeter {
     this.#peers.set(key, { component, ...(method === undefined ? {} : { method }), times });
   }
 
+  /** A model has sampled so many tokens after a prompt. */
+  sampled(promptTokens: number, responseTokens: number): void {
+    if (responseTokens < 1) return;
+    const log = Math.log(responseTokens);
+    const { count, logResponse, longestResponse, ...sums } = this.#sequences ?? nothingSampled;
+    this.#sequences = {
+      count: count + 1,
+      promptTokens: sums.promptTokens + promptTokens,
+      logResponse: [logResponse[0] + log, logResponse[1] + log * log],
+      longestResponse: Math.max(longestResponse, responseTokens),
+    };
+  }
+
   /** The call has ended; `swaps` and memory are its worker's. */
   finish(worker: { onloadMs: number; offloadMs: number; memoryBytes: number }): CallObservation {
     if (this.#isBusy) this.#rest();
@@ -150,6 +170,7 @@ export class CallMeter {
       ...worker,
       channels: [...this.#channels.values()].map(({ total, waits }) => ({ ...total, ...askMs(waits) })),
       peers: [...this.#peers.values()],
+      ...(this.#sequences && { sequences: this.#sequences }),
       batches: [...this.#batches.values()],
     };
   }
@@ -244,6 +265,8 @@ export class CallMeter {
     return this.#idleMs + (this.#isBusy ? 0 : this.#readings.now() - this.#sinceMs);
   }
 }
+
+const nothingSampled: SequenceSums = { count: 0, promptTokens: 0, logResponse: [0, 0], longestResponse: 0 };
 
 /** Longer waits are for something. */
 function askMs(waits: readonly number[]): { askMs: number } | undefined {

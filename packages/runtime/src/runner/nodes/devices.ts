@@ -20,8 +20,8 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
     memoryBytes,
   }));
   if (config.devices !== "auto") return cpus;
-  const found = findAccelerators().map(({ kind, index, memoryBytes: bytes }) => {
-    return { id: `${kind}:${index}`, index, node, kind, memoryBytes: bytes };
+  const found = findAccelerators().map(({ kind, index, memoryBytes: bytes, name }) => {
+    return { id: `${kind}:${index}`, index, node, kind, memoryBytes: bytes, ...(name && { name }) };
   });
   return [...found, ...cpus];
 }
@@ -64,11 +64,13 @@ export function shareOutDevices(config: RuntimeConfig["cluster"]): NodeDevices {
         memoryPerDeviceMiB === undefined
           ? Math.floor(info.memoryBytes / Math.max(1, count))
           : memoryPerDeviceMiB * 2 ** 20;
-      const cpus = Array.from({ length: count }, (_, index) => ({ kind: "cpu", index, memoryBytes }));
+      const cpus: NodeInfo["devices"] = Array.from({ length: count }, (_, index) => {
+        return { kind: "cpu", index, memoryBytes };
+      });
       const others = config.devices === "auto" ? info.devices : [];
-      return [...others, ...cpus].map(({ kind, index, memoryBytes: bytes }) => {
+      return [...others, ...cpus].map(({ kind, index, memoryBytes: bytes, name }) => {
         const id = `${node}/${kind}:${index}`;
-        return { id, index: numberOf(id, kind), node, kind, memoryBytes: bytes };
+        return { id, index: numberOf(id, kind), node, kind, memoryBytes: bytes, ...(name && { name }) };
       });
     });
   };

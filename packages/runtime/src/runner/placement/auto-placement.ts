@@ -4,6 +4,7 @@
  * Owner of: the observations of steps that are not committed yet, and the plan change that waits for the next boundary.
  * What is decided, and why, is `ReplannerState`'s.
  */
+import { resolve } from "node:path";
 import { type FlowGraph, median, type ObservedCall, type Profile, type RuntimeConfig } from "@treadle/contracts";
 import {
   type ComponentTraits,
@@ -22,9 +23,11 @@ import {
 import type { Component } from "./component.ts";
 import type { PlacementFacts, Placer, PlannedChange, PlanTarget } from "./placement-facts.ts";
 import {
+  calibrationPath,
   componentKey,
   describeHardware,
   keptProfiles,
+  modelSizes,
   profilePath,
   readProfile,
   writeProfile,
@@ -223,7 +226,8 @@ export class AutoPlacement implements Placer {
     const profile = this.#replanner?.profile;
     if (!profile || profile === this.#written) return;
     this.#written = profile;
-    writeProfile(this.#path, profile).catch((error: Error) =>
+    const paths = [this.#path, calibrationPath(this.#path, profile)].filter((path) => path !== undefined);
+    Promise.all(paths.map((path) => writeProfile(path, profile))).catch((error: Error) =>
       this.#ports.warn(`the profile could not be kept: ${error.message}`),
     );
   }
@@ -283,9 +287,12 @@ export class AutoPlacement implements Placer {
         const perRank = component.devicesPerRank ?? 1;
         const { min = 1, fixed = min } = component.ranks ?? {};
         const launched = byName.get(component.name) as Component;
+        const folder = launched.workerClass.modelFolder(launched.config);
+        const model = folder === undefined ? undefined : modelSizes(resolve(this.#options.projectRoot, folder));
         const traits: ComponentTraits = {
           key: componentKey(launched, this.#options.projectRoot),
           ...(launched.workerClass.restart === "group" ? { gang: true } : {}),
+          ...(model && { model }),
           ...(without.has(component.name)
             ? { devices: "none" as const }
             : component.deviceKind

@@ -1,10 +1,11 @@
 /** Profiles on disk: one readable file a workflow, below the project root, and what its key is made of. */
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { cpus } from "node:os";
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type ModelSizes, Profile, TreadleError } from "@treadle/contracts";
+import { figuresNameOf, modelShapeOf, sizesOf } from "@treadle/planner";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import type { Component } from "./component.ts";
@@ -57,6 +58,29 @@ export function readProfile(path: string, workflow: string): Profile {
   return parsed.data;
 }
 
+/** Where it is kept besides, so that no profile of other devices replaces it: it corrects estimates of this model and such devices. */
+export function calibrationPath(path: string, { hardware, components }: Profile): string | undefined {
+  const device = figuresNameOf(hardware.accelerator ?? "");
+  const model = Object.values(components).find((each) => each.model !== undefined)?.model;
+  if (device === undefined || model === undefined) return undefined;
+  return path.replace(/(\.json)?$/, `.${device}-${digest(JSON.stringify(model))}.json`);
+}
+
+/** Of the model in a folder; undefined where this machine has no such folder, and where its sizes are not known. */
+export function modelSizes(folder: string): ModelSizes | undefined {
+  const path = join(folder, "config.json");
+  try {
+    // A pipe of that name would be waited for.
+    const found = statSync(path);
+    if (!found.isFile() || found.size > mostConfigBytes) return undefined;
+    return sizesOf(modelShapeOf(JSON.parse(readFileSync(path, "utf8")), path));
+  } catch {
+    return undefined;
+  }
+}
+
+const mostConfigBytes = 2 ** 20;
+
 /** All that are kept where workflows keep theirs by default; what is none is left out. */
 export function keptProfiles(projectRoot: string): Profile[] {
   const folder = join(projectRoot, ".treadle", "profiles");
@@ -106,7 +130,9 @@ export function describeHardware(devices: readonly DeviceSpec[]): Profile["hardw
   const slots = devices.filter(({ kind, node }) => kind === "cpu" && node === devices[0]?.node).length;
   const isThisMachine = devices.every(({ id, node }) => node === devices[0]?.node && !id.includes("/"));
   const coresPerSlot = isThisMachine && slots > 0 ? { coresPerSlot: processors.length / slots } : {};
-  return { key: digest(described), description: described, ...coresPerSlot };
+  const [accelerator, ...others] = new Set(devices.filter(({ kind }) => kind !== "cpu").map(({ name }) => name));
+  const named = accelerator !== undefined && others.length === 0 ? { accelerator } : {};
+  return { key: digest(described), description: described, ...named, ...coresPerSlot };
 }
 
 /** What a component's times depend on: its code's place, its configuration, and how it may be laid out. */
