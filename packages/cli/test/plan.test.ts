@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import type { ComponentProfile, DeviceSpec, Profile } from "@treadle/contracts";
 import { componentsOf, type PlannedCase, planPage } from "@treadle/dashboard";
-import { type PlannedMode, planFromProfile } from "@treadle/planner";
+import { type PlannedMode, planFromProfile, weightPaths } from "@treadle/planner";
 import stringWidth from "string-width";
 import { afterAll, describe, expect, test } from "vitest";
 import { renderPlan, renderTimeline } from "../src/view/plan-text.ts";
@@ -57,7 +57,11 @@ function plannedCase(title: string, count: number): PlannedCase {
   });
   const target = { devices, batch: 32, maxStaleness: 0 };
   const found = planFromProfile(profile, { ...target, components: names.map((name) => ({ name })) });
-  return { title, ...target, found, searchMs: 1 };
+  const weights = weightPaths(found.plan, [
+    { name: "rollout", work: "generation", engine: { kind: "vllm", readsFrom: "/w<b>" } },
+    { name: "actor<b>", work: "training", engine: { kind: "torch", weightsBy: "ticket" } },
+  ]);
+  return { title, ...target, found, searchMs: 1, weights };
 }
 
 describe("on a terminal", () => {
@@ -91,6 +95,9 @@ describe("on a terminal", () => {
       expect(text.replaceAll(/\s+/g, " ")).toContain(limits[0]);
     }
     expect(text).toContain("what would help");
+    const said = text.replaceAll(/\s+/g, " ");
+    expect(said).toMatch(/how weights travel actor<b> → rollout, \d+ ranks?: disk the server of 'rollout' reads/);
+    expect(said).toContain("not collective: no engine joins a process group");
     expect(text).toContain("extrapolated by a fit whose mean error is 1.0 %");
   });
 });
@@ -144,6 +151,9 @@ test("the page holds everything that it shows, and names are text in it", () => 
   expect(page).not.toMatch(/(src|href)=/);
   expect(page).toContain("actor&lt;b&gt;");
   expect(page).not.toContain("actor<b>");
+  expect(page).toMatch(/actor&lt;b&gt; → rollout, \d+ ranks?: disk<ul>/);
+  expect(page).toContain("/w&lt;b&gt;");
+  expect(page).not.toContain("/w<b>");
   expect(page).not.toMatch(/NaN|undefined|Infinity/);
 });
 
@@ -188,6 +198,7 @@ describe("the command", () => {
     expect(status).toBe(0);
     const { plans } = JSON.parse(stdout);
     expect(plans.map((plan: { devices: number }) => plan.devices)).toEqual([8, 256]);
+    expect(plans[0].weights).toEqual([]); // its workers do not say what their engines are
     expect(plans[1].predicted.stepSeconds).toBeLessThan(plans[0].predicted.stepSeconds);
   });
 

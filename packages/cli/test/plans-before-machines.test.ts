@@ -96,6 +96,7 @@ test("shows memory, seconds and the arithmetic before the plan, and keeps what w
   ])
     expect(stdout).toMatch(new RegExp(`^  ${name} +${work}, \\d devices? a rank: .* alone, .*iB of each device$`, "m"));
   expect(stdout).toContain("8.19 G parameters, each of 18 bytes");
+  expect(stdout).toMatch(/^ {2}actor → rollout, \d+ ranks?: bytes$/m);
   expect(stdout).toMatch(/^reasoning-grpo: .* a step$/m);
   const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
   expect([kept.graph.batch, kept.hardware.key]).toEqual([512, "rehearsed-h200"]);
@@ -108,7 +109,18 @@ test("as JSON has the estimates of each case, also of what if, corrected by what
   const kept = Profile.parse(JSON.parse(readFileSync(files.kept, "utf8")));
   const real = join(folder, "real.json");
   writeFileSync(real, JSON.stringify({ ...kept, hardware: profile.hardware }));
-  const { stdout, stderr, status } = plan(...h200, "--what-if", "devices=128", "--calibrate", real, "--json");
+  const { stdout, stderr, status } = plan(
+    ...h200,
+    "--what-if",
+    "devices=128",
+    "--calibrate",
+    real,
+    "--json",
+    "--set",
+    "engine.kind=torch",
+    "--set",
+    "engine.weightsFolder=/shared",
+  );
   expect(status, stderr).toBe(0);
   const { plans } = JSON.parse(stdout);
   expect(plans.map(({ devices }: { devices: number }) => devices)).toEqual([64, 128]);
@@ -116,6 +128,9 @@ test("as JSON has the estimates of each case, also of what if, corrected by what
     expect(estimates.map(({ component }: { component: string }) => component)).toEqual(names);
     for (const { corrections } of estimates) expect(corrections.batches.factor).toBeCloseTo(1, 4); // it is as was estimated
   }
+  const paths: { to: string; path: string; why: string }[] = plans[0].weights;
+  expect(new Set(paths.map(({ to, path }) => `${to} ${path}`))).toEqual(new Set(["rollout disk", "inference disk"]));
+  for (const { why } of paths) expect(why).toContain("writes in '/shared'");
   const [few, many] = plans.map(({ estimates }: { estimates: { seconds: number }[] }) => estimates.at(-1)!.seconds);
   expect(many).toBeLessThan(few);
 }, 180_000);

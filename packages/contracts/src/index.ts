@@ -65,6 +65,7 @@ export {
   pooledRunVariable,
   RunProcess,
 } from "./device-pool.ts";
+export type { EngineFacts } from "./engine-facts.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
 export {
   type Disposition,

@@ -3,6 +3,14 @@ export { RunLibrary } from "./data/run-library.ts";
 export { actionComparisonPage, describePaper, describeWorkload } from "./static/action-comparison-page.ts";
 export { drawFlow } from "./static/flow-drawing.ts";
 export { planPage } from "./static/plan-page.ts";
-export { componentsOf, describeDevices, experience, helpOf, type PlannedCase, standing } from "./static/plan-words.ts";
+export {
+  componentsOf,
+  describeDevices,
+  experience,
+  helpOf,
+  type PlannedCase,
+  standing,
+  weightWords,
+} from "./static/plan-words.ts";
 export { writeReport } from "./static/report.ts";
 export { type TimelineOptions, toHtmlTimeline } from "./static/timeline-page.ts";

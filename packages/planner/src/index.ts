@@ -63,5 +63,7 @@ export {
   rehearsedDevices,
 } from "./rehearsal/rehearse.ts";
 
+export { type ModelEngine, type WeightPath, weightPaths } from "./weights/weight-paths.ts";
+
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import type { EngineFacts } from "@treadle/contracts";
 import { forbiddenProgram, isOfProject, programRights } from "@treadle/contracts/program-rights";
 import {
   decodeSeconds,
@@ -61,11 +62,20 @@ export type EngineConfig = z.infer<typeof EngineConfig>;
 export const tokenSecondsOf = ({ emulated }: EngineConfig, devices: number): number | undefined =>
   emulated && decodeSeconds(1, { ...emulated, devices });
 
-/** Of the Hugging Face model that is run, where the configuration names a folder. */
-export function modelFolderOf({ engine, emulated }: EngineConfig): string | undefined {
-  if (emulated) return undefined;
-  if (isServer(engine)) return engine.model;
-  return engine?.kind === "torch" ? engine.path : undefined;
+/** What a component says of its engine that generates. */
+export function generatorFacts(config: EngineConfig): EngineFacts {
+  const { engine, emulated } = config;
+  if (emulated || !isServer(engine)) return trainerFacts(config);
+  return { kind: engine.kind, modelFolder: engine.model, readsFrom: engine.weightsFolder };
+}
+
+/** What a component says of its engine that trains or scores. */
+export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineConfig): EngineFacts {
+  if (emulated) return { kind: "emulated" };
+  const torch = isServer(engine) ? { ...engine.trainer, path: engine.model } : engine;
+  if (torch?.kind !== "torch") return { kind: "embedded" };
+  const { path, weightsBy, weightsFolder } = torch;
+  return { kind: "torch", modelFolder: path, weightsBy, publishesIn: weightsFolder, valueHead };
 }
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);

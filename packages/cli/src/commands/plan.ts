@@ -2,9 +2,17 @@
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
-import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type EngineFacts, type ModelWork, Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
-import { isRehearsed, type PlanFromProfile, planFromProfile, type Rehearsal, rehearsedDevices } from "@treadle/planner";
+import {
+  isRehearsed,
+  type ModelEngine,
+  type PlanFromProfile,
+  planFromProfile,
+  type Rehearsal,
+  rehearsedDevices,
+  weightPaths,
+} from "@treadle/planner";
 import { keptProfiles, validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderBeside } from "../view/beside-text.ts";
@@ -113,7 +121,8 @@ export function planCommand(): Command {
             if (plans.length === 0)
               on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
             plans.push(found);
-            cases.push({ title, ...target, found, searchMs: performance.now() - startedMs });
+            const weights = weightPaths(found.plan, enginesOf(launched));
+            cases.push({ title, ...target, found, searchMs: performance.now() - startedMs, weights });
           }
           return { plan: plans[0]!.plan, why: [] };
         },
@@ -154,6 +163,23 @@ async function confirm(message: string): Promise<boolean> {
   return select({ message, choices });
 }
 
+/** Of those that say what their engines are. */
+const enginesOf = (launched: readonly LaunchedModel[]): ModelEngine[] =>
+  launched.flatMap(({ name, config, workerClass }) => {
+    const { modelWork: work } = workerClass;
+    const engine = workerClass.engineFacts(config);
+    return work && engine ? [{ name, work, engine }] : [];
+  });
+
+type LaunchedModel = {
+  readonly name: string;
+  readonly config: unknown;
+  readonly workerClass: {
+    readonly modelWork: ModelWork | undefined;
+    engineFacts(config: unknown): EngineFacts | undefined;
+  };
+};
+
 const onlyOf = (keys: ReadonlyMap<string, string>, names: readonly string[]): ReadonlyMap<string, string> =>
   new Map([...keys].filter(([name]) => names.includes(name)));
 
@@ -187,12 +213,13 @@ function toJson(
     ...(beside ? { beside } : {}),
     workflow: profile.workflow,
     hardware: profile.hardware.description,
-    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found }, i) => ({
+    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found, weights }, i) => ({
       title,
       devices: devices.length,
       batch,
       maxStaleness,
       searchMs,
+      weights,
       ...(estimates[i] && { estimates: estimates[i].parts }),
       ...(estimates[i]?.calibratedBy && { calibratedBy: estimates[i].calibratedBy }),
       ...found,

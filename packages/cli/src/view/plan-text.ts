@@ -1,5 +1,13 @@
 /** Plans on a terminal: lanes of devices over the time of one step, and what the best of each mode would take. */
-import { componentsOf, describeDevices, experience, helpOf, type PlannedCase, standing } from "@treadle/dashboard";
+import {
+  componentsOf,
+  describeDevices,
+  experience,
+  helpOf,
+  type PlannedCase,
+  standing,
+  weightWords,
+} from "@treadle/dashboard";
 import { colourSlots } from "@treadle/dashboard/view";
 import type { PlanTimeline, TimelineSegment } from "@treadle/planner";
 import pc from "picocolors";
@@ -12,7 +20,7 @@ const mostLanes = 16;
 
 /** `before` is what the case is compared with. */
 export function renderPlan(
-  { title, devices, batch, maxStaleness, found, searchMs }: PlannedCase,
+  { title, devices, batch, maxStaleness, found, searchMs, weights }: PlannedCase,
   before: PlannedCase | undefined,
   { columns, colour = pc.isColorSupported }: PlanTextOptions,
 ): string[] {
@@ -35,6 +43,9 @@ export function renderPlan(
   const { channels } = best!.plan.granularity;
   const chunks = Object.entries(channels).map(([channel, items]) => `'${channel}' ${items} at a time`);
   if (chunks.length > 0) lines.push(...text(`channels: ${chunks.join(", ")}; the others whole batches`));
+  if (weights.length > 0) lines.push("", bold("  how weights travel"));
+  for (const { head, reasons } of weights.map(weightWords))
+    lines.push(...text(head), ...reasons.flatMap((reason) => text(reason, "    ").map(dim)));
   lines.push("", bold("  the best of each mode"));
   for (const alternative of alternatives) {
     const [seconds, times] = [formatSeconds(alternative.stepSeconds), standing(alternative, alternatives)];

@@ -3,7 +3,15 @@ import type { PlannedMode, TimelineSegment } from "@treadle/planner";
 import { colourSlots } from "../view/colours.ts";
 import { formatPercent, formatSeconds, plural } from "../view/format.ts";
 import { escapeHtml } from "./html.ts";
-import { componentsOf, describeDevices, experience, helpOf, type PlannedCase, standing } from "./plan-words.ts";
+import {
+  componentsOf,
+  describeDevices,
+  experience,
+  helpOf,
+  type PlannedCase,
+  standing,
+  weightWords,
+} from "./plan-words.ts";
 import { reportPage } from "./report-page.ts";
 
 const labelWidth = 190;
@@ -45,7 +53,7 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
 const times = (mode: PlannedMode, best: PlannedMode): string =>
   `${(mode.stepSeconds / best.stepSeconds).toFixed(2)} times`;
 
-function section({ title, devices, batch, found }: PlannedCase): string {
+function section({ title, devices, batch, found, weights }: PlannedCase): string {
   const { alternatives, predicted, explanation } = found;
   const longest = Math.max(...alternatives.map((alternative) => alternative.timeline.seconds));
   const names = componentsOf(alternatives[0]!.timeline).flatMap((name) => name.split("+"));
@@ -69,11 +77,15 @@ ${drawing(alternative, longest, colourOf)}
     ([name, set]) =>
       `<tr><td>${escapeHtml(name)}</td><td>${escapeHtml(set)}</td><td>${escapeHtml(chunkOf(alternatives[0]!, name))}</td></tr>`,
   );
+  const ways = weights.map(weightWords).map(({ head, reasons }) => {
+    return `<li>${escapeHtml(head)}<ul>${reasons.map((reason) => `<li>${escapeHtml(reason)}</li>`).join("")}</ul></li>`;
+  });
   return `<h2>${escapeHtml(title)}: ${escapeHtml(describeDevices(devices))}, batch ${batch}</h2>
 <p class="legend">${legend.join("")}<span><i class="swap"></i>swap</span><span><i class="serial"></i>overlaps nothing</span></p>
 ${figures.join("\n")}
 <h2>Where everything runs</h2>
 <table><tr><th>component</th><th>devices</th><th>at a time</th></tr>${placed.join("")}</table>
+${ways.length > 0 ? `<h2>How weights travel</h2>\n<ul>${ways.join("")}</ul>` : ""}
 <h2>What would help</h2>
 ${rows.length > 0 ? `<table><tr><th>change</th><th>a step takes</th><th>share of it</th></tr>${rows.join("")}</table>` : ""}
 ${helpLimits.map((limit) => `<p>${escapeHtml(limit)}</p>`).join("")}

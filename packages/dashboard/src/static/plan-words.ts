@@ -7,6 +7,7 @@ import {
   type PlannedMode,
   type PlanTimeline,
   standardError,
+  type WeightPath,
 } from "@treadle/planner";
 import { formatPercent, formatSeconds, plural } from "../view/format.ts";
 
@@ -17,7 +18,21 @@ export type PlannedCase = {
   readonly maxStaleness: number;
   readonly found: PlanFromProfile;
   readonly searchMs: number;
+  /** how weights travel, where workers say what their engines are */
+  readonly weights: readonly WeightPath[];
 };
+
+/** `actor → rollout, 3 ranks: disk`, and one line for each reason. */
+export function weightWords({ from, to, numRanks, path, isThroughNode, why, refused }: WeightPath): {
+  readonly head: string;
+  readonly reasons: readonly string[];
+} {
+  const way = path === "disk" && isThroughNode ? "disk, through Node" : path;
+  return {
+    head: `${from} → ${to}, ${plural(numRanks, "rank")}: ${way}`,
+    reasons: [why, ...refused.map((other) => `not ${other.path}: ${other.why}`)],
+  };
+}
 
 /** How a plan compares with the chosen one, by prediction. */
 export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): string {

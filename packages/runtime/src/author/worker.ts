@@ -1,4 +1,4 @@
-import type { HostFiles, ModelWork, TreadleError } from "@treadle/contracts";
+import type { EngineFacts, HostFiles, ModelWork, TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import { currentCall } from "./call/call-context.ts";
 import type { DeviceLock } from "./device-lock.ts";
@@ -62,7 +62,7 @@ export type WorkerClass<W> = {
   keepsDevices(config: unknown, numRanks: number): boolean;
   degrees(config: unknown): readonly number[] | undefined;
   readonly modelWork: ModelWork | undefined;
-  modelFolder(config: unknown): string | undefined;
+  engineFacts(config: unknown): EngineFacts | undefined;
 };
 
 /** The configuration that a worker's class takes. */
@@ -129,8 +129,11 @@ export abstract class Worker<C = unknown> {
    */
   static readonly modelWork: ModelWork | undefined = undefined;
 
-  /** The folder with its model's `config.json`, where its configuration names one: profiles say which model they have measured. */
-  static modelFolder(_config: unknown): string | undefined {
+  /**
+   * What its configuration says of its engine: by it, profiles say which model they have measured, and plans how its weights travel.
+   * Undefined: nothing is said of either.
+   */
+  static engineFacts(_config: unknown): EngineFacts | undefined {
     return undefined;
   }
 

@@ -1,4 +1,4 @@
-import { type Episode, type EpisodeGroup, type LossSpec, TreadleError } from "@treadle/contracts";
+import { type EngineFacts, type Episode, type EpisodeGroup, type LossSpec, TreadleError } from "@treadle/contracts";
 import type { TrainingEngine } from "@treadle/engines";
 import {
   type Algorithm,
@@ -22,7 +22,7 @@ import {
 } from "@treadle/learning";
 import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
-import { createEngine, EngineConfig, modelFolderOf } from "../engine.ts";
+import { createEngine, EngineConfig, trainerFacts } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
 import { MismatchWatch } from "./mismatch-watch.ts";
@@ -57,8 +57,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly modelWork = "training";
   static override readonly saves = ["train", "imitate"];
 
-  static override modelFolder(config: ActorConfig): string | undefined {
-    return modelFolderOf(config);
+  static override engineFacts(config: ActorConfig): EngineFacts {
+    return trainerFacts(config);
   }
 
   readonly #algorithm: Algorithm;

@@ -1,10 +1,10 @@
-import type { Episode, EpisodeGroup, Weights } from "@treadle/contracts";
+import type { EngineFacts, Episode, EpisodeGroup, Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
 import type { Sink, Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createEngine, EngineConfig, modelFolderOf } from "../engine.ts";
+import { createEngine, EngineConfig, trainerFacts } from "../engine.ts";
 import { EngineWorker, engineFile } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 
@@ -27,8 +27,8 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   static override readonly resizes = true;
   static override readonly saves = ["keepReference"];
 
-  static override modelFolder(config: InferenceConfig): string | undefined {
-    return modelFolderOf(config);
+  static override engineFacts(config: InferenceConfig): EngineFacts {
+    return trainerFacts(config);
   }
 
   /** `state` is what restores it; made with the weights, since a later call may find the engine released */

@@ -2,6 +2,7 @@ import {
   type BegunEpisode,
   type Completion,
   completionFolder,
+  type EngineFacts,
   type Episode,
   type EpisodeGroup,
   type Prompt,
@@ -15,7 +16,7 @@ import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime"
 import { EpisodeOrder, MeasuredInterference, PredictorState, type Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createGenerationEngine, EngineConfig, modelFolderOf } from "../engine.ts";
+import { createGenerationEngine, EngineConfig, generatorFacts } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
@@ -106,8 +107,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return numRanks > 1 && isShared(config);
   }
 
-  static override modelFolder(config: RolloutConfig): string | undefined {
-    return modelFolderOf(config);
+  static override engineFacts(config: RolloutConfig): EngineFacts {
+    return generatorFacts(config);
   }
 
   static override degrees({ degrees }: RolloutConfig): readonly number[] | undefined {

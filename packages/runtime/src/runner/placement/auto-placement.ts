@@ -287,7 +287,7 @@ export class AutoPlacement implements Placer {
         const perRank = component.devicesPerRank ?? 1;
         const { min = 1, fixed = min } = component.ranks ?? {};
         const launched = byName.get(component.name) as Component;
-        const folder = launched.workerClass.modelFolder(launched.config);
+        const folder = launched.workerClass.engineFacts(launched.config)?.modelFolder;
         const model = folder === undefined ? undefined : modelSizes(resolve(this.#options.projectRoot, folder));
         const traits: ComponentTraits = {
           key: componentKey(launched, this.#options.projectRoot),

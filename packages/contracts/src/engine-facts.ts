@@ -1,0 +1,14 @@
+/** What the configuration of a worker says of its engine, as far as plans depend on it. */
+export type EngineFacts = {
+  readonly kind: "embedded" | "emulated" | "torch" | "sglang" | "vllm";
+  /** of the Hugging Face model that it runs, with its `config.json` */
+  readonly modelFolder?: string | undefined;
+  /** how weights leave an engine on PyTorch: in files that others read, or as bytes through Node */
+  readonly weightsBy?: "ticket" | "bytes" | undefined;
+  /** where an engine on PyTorch writes these files; default: the memory of its host */
+  readonly publishesIn?: string | undefined;
+  /** where a server reads its weights; default: the temporary folder of its rank's host */
+  readonly readsFrom?: string | undefined;
+  /** parameters that are in no model of a server's */
+  readonly valueHead?: boolean | undefined;
+};

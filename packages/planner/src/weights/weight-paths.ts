@@ -1,0 +1,139 @@
+/**
+ * By which path the weights of what trains reach what samples or scores, rank by rank, and why by no other. Workers follow the same
+ * rules (`pullWeights`), and find out besides whether they can open what was published: a path that a file system breaks becomes
+ * `bytes`, which works everywhere. Pure.
+ */
+import type { EngineFacts, ModelWork, Plan } from "@treadle/contracts";
+
+export const weightPathNames = ["shared", "ipc", "collective", "disk", "bytes"] as const;
+
+/**
+ * `shared`: one module; `ipc`: memory of a device that another process maps; `collective`: a broadcast of NCCL or gloo; `disk`: a file
+ * that the engine reads, which may lie in memory; `bytes`: through Node, from process to process.
+ */
+export type WeightPathName = (typeof weightPathNames)[number];
+
+export type WeightPath = {
+  /** of the trainer and of the receiver */
+  readonly from: string;
+  readonly to: string;
+  /** of the receiver: so many take this path */
+  readonly numRanks: number;
+  /** `none`: nothing is moved */
+  readonly path: WeightPathName | "none";
+  /** the numbers pass through the memory of Node */
+  readonly isThroughNode: boolean;
+  readonly why: string;
+  readonly refused: readonly { readonly path: WeightPathName; readonly why: string }[];
+};
+
+export type ModelEngine = {
+  readonly name: string;
+  readonly work: ModelWork;
+  readonly engine: EngineFacts;
+};
+
+type Chosen = Pick<WeightPath, "path" | "isThroughNode" | "why"> & { readonly notDisk?: string };
+
+/** Of every trainer to everything else that runs a model, by the plan's nodes. */
+export function weightPaths(plan: Pick<Plan, "components">, engines: readonly ModelEngine[]): WeightPath[] {
+  const trainers = engines.filter(({ work }) => work === "training");
+  const others = engines.filter(({ work }) => work !== "training");
+  return trainers.flatMap((trainer) => others.flatMap((other) => pathsOf(plan, trainer, other)));
+}
+
+function pathsOf({ components }: Pick<Plan, "components">, from: ModelEngine, to: ModelEngine): WeightPath[] {
+  const [sources, targets] = [from, to].map(({ name }) => components[name]?.ranks ?? []);
+  const found = new Map<string, WeightPath>();
+  for (const [rank, { node }] of targets!.entries()) {
+    // Ranks pull from different ranks of the trainer.
+    const source = sources![rank % Math.max(1, sources!.length)];
+    if (source === undefined) continue;
+    const { notDisk, ...chosen } = choose(from, to, source.node === node);
+    const numRanks = (found.get(chosen.why)?.numRanks ?? 0) + 1;
+    found.set(chosen.why, { from: from.name, to: to.name, numRanks, ...chosen, refused: refusals(chosen, notDisk) });
+  }
+  return [...found.values()];
+}
+
+function refusals({ path }: Chosen, notDisk: string | undefined): WeightPath["refused"] {
+  if (path === "none") return [];
+  const why: Readonly<Record<WeightPathName, string | undefined>> = {
+    shared: "each rank is a process of its own, with its own copy of the model",
+    ipc: "no engine lets another process map its device's memory yet",
+    collective: "no engine joins a process group with another component's yet",
+    disk: notDisk,
+    bytes: "every number would pass through Node, as float32",
+  };
+  return weightPathNames.flatMap((name) => {
+    const reason = name === path ? undefined : why[name];
+    return reason === undefined ? [] : [{ path: name, why: reason }];
+  });
+}
+
+function choose(
+  { name: from, engine }: ModelEngine,
+  { name: to, engine: own }: ModelEngine,
+  isSameNode: boolean,
+): Chosen {
+  if (engine.kind === "emulated" || own.kind === "emulated")
+    return {
+      path: "none",
+      isThroughNode: false,
+      why: "emulated engines have no weights, and take the time of moving them",
+    };
+  const { publishesIn } = engine;
+  const isServer = own.kind === "sglang" || own.kind === "vllm";
+  const notByFile = fileRefusal({ from, engine }, { own, isServer }, isSameNode);
+  if (isServer) {
+    const folder = own.readsFrom === undefined ? "the temporary folder of its host" : `'${own.readsFrom}'`;
+    const server = `the server of '${to}' reads a folder in ${folder}`;
+    if (notByFile !== undefined)
+      return { path: "disk", isThroughNode: true, why: `${server}, which Node writes: ${notByFile}` };
+    if (publishesIn === undefined)
+      return {
+        path: "disk",
+        isThroughNode: false,
+        why: `${server}, into which the system copies the file that '${from}' writes in its host's memory`,
+      };
+    const condition = isSameNode
+      ? ""
+      : ` where both nodes have '${publishesIn}' on one file system, and Node writes it where not`;
+    return {
+      path: "disk",
+      isThroughNode: false,
+      why: `${server}, with a link to the file that '${from}' writes in '${publishesIn}', or a copy of it on another file system${condition}`,
+    };
+  }
+  if (notByFile !== undefined)
+    return {
+      path: "bytes",
+      isThroughNode: true,
+      why: `processes send them to each other: ${notByFile}`,
+      notDisk: notByFile,
+    };
+  const place = publishesIn === undefined ? "in their host's memory, where it has room," : `in '${publishesIn}'`;
+  const condition =
+    isSameNode || publishesIn === undefined ? "" : ", where both nodes have it on one file system; as bytes where not";
+  return {
+    path: "disk",
+    isThroughNode: false,
+    why: `'${to}' reads and verifies the file that '${from}' writes ${place}${condition}`,
+  };
+}
+
+/** Why the receiver, or its server, cannot be given the trainer's file; undefined where it can. */
+function fileRefusal(
+  { from, engine }: { readonly from: string; readonly engine: EngineFacts },
+  { own, isServer }: { readonly own: EngineFacts; readonly isServer: boolean },
+  isSameNode: boolean,
+): string | undefined {
+  const known = engine.kind === "torch" && (isServer || own.kind === "torch");
+  if (!known)
+    return `engines of kind '${engine.kind === "torch" ? own.kind : engine.kind}' read and write no files of weights`;
+  if (engine.weightsBy === "bytes") return `weightsBy of '${from}' is 'bytes'; 'ticket' lets it write a file`;
+  if (isServer && engine.valueHead) return `'${from}' has a value head, which is in no model of a server's`;
+  if (!isSameNode && engine.publishesIn === undefined)
+    return `'${from}' writes its file in the memory of another node; set weightsFolder to a folder that nodes share`;
+  return undefined;
+}

@@ -1,0 +1,107 @@
+/** Which way weights go, by engines and nodes, and what is said of the ways that they do not go. */
+import type { EngineFacts, Plan } from "@treadle/contracts";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { type ModelEngine, weightPathNames, weightPaths } from "../../src/weights/weight-paths.ts";
+
+const torch: EngineFacts = { kind: "torch", weightsBy: "ticket" };
+const vllm: EngineFacts = { kind: "vllm" };
+const on = (...nodes: string[]) => ({ ranks: nodes.map((node) => ({ node, devices: [] })) });
+
+function pathsOf(trainer: EngineFacts, generator: EngineFacts, components: Plan["components"] = {}) {
+  const engines: ModelEngine[] = [
+    { name: "rollout", work: "generation", engine: generator },
+    { name: "actor", work: "training", engine: trainer },
+  ];
+  return weightPaths({ components: { actor: on("a"), rollout: on("a"), ...components } }, engines);
+}
+
+test.each<[string, EngineFacts, EngineFacts, string, object]>([
+  ["embedded", { kind: "embedded" }, { kind: "embedded" }, "'embedded' read and write no files", { path: "bytes" }],
+  ["PyTorch", torch, torch, "verifies the file that 'actor' writes in their host's memory", { path: "disk" }],
+  ["PyTorch in a folder", { ...torch, publishesIn: "/w" }, torch, "writes in '/w'", { path: "disk" }],
+  ["PyTorch as bytes", { ...torch, weightsBy: "bytes" }, torch, "weightsBy of 'actor' is 'bytes'", { path: "bytes" }],
+  ["a server", torch, vllm, "the system copies the file", { path: "disk", isThroughNode: false }],
+  [
+    "a server with a folder",
+    { ...torch, publishesIn: "/w" },
+    { ...vllm, readsFrom: "/r" },
+    "a folder in '/r', with a link to the file",
+    { path: "disk", isThroughNode: false },
+  ],
+  [
+    "a server and a value head",
+    { ...torch, valueHead: true },
+    vllm,
+    "which Node writes: 'actor' has a value head",
+    { path: "disk", isThroughNode: true },
+  ],
+  [
+    "a server as bytes",
+    { ...torch, weightsBy: "bytes" },
+    vllm,
+    "which Node writes: weightsBy",
+    { path: "disk", isThroughNode: true },
+  ],
+  [
+    "a value head between engines on PyTorch",
+    { ...torch, valueHead: true },
+    torch,
+    "verifies the file",
+    { path: "disk", isThroughNode: false },
+  ],
+])("%s", (_, trainer, generator, said, found) => {
+  const [path, ...more] = pathsOf(trainer, generator);
+  expect(more).toEqual([]);
+  expect(path).toMatchObject({
+    from: "actor",
+    to: "rollout",
+    numRanks: 1,
+    why: expect.stringContaining(said),
+    ...found,
+  });
+});
+
+test("ranks go apart by node: each pulls from a trainer's rank of its own", () => {
+  const far = { actor: on("a", "b"), rollout: on("a", "a", "b", "b") };
+  expect(pathsOf(torch, torch, far).map(({ path, numRanks, why }) => [path, numRanks, why])).toEqual([
+    ["disk", 2, expect.stringContaining("their host's memory")], // 0 of 0 on a, 3 of 1 on b
+    ["bytes", 2, expect.stringContaining("in the memory of another node; set weightsFolder")],
+  ]);
+  const shared = pathsOf({ ...torch, publishesIn: "/w" }, torch, far);
+  expect(shared.map(({ path, numRanks }) => [path, numRanks])).toEqual([
+    ["disk", 2],
+    ["disk", 2],
+  ]);
+  expect(shared[1]!.why).toContain("where both nodes have it on one file system; as bytes where not");
+});
+
+test("a plan without one of the two says nothing of them, and emulated engines move nothing", () => {
+  expect(weightPaths({ components: { actor: on("a") } }, [{ name: "actor", work: "training", engine: torch }])).toEqual(
+    [],
+  );
+  expect(pathsOf(torch, torch, { rollout: { ranks: [] } as never })).toEqual([]);
+  expect(pathsOf({ kind: "emulated" }, { kind: "emulated" })).toMatchObject([{ path: "none", refused: [] }]);
+});
+
+test("one path is taken by every rank, and each of the others is refused with a reason of its own", () => {
+  const facts = fc.record({
+    kind: fc.constantFrom("embedded", "torch", "sglang", "vllm"),
+    weightsBy: fc.constantFrom("ticket", "bytes", undefined),
+    publishesIn: fc.constantFrom("/w", undefined),
+    valueHead: fc.boolean(),
+  } as const);
+  const nodes = fc.array(fc.constantFrom("a", "b", "c"), { minLength: 1, maxLength: 6 });
+  fc.assert(
+    fc.property(facts, facts, nodes, nodes, (trainer, generator, actor, rollout) => {
+      const found = pathsOf(trainer, generator, { actor: on(...actor), rollout: on(...rollout) });
+      expect(found.reduce((sum, { numRanks }) => sum + numRanks, 0)).toBe(rollout.length);
+      for (const { path, refused, isThroughNode } of found) {
+        const told = [path, ...refused.map((each) => each.path)];
+        expect(told.toSorted()).toEqual([...weightPathNames].toSorted());
+        expect(new Set(refused.map(({ why }) => why)).size).toBe(refused.length);
+        if (path === "bytes") expect(isThroughNode).toBe(true);
+      }
+    }),
+  );
+});
