@@ -1,6 +1,6 @@
 /** Weights that a trainer has published as a file, and a server is given without their bytes passing through Node. */
 import { existsSync } from "node:fs";
-import { chmod, mkdir, mkdtemp, readdir, rename, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, open, readdir, rename, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32, type HostFiles, type Sampling, type Weights, type WeightTicket } from "@treadle/contracts";
@@ -185,6 +185,87 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
     expect([engine.policyVersion, await filesOfServer()]).toEqual([1, [expect.stringMatching(/^version-1-/)]]);
     await engine.generate(prompts, sampling);
     expect(double.score(tokens)).toEqual(scoredBy(weights));
+  });
+
+  const alter = async (path: string) => {
+    await using file = await open(path, "r+");
+    const { size } = await file.stat();
+    const byte = Buffer.alloc(1);
+    await file.read(byte, 0, 1, size - 1);
+    await file.write(Buffer.of(byte[0]! ^ 1), 0, 1, size - 1);
+  };
+  const lastTensor = newer(1, 1).parameters.at(-1)!.name;
+  const altered = {
+    ...refused,
+    message: expect.stringMatching(
+      new RegExp(`model.safetensors' is not as it was written: '${lastTensor}' has checksum`),
+    ),
+  };
+  const loadsOf = (double: ServerDouble) =>
+    double.calls.filter((call) => /^POST .*(update_weights|collective_rpc)/.test(call));
+
+  test("AS7 a file of which one bit was changed is refused by the tensor's name before the server hears of it", async () => {
+    const { engine, double } = await start(kind);
+    const weights = newer(2, 1);
+    await engine.loadTicket((await publish(weights)).ticket);
+    const loads = loadsOf(double).length;
+    const { ticket, path } = await publish(newer(3, 2));
+    await alter(path);
+    await expect(engine.loadTicket(ticket)).rejects.toMatchObject(altered);
+    expect(loadsOf(double)).toHaveLength(loads);
+    expect([engine.policyVersion, await filesOfServer()]).toEqual([1, [expect.stringMatching(/^version-1-/)]]);
+    await engine.generate(prompts, sampling);
+    expect(double.score(tokens)).toEqual(scoredBy(weights));
+  });
+
+  test.each([
+    ["a bit changed", alter, altered],
+    [
+      "its end cut off",
+      (path: string) => truncate(path, 200),
+      { message: expect.stringContaining("no whole safetensors file") },
+    ],
+    ["gone", (path: string) => rm(path), { ...refused, message: expect.stringContaining("cannot be read") }],
+  ] as const)(
+    "AS7 after a restart, a server is not given a file again that has %s; the next weights are",
+    async (_, spoil, told) => {
+      for (const by of ["ticket", "bytes"] as const) {
+        const { engine, double } = await start(kind);
+        const bring = async (weights: Weights) =>
+          by === "ticket" ? engine.loadTicket((await publish(weights)).ticket) : engine.loadWeights(weights);
+        await bring(newer(2, 1));
+        const [own] = await readdir(join(folder, "weights"));
+        const [version] = await filesOfServer();
+        await spoil(join(folder, "weights", own!, version!, "model.safetensors"));
+        await double.kill();
+        await double.start();
+        await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(told);
+        expect(loadsOf(double).length).toBe(2); // of both before it was killed
+        expect(double.generations.length).toBe(2); // the two that probe its log-probabilities
+        await bring(newer(3, 2));
+        expect((await engine.generate(prompts, sampling))[0]!.policyVersion).toBe(2);
+        expect(double.score(tokens)).toEqual(scoredBy(newer(3, 2)));
+        for (const each of opened.splice(0)) {
+          await each.double.kill();
+          await each.engine.close();
+        }
+      }
+    },
+  );
+
+  test("AS7 the model's own folder is not loaded again when its tensors are others than it had", async () => {
+    const path = join(folder, `${kind}-own`);
+    await writeTinyModel(path, testedModel, tinyWeights(testedModel, 1));
+    const { engine, double } = await start(kind, "ticket", path);
+    await double.kill();
+    await double.start();
+    await rm(join(path, "model.safetensors"));
+    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, tinyWeights(testedModel, 1));
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining("are others than they were when it was opened"),
+    });
+    expect(loadsOf(double)).toHaveLength(1);
   });
 
   test("AS1 a change too small for the server's own type is no update that it has missed; in its own type, one is", async () => {

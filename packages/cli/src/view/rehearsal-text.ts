@@ -44,10 +44,11 @@ export function renderRehearsal(
   const text = (line: string, indent: string): string[] =>
     wrap(line, columns - indent.length, "  ").map((each) => `${indent}${each}`);
   const width = Math.max(...parts.map(({ component }) => component.length)) + 2;
+  const isCalibrated = parts.some(({ corrections }) => kindsOf(corrections).length > 0);
   const quoted = others.map((name) => `'${name}'`).join(", ");
   return [
     ...text(
-      `Estimated on ${devices} × ${device} (${formatBytes(memoryBytes)}, ${flops / 1e12} Tflop/s, ${memoryRate / 1e12} TB/s), ${calibratedBy ? `calibrated by ${plural(calibratedBy.steps, "step")} on ${calibratedBy.hardware}` : "where nothing was measured"}.`,
+      `Estimated on ${devices} × ${device} (${formatBytes(memoryBytes)}, ${flops / 1e12} Tflop/s, ${memoryRate / 1e12} TB/s), ${calibratedBy && isCalibrated ? `calibrated by ${plural(calibratedBy.steps, "step")} on ${calibratedBy.hardware}` : "where nothing was measured"}.`,
       "",
     ),
     ...text(

@@ -7,10 +7,19 @@ import { valueHeadName } from "../embedded/transformer-config.ts";
 import { checkWeights, type ParameterShape } from "../parameters.ts";
 import { linkPublished } from "../torch/weight-files.ts";
 import { checkTicket, digestOf } from "../weight-ticket.ts";
-import { readTensorInfos, type TensorInfo, writeTensors } from "./safetensors.ts";
+import { type Checksums, readTensorInfos, type TensorInfo, verifyTensors, writeTensors } from "./safetensors.ts";
 
 /** Equal numbers have equal ones that were made in one way; of those made in two ways nobody knows. */
 export type WeightsDigest = { readonly by: "bytes" | "ticket"; readonly value: string };
+
+/** A folder that is there. `digest`: undefined where nobody knows what the server makes of it. */
+export type MadeFolder = { readonly digest: WeightsDigest | undefined; readonly checksums: Checksums };
+
+const fileName = "model.safetensors";
+
+/** Throws as `verifyTensors`, unless the folder is as it was made. */
+export const verifyFolder = (folder: string, checksums: Checksums): Promise<void> =>
+  verifyTensors(join(folder, fileName), checksums);
 
 const tokenizerFiles = ["tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json"];
 const headName = "lm_head.weight";
@@ -52,14 +61,11 @@ export class ModelFolder {
     const files = await readdir(path).catch(() => refuse("cannot be read"));
     if (!files.includes("config.json")) refuse("has no config.json");
     if (!tokenizerFiles.some((name) => files.includes(name))) refuse("has no tokenizer");
-    const shards = files.filter((name) => name.endsWith(".safetensors")).sort();
+    const shards = shardsIn(files);
     if (shards.length === 0) refuse("has no weights in safetensors");
     const config = ModelConfig.safeParse(await readJson(join(path, "config.json")));
     if (!config.success) return refuse(`has a config.json that cannot be used (${z.prettifyError(config.error)})`);
-    const layout = new Map<string, TensorInfo>();
-    for (const shard of shards)
-      for (const [name, info] of await readTensorInfos(join(path, shard))) layout.set(name, info);
-    return new ModelFolder(path, config.data, layout);
+    return new ModelFolder(path, config.data, await layoutOf(path, shards));
   }
 
   /** Throws `engine.weights-mismatch` unless they are whole, and of this model. */
@@ -100,42 +106,66 @@ export class ModelFolder {
    * Writes checked weights as a folder: aside, flushed to the disk, and then renamed, so that a folder of that name is
    * whole. Each tensor has the type that it has in the model's own folder, but F16 becomes F32.
    */
-  async write(weights: Weights, folder: string): Promise<WeightsDigest> {
-    const hash = createHash("sha256");
+  async write(weights: Weights, folder: string): Promise<MadeFolder> {
     const tensors = weights.parameters
       .filter(({ name }) => this.#layout.has(name))
       .map(
         (tensor) => ({ ...tensor, dtype: this.#layout.get(tensor.name)?.dtype === "BF16" ? "BF16" : "F32" }) as const,
       );
-    await this.#makeFolder(folder, (path) => writeTensors(path, tensors, (bytes) => hash.update(bytes)));
-    return { by: "bytes", value: hash.digest("hex") };
+    const checksums = await this.#makeFolder(folder, (path) => writeTensors(path, tensors));
+    const value = createHash("sha256")
+      .update(JSON.stringify([...checksums]))
+      .digest("hex");
+    return { digest: { by: "bytes", value }, checksums };
   }
 
   /**
-   * The same of a file that a checked ticket names, in the types that its tensors have there. Not a byte of it comes through this
-   * process, nor is it flushed. No digest where the server rounds: other numbers may be the same to it. Throws as `linkPublished`.
+   * The same of a file that a checked ticket names, in the types that its tensors have there. Not a byte of it is sent or written by
+   * this process, nor is it flushed. No digest where the server rounds: other numbers may be the same to it. Throws as `linkPublished`.
    */
-  async link(ticket: WeightTicket, folder: string): Promise<WeightsDigest | undefined> {
+  async link(ticket: WeightTicket, folder: string): Promise<MadeFolder> {
     await this.#makeFolder(folder, (path) => linkPublished(ticket, path));
     const isRounded = ticket.tensors.some(({ name, dtype }) => (this.#layout.get(name)?.dtype ?? dtype) !== dtype);
-    return isRounded ? undefined : { by: "ticket", value: digestOf(ticket) };
+    const checksums = new Map(ticket.tensors.map(({ name, crc32 }) => [name, crc32]));
+    return { digest: isRounded ? undefined : { by: "ticket", value: digestOf(ticket) }, checksums };
   }
 
-  async #makeFolder(folder: string, writeModel: (path: string) => Promise<void>): Promise<void> {
+  /** Throws `config.invalid` where a file of its own is not whole any more, or has other tensors than it had. */
+  async verify(): Promise<void> {
+    const now = await layoutOf(this.path, await shardsOf(this.path));
+    if (JSON.stringify([...now]) === JSON.stringify([...this.#layout])) return;
+    throw new TreadleError(
+      "config.invalid",
+      `the tensors in engine.model '${this.path}' are others than they were when it was opened; leave it as it is while it is served`,
+    );
+  }
+
+  async #makeFolder<T>(folder: string, writeModel: (path: string) => Promise<T>): Promise<T> {
     const aside = `${folder}.partial`;
     await rm(aside, { recursive: true, force: true });
     await mkdir(aside, { recursive: true, mode: 0o700 });
     await copyFile(join(this.path, "config.json"), join(aside, "config.json"));
-    await writeModel(join(aside, "model.safetensors"));
+    const made = await writeModel(join(aside, fileName));
     await sync(aside);
     await rename(aside, folder);
     await sync(dirname(folder));
+    return made;
   }
 
   /** Made of others: nothing that a trainer hands out. */
   #isDerived(name: string): boolean {
     return (this.#isTied && name === headName) || name.endsWith("rotary_emb.inv_freq");
   }
+}
+
+const shardsIn = (files: readonly string[]): string[] => files.filter((name) => name.endsWith(".safetensors")).sort();
+const shardsOf = async (path: string): Promise<string[]> => shardsIn(await readdir(path));
+
+async function layoutOf(path: string, shards: readonly string[]): Promise<Map<string, TensorInfo>> {
+  const layout = new Map<string, TensorInfo>();
+  for (const shard of shards)
+    for (const [name, info] of await readTensorInfos(join(path, shard))) layout.set(name, info);
+  return layout;
 }
 
 async function readJson(path: string): Promise<unknown> {

@@ -5,6 +5,7 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { checksumOf, inHex } from "../checksum.ts";
 import { piecesOf } from "../pieces.ts";
 
 const maxHeaderBytes = 100 * 2 ** 20; // the format's own limit
@@ -95,12 +96,44 @@ export async function readTensors(
   return read;
 }
 
-/** Writes one tensor after another, and returns when the disk has them. `tell` sees every byte. */
+/** Checksums of tensors, by name. */
+export type Checksums = ReadonlyMap<string, number>;
+
+/**
+ * Reads every tensor, in pieces, and nothing of it stays in memory. Throws `config.invalid` for a file that is cut short or is none, and
+ * `engine.weights-mismatch` by the name of what has another checksum, is missing, or is too much.
+ */
+export async function verifyTensors(path: string, expected: Checksums): Promise<void> {
+  const refuse = (what: string): never => {
+    throw new TreadleError("engine.weights-mismatch", `'${path}' is not as it was written: ${what}`);
+  };
+  await using file = await open(path);
+  const { tensors, dataStart } = await readHeader(file, path);
+  for (const name of expected.keys()) if (!tensors.has(name)) refuse(`it lacks '${name}'`);
+  const buffer = new Uint8Array(verifiedAtOnce);
+  for (const [name, { data_offsets }] of tensors) {
+    const published = expected.get(name);
+    if (published === undefined) return refuse(`nobody wrote '${name}'`);
+    let checksum = 0;
+    const end = dataStart + data_offsets[1];
+    for (let at = dataStart + data_offsets[0]; at < end; ) {
+      const { bytesRead } = await file.read(buffer, 0, Math.min(buffer.length, end - at), at);
+      if (bytesRead === 0) refuse(`it ends in '${name}'`);
+      checksum = checksumOf(buffer.subarray(0, bytesRead), checksum);
+      at += bytesRead;
+    }
+    if (checksum !== published)
+      refuse(`'${name}' has checksum '${inHex(checksum)}' where '${inHex(published)}' was written`);
+  }
+}
+
+const verifiedAtOnce = 4 * 2 ** 20;
+
+/** Writes one tensor after another, and returns when the disk has them, with what it wrote of each. */
 export async function writeTensors(
   path: string,
   tensors: readonly (Tensor & { readonly dtype: FloatType })[],
-  tell: (bytes: Uint8Array) => void = () => {},
-): Promise<void> {
+): Promise<Checksums> {
   let offset = 0;
   const entries = tensors.map(({ name, shape, data, dtype }) => {
     const start = offset;
@@ -112,17 +145,18 @@ export async function writeTensors(
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(header.length));
   await using file = await open(path, "wx", 0o600);
-  const write = async (bytes: Uint8Array) => {
-    tell(bytes);
-    await file.writeFile(bytes);
-  };
-  await write(length);
-  await write(header);
-  for (const { data, dtype } of tensors) {
+  await file.writeFile(length);
+  await file.writeFile(header);
+  const checksums = new Map<string, number>();
+  for (const { name, data, dtype } of tensors) {
     const numbers = dtype === "F32" ? data : toBfloat16(data);
-    await write(new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength));
+    let checksum = 0;
+    for (const piece of piecesOf(numbers)) checksum = checksumOf(piece, checksum);
+    checksums.set(name, checksum);
+    await file.writeFile(new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength));
   }
   await file.sync();
+  return checksums;
 }
 
 /** Rounds to the nearest, and to the even one of two; numbers are finite. */

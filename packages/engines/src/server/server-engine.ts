@@ -25,7 +25,7 @@ import { canOpen, type WeightFiles, weightFilesOf } from "../torch/weight-files.
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { refusedTicket } from "../weight-ticket.ts";
 import { ConnectionLost, HttpClient } from "./http-client.ts";
-import { ModelFolder, type WeightsDigest } from "./model-folder.ts";
+import { type MadeFolder, ModelFolder, verifyFolder } from "./model-folder.ts";
 import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
@@ -277,20 +277,19 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     await super.release();
   }
 
-  async #load(
-    weights: Weights | WeightTicket,
-    makeFolder: (folder: string) => Promise<WeightsDigest | undefined>,
-  ): Promise<void> {
+  async #load(weights: Weights | WeightTicket, makeFolder: (folder: string) => Promise<MadeFolder>): Promise<void> {
     const { policyVersion } = weights;
     const folder = join(this.#weightsFolder, `version-${policyVersion}-${this.#weights.numLoads + 1}`);
-    let digest: WeightsDigest | undefined;
+    let made: MadeFolder;
     try {
-      digest = await makeFolder(folder);
+      made = await makeFolder(folder);
     } catch (error) {
       await rm(`${folder}.partial`, { recursive: true, force: true });
       throw diskError(error, this.#weightsFolder);
     }
-    await this.#weights.load({ folder, policyVersion, weightsId: weightsIdOf(weights), digest });
+    const { digest, checksums } = made;
+    const verify = () => verifyFolder(folder, checksums);
+    await this.#weights.load({ folder, policyVersion, weightsId: weightsIdOf(weights), digest, verify });
   }
 
   /** The first load. What the server says against it, a person must change. */
@@ -301,6 +300,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         policyVersion: 0,
         weightsId: initialWeightsId,
         digest: undefined,
+        verify: () => this.#model.verify(),
       });
     } catch (error) {
       const { cause } = error as TreadleError;

@@ -11,6 +11,8 @@ export type LoadedFolder = {
   readonly weightsId: string;
   /** of what lies there; undefined for the model's own folder, and where nobody knows what it is to the server */
   readonly digest: WeightsDigest | undefined;
+  /** throws where the folder is not as it was made (AS7) */
+  readonly verify: () => Promise<void>;
 };
 
 type Loaded = LoadedFolder & { readonly label: string; readonly checksum: string | undefined };
@@ -46,6 +48,8 @@ type Settings = {
  * AS3 a completion counts only if the label was this engine's before and after it. A server that was restarted, or that
  *     another client has updated, gets the weights again before it generates for anybody.
  * AS4 prefixes are kept apart by label, and dropped at every load.
+ * AS7 the server is told to load only a folder whose files have just been verified, tensor by tensor. One that is cut short or altered
+ *     is refused by name, also where it is loaded again, and the server keeps what it has.
  */
 export class ServerWeights {
   readonly #protocol: ServerProtocol;
@@ -85,10 +89,21 @@ export class ServerWeights {
     return this.#loads;
   }
 
-  /** AS1, AS2. Removes folders that are no longer needed. */
-  async load({ folder, policyVersion, weightsId, digest }: LoadedFolder): Promise<void> {
+  /** AS1, AS2, AS7. Removes folders that are no longer needed. */
+  async load({ folder, policyVersion, weightsId, digest, verify }: LoadedFolder): Promise<void> {
     const { name, ownFolder, updateTimeoutMs } = this.#settings;
     const last = this.#loaded;
+    try {
+      await verify(); // AS7
+    } catch (error) {
+      if (folder !== ownFolder && folder !== last?.folder) await rm(folder, { recursive: true, force: true });
+      if (error instanceof TreadleError) throw error;
+      throw new TreadleError(
+        "engine.weights-mismatch",
+        `weights of version '${policyVersion}' in '${folder}' cannot be read: ${messageOf(error)}; see that nothing else changes that folder`,
+        { cause: error, details: { policyVersion } },
+      );
+    }
     this.#isLoading = true;
     try {
       await this.#host.drain();
@@ -103,7 +118,7 @@ export class ServerWeights {
       const isOther = digest?.by === last?.digest?.by && digest?.value !== last?.digest?.value;
       if (isOther && checksum !== undefined && checksum === last?.checksum)
         throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
-      this.#loaded = { folder, policyVersion, weightsId, label, digest, checksum };
+      this.#loaded = { folder, policyVersion, weightsId, label, digest, verify, checksum };
       this.#poison = undefined;
       this.#mustReload = false;
     } catch (error) {

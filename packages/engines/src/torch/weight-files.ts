@@ -3,7 +3,8 @@ import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { constants, copyFile, link, lstat, open } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import { crc32, type HostFiles, type Weights, type WeightTicket } from "@treadle/contracts";
+import type { HostFiles, Weights, WeightTicket } from "@treadle/contracts";
+import { checksumOf } from "../checksum.ts";
 import { sealWeights } from "../parameters.ts";
 import { piecesOf } from "../pieces.ts";
 import { readTensorInfos, readTensors } from "../server/safetensors.ts";
@@ -54,7 +55,7 @@ export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles
 
 /**
  * Gives the file a second name, under which it stays as it is when newer weights are published; on another file system it is
- * copied. Its header is checked, and its numbers are not read. Throws `engine.weights-mismatch`, and what the system says of a
+ * copied. Its header is checked; its numbers are, before a server reads them. Throws `engine.weights-mismatch`, and what the system says of a
  * `path` that it cannot make.
  */
 export async function linkPublished(ticket: WeightTicket, path: string): Promise<void> {
@@ -97,7 +98,7 @@ export async function readPublished(ticket: WeightTicket): Promise<Weights> {
   const path = fileOf(ticket);
   const parameters = await readTensors(path, (name, bytes) => {
     let checksum = 0;
-    for (const piece of piecesOf(bytes)) checksum = crc32(piece, checksum);
+    for (const piece of piecesOf(bytes)) checksum = checksumOf(piece, checksum);
     if (checksum !== expected.get(name)) throw refusedTicket(ticket, `'${name}' in '${path}' has another checksum`);
   }).catch((error: unknown) => {
     throw refusedTicket(ticket, `'${path}' cannot be read: ${(error as Error).message}`, error);

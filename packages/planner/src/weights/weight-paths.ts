@@ -112,7 +112,7 @@ function choose(
       why: `processes send them to each other: ${notByFile}`,
       notDisk: notByFile,
     };
-  const place = publishesIn === undefined ? "in their host's memory, where it has room," : `in '${publishesIn}'`;
+  const place = publishesIn === undefined ? "in their host's memory" : `in '${publishesIn}'`;
   const condition =
     isSameNode || publishesIn === undefined ? "" : ", where both nodes have it on one file system; as bytes where not";
   return {
