@@ -30,5 +30,18 @@ export const WeightTicket = z.strictObject({
     .array(TicketTensor)
     .min(1)
     .max(2 ** 17),
+  /** what is trained of them, where that is an adapter, as PEFT lays it out: `adapter_model.safetensors` and `adapter_config.json` in the same folder */
+  adapter: z
+    .strictObject({
+      rank: z.int().positive(),
+      /** in the order of their bytes */
+      tensors: z
+        .array(TicketTensor)
+        .min(1)
+        .max(2 ** 17),
+      /** of the configuration's bytes */
+      configCrc32: z.int().nonnegative().max(0xffff_ffff),
+    })
+    .optional(),
 });
 export type WeightTicket = z.infer<typeof WeightTicket>;

@@ -7,8 +7,12 @@ export function sealTicket(ticket: Omit<WeightTicket, "checksum">): WeightTicket
   return { ...ticket, checksum: checksumOf(ticket) };
 }
 
-const checksumOf = ({ policyVersion, tensors }: Pick<WeightTicket, "policyVersion" | "tensors">): string =>
-  hashOf([policyVersion, listed(tensors)]);
+const checksumOf = ({ policyVersion, tensors, adapter }: Omit<WeightTicket, "checksum">): string =>
+  hashOf([
+    policyVersion,
+    listed(tensors),
+    ...(adapter ? [adapter.rank, listed(adapter.tensors), adapter.configCrc32] : []),
+  ]);
 
 /** Equal for equal numbers, whatever their version. */
 export const digestOf = ({ tensors }: Pick<WeightTicket, "tensors">): string => hashOf(listed(tensors));

@@ -1,12 +1,13 @@
 /** Low-rank adapters on PyTorch: what they train, what others get of them, and what they refuse (LA1 to LA3). */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { LossSpec, Weights } from "@treadle/contracts";
+import { crc32, type LossSpec, type Weights } from "@treadle/contracts";
 import { TorchEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { lacksTorch } from "../../../test/support/torch.ts";
+import { readTensors } from "../src/server/safetensors.ts";
 import { wholeOf } from "../src/testing/whole-of.ts";
 import { expectClose } from "./expect-close.ts";
 import { randomBatch, smallConfig } from "./small-transformer.ts";
@@ -72,6 +73,7 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
   let plain: TorchEngine;
   let adapted: TorchEngine;
   let two: TorchEngine;
+  let below: ReadonlyMap<string, Matrix>;
   const create = (
     lora: { readonly rank: number; readonly alpha: number; readonly targets: string[] } | undefined,
     {
@@ -93,6 +95,7 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
     const lora = { rank, alpha, targets };
     [plain, adapted] = await Promise.all([create(undefined), create(lora)]);
     two = await create(lora, { processes: 2 });
+    below = new Map((await plain.exportWeights()).parameters.map((each) => [each.name, each]));
   }, 600_000);
   afterAll(async () => {
     await Promise.all([plain, adapted, two].map((engine) => engine?.close()));
@@ -157,6 +160,54 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
     );
   });
 
+  test("LA4 are published beside the whole weights as other tools load them, and over what is below them give the same", async () => {
+    const loaded: Map<string, Matrix>[] = [];
+    for (const engine of [adapted, two]) {
+      const published = await engine.publish();
+      if (!published || !("ticket" in published)) throw new Error("nothing was published");
+      const { ticket } = published;
+      const at = (name: string) => join(ticket.store, ticket.folder, name);
+      const text = await readFile(at("adapter_config.json"));
+      expect(JSON.parse(text.toString())).toMatchObject({
+        ...{ peft_type: "LORA", task_type: "CAUSAL_LM", r: rank, lora_alpha: alpha, bias: "none", lora_dropout: 0 },
+        ...{ target_modules: [...targets].sort(), use_rslora: false, use_dora: false, fan_in_fan_out: false },
+      });
+      const read = await readTensors(at("adapter_model.safetensors"));
+      const state = trainedIn(await wholeOf(engine.save()));
+      const named = new Map(read.map(({ name, data, shape }) => [name, { data, shape }]));
+      expect([...named.keys()]).toEqual(
+        [...state.keys()].map(
+          (name) =>
+            `base_model.model.${name.replace(/lora_([ab])$/, (_, kind) => `lora_${kind.toUpperCase()}.weight`)}`,
+        ),
+      );
+      expect([...named.values()]).toEqual(
+        [...state.values()].map(({ data, shape }) => ({ data: data.slice(), shape })),
+      );
+      expect(ticket.adapter).toMatchObject({
+        rank,
+        configCrc32: crc32(text),
+        tensors: [...named].map(([name, { data, shape }]) => {
+          return { name, shape, dtype: "F32", crc32: crc32(new Uint8Array(data.buffer)) };
+        }),
+      });
+      for (const { name, data } of (await engine.exportWeights()).parameters) {
+        const layer = `base_model.model.${name.replace(/\.weight$/, "")}`;
+        const [a, b] = ["A", "B"].map((kind) => named.get(`${layer}.lora_${kind}.weight`));
+        const change = a && b && product(b, a, alpha / rank).data;
+        expectClose(
+          data,
+          below.get(name)!.data.map((each, i) => each + (change?.[i] ?? 0)),
+          1e-6,
+        );
+      }
+      loaded.push(named);
+    }
+    expect([...loaded[0]!.values()].some(({ data }) => data.some((each) => each !== 0))).toBe(true);
+    const whole = await plain.publish();
+    expect(whole && "ticket" in whole && whole.ticket).not.toHaveProperty("adapter");
+  });
+
   test("go on from a checkpoint as without an interruption, and refuse one of other weights, of another scale, or of a whole model", async () => {
     const batch = randomBatch(4, 6, 11);
     const saved = await wholeOf(adapted.save());
@@ -182,6 +233,26 @@ describe.skipIf(reason)(reason ?? "low-rank adapters", () => {
     } finally {
       await Promise.all([again, ...others].map((engine) => engine.close()));
     }
+  });
+
+  test("learn: what is shown often becomes likely, below unchanged weights", async () => {
+    const batch = {
+      ...randomBatch(6, 6, 21),
+      weights: new Float32Array(36).fill(1).map((one, at) => (at % 6 ? one : 0)),
+    };
+    const lossNow = async () => (await adapted.forwardBackward(batch, { type: "cross-entropy" })).loss;
+    const first = await lossNow();
+    let last = first;
+    for (let round = 0; round < 40; round++) {
+      await adapted.optimStep({ learningRate: 0.05, scale: 1 / 30, maxGradNorm: 1, weightDecay: 0 });
+      last = await lossNow();
+    }
+    await adapted.setGradients(new Float32Array(adapted.numTrained));
+    expect(last).toBeLessThan(first / 2);
+    const adaptedLayers = (await adapted.exportWeights()).parameters.filter(({ name, data }) =>
+      data.some((each, at) => each !== below.get(name)!.data[at]),
+    );
+    expect(adaptedLayers.length).toBe(targets.length * smallConfig.layers);
   });
 
   test("load no weights", async () => {

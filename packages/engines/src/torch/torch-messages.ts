@@ -108,17 +108,24 @@ export function describedBy(reply: Message): Described {
 /** What the process says of its files, as a ticket; names, types and sizes are read where it is taken. */
 export function publicationOf(reply: Message): Publication {
   if (reply["obstacle"]) return { obstacle: reply["obstacle"] as string };
-  const {
-    policy_version: policyVersion,
-    store,
-    nonce,
-    folder,
-    tensors,
-  } = reply as {
-    readonly policy_version: number;
-  } & Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors">;
-  return { ticket: sealTicket({ policyVersion, store, nonce, folder, tensors }) };
+  const { policy_version: policyVersion, store, nonce, folder, tensors, adapter } = reply as unknown as Published;
+  const sealed = sealTicket({
+    ...{ policyVersion, store, nonce, folder, tensors },
+    ...(adapter && {
+      adapter: { rank: adapter.rank, tensors: adapter.tensors, configCrc32: adapter.config_crc32 },
+    }),
+  });
+  return { ticket: sealed };
 }
+
+type Published = Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors"> & {
+  readonly policy_version: number;
+  readonly adapter: {
+    readonly rank: number;
+    readonly tensors: WeightTicket["tensors"];
+    readonly config_crc32: number;
+  } | null;
+};
 
 export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors }: WeightTicket): Message => ({
   policy_version: policyVersion,

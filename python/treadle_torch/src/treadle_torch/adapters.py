@@ -3,10 +3,13 @@
 LA1 an adapter begins as nothing: B is 0, so the first weights are those below it. A is drawn by the seed, alike in all processes.
 LA2 whoever gets weights gets whole ones, with the adapter merged in: samplers, servers and other tools know nothing of it.
 LA3 what is below an adapter never changes. A checkpoint has the adapter alone, and is refused over other weights.
+LA4 what is published has the adapter alone, too, as PEFT lays it out, in the numbers that passes compute with: over the weights below
+    it, it is the merged ones.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping
@@ -81,6 +84,37 @@ def merged(name: str, tensors: Mapping[str, torch.Tensor], scale: float) -> torc
         return below
     change = second.float() @ tensors[f"{layer}.{A}"].float()
     return (below.float() + scale * change).to(second.dtype)
+
+
+def exported(tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    """LA4. Under the names that PEFT has for them; a value head is no part of it."""
+    kinds = {A: "lora_A", B: "lora_B"}
+    return [
+        (f"base_model.model.{layer}.{kinds[kind]}.weight", each)
+        for name, each in tensors.items()
+        for layer, _, kind in [name.rpartition(".")]
+        if kind in kinds
+    ]
+
+
+def config_of(options: AdapterOptions, path: str | None) -> bytes:
+    """LA4. `path`: of the model below."""
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": path or "",
+        "r": options.rank,
+        "lora_alpha": options.alpha,
+        "target_modules": sorted(options.targets),
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "modules_to_save": None,
+        "inference_mode": True,
+    }
+    return json.dumps(config, indent=2).encode()
 
 
 def digest_of(tensors: Iterable[torch.Tensor], scale: float) -> str:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from .adapters import digest_of, merged
+from .adapters import digest_of, exported, merged
 from .checkpoint import Checkpoint, apply_checkpoint, encode, encode_checkpoint, read_checkpoint
 from .device import HOST, DeviceMemory, Placement, measure
 from .errors import Refusal, invalid
@@ -34,7 +34,7 @@ from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
 from .sharding import Shards, rows_of_each
-from .weight_files import Obstacle, Store, Ticket
+from .weight_files import AdapterParts, Obstacle, Store, Ticket
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ class Engine:
         if self.shards.has_parts:
             self._tell("read", state=state)
         if state == "weights":
-            return encode(self._weights(self.parameters.exact()))
+            return encode(self._weights(self.parameters.wholes(self.parameters.exact())))
         if state == "checkpoint":
             parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
         else:
@@ -317,12 +317,22 @@ class Engine:
         """
         if self.shards.has_parts:
             self._tell("publish")
-        tensors = self._weights(self.parameters.used())
-        return store and store.write(self.policy_version, [(name, each) for (name, _), each in zip(self.layout, tensors, strict=True)])
+        trained = self.parameters.wholes(self.parameters.used())
+        tensors = self._weights(trained)
+        if store is None:
+            return None
+        named = [(name, each) for (name, _), each in zip(self.layout, tensors, strict=True)]
+        return store.write(self.policy_version, named, self._adapter(trained))
 
-    def _weights(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Whole ones, on the first process; `parts`: of what is trained."""
-        trained = self.parameters.wholes(parts)
+    def _adapter(self, trained: list[torch.Tensor]) -> AdapterParts | None:
+        """LA4."""
+        if not self.frozen.names:
+            return None
+        named = exported(dict(zip(self.parameters.names, [each.detach() for each in trained], strict=True)))
+        return AdapterParts(self.model.adapter_rank, named, self.model.adapter_config)
+
+    def _weights(self, trained: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Whole ones, on the first process; so is `trained`."""
         if not self.frozen.names:
             return trained
         frozen = self.frozen.wholes(self.frozen.used())

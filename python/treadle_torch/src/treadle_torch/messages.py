@@ -137,14 +137,20 @@ def read_loss(loss: pb.Loss) -> PolicyGradient | None:
 def publish_message(published: Ticket | Obstacle) -> pb.PublishReply:
     if isinstance(published, Obstacle):
         return pb.PublishReply(obstacle=published.reason)
-    tensors = [pb.Tensor(name=each.name, shape=each.shape, dtype=each.dtype, crc32=each.crc32) for each in published.tensors]
+    adapter = published.adapter
     return pb.PublishReply(
         policy_version=published.policy_version,
         store=published.store,
         nonce=published.nonce,
         folder=published.folder,
-        tensors=tensors,
+        tensors=_tensor_messages(published.tensors),
+        adapter=adapter
+        and pb.Adapter(rank=adapter.rank, tensors=_tensor_messages(adapter.tensors), config_crc32=adapter.config_crc32),
     )
+
+
+def _tensor_messages(tensors: Iterable[Tensor]) -> list[pb.Tensor]:
+    return [pb.Tensor(name=each.name, shape=each.shape, dtype=each.dtype, crc32=each.crc32) for each in tensors]
 
 
 def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
 
 from . import attention
-from .adapters import Adapted, AdapterOptions, adapt, is_of_adapter
+from .adapters import Adapted, AdapterOptions, adapt, config_of, is_of_adapter
 from .attention import Packed, View
 from .errors import Refusal
 from .logprobs import chosen_logprobs
@@ -64,7 +64,11 @@ def make_model(
         parameter.data = parameter.data.to(dtype)
     if adapter is not None:
         adapt(inner, adapter, options.seed)
-    return CausalModel(inner, options.context_length, value_head=options.value_head, passes=passes)
+    model = CausalModel(inner, options.context_length, value_head=options.value_head, passes=passes)
+    if adapter is not None:
+        model.adapter_config = config_of(adapter, options.path)
+        model.adapter_rank = adapter.rank
+    return model
 
 
 class CausalModel(nn.Module):
@@ -77,6 +81,8 @@ class CausalModel(nn.Module):
         self.inner = inner.eval()
         config = inner.config
         self.vocab_size = config.vocab_size
+        self.adapter_config = b""
+        self.adapter_rank = 0
         self.scale = next((each.scale for each in inner.modules() if isinstance(each, Adapted)), 1.0)
         self.context_length = context_length
         most = getattr(config, "max_position_embeddings", None)

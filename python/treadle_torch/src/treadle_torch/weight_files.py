@@ -36,6 +36,8 @@ from .errors import Refusal
 T = TypeVar("T")
 
 FILE = "model.safetensors"
+ADAPTER_FILE = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
 NONCE = "nonce"
 OWNER = "owner"
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
@@ -64,6 +66,24 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """What is trained of them, in files of its own beside them."""
+
+    rank: int
+    tensors: tuple[Tensor, ...]
+    config_crc32: int
+
+
+@dataclass(frozen=True)
+class AdapterParts:
+    """What is written of an adapter."""
+
+    rank: int
+    named: list[tuple[str, torch.Tensor]]
+    config: bytes
+
+
+@dataclass(frozen=True)
 class Ticket:
     """Which weights, and where: a folder in a store."""
 
@@ -72,6 +92,7 @@ class Ticket:
     nonce: str
     folder: str
     tensors: tuple[Tensor, ...]
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True)
@@ -99,9 +120,12 @@ class Store:
         self._count = 0
         self._last: str | None = None
 
-    def write(self, policy_version: int, named: list[tuple[str, torch.Tensor]]) -> Ticket | Obstacle:
+    def write(
+        self, policy_version: int, named: list[tuple[str, torch.Tensor]], parts: AdapterParts | None = None
+    ) -> Ticket | Obstacle:
         """In the types that the tensors have. Removes what was published before, once this is there (WF1)."""
-        num_bytes = sum(each.numel() * each.element_size() for _, each in named)
+        every = [each for _, each in (*named, *(parts.named if parts else ()))]
+        num_bytes = sum(each.numel() * each.element_size() for each in every)
         try:
             if not self._nonce:
                 self._open()
@@ -113,6 +137,7 @@ class Store:
                     return obstacle
                 os.mkdir(aside, 0o700)
                 tensors = _write(os.path.join(aside, FILE), named)
+                adapter = parts and _write_adapter(aside, parts)
                 os.rename(aside, os.path.join(self._path, folder))
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
@@ -121,7 +146,7 @@ class Store:
         if self._last is not None:
             shutil.rmtree(os.path.join(self._path, self._last), ignore_errors=True)
         self._last = folder
-        return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors))
+        return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors), adapter)
 
     def close(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
@@ -142,6 +167,13 @@ class Store:
         if free >= num_bytes + SPARE_BYTES:
             return None
         return Obstacle(f"'{self._root}' has '{free >> 20}' MiB free where '{(num_bytes + SPARE_BYTES) >> 20}' are needed")
+
+
+def _write_adapter(folder: str, parts: AdapterParts) -> Adapter:
+    tensors = _write(os.path.join(folder, ADAPTER_FILE), parts.named)
+    with open(os.path.join(folder, ADAPTER_CONFIG), "xb", opener=_private) as file:
+        file.write(parts.config)
+    return Adapter(parts.rank, tuple(tensors), zlib.crc32(parts.config))
 
 
 def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> list[Tensor]:

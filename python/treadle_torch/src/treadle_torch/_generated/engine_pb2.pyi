@@ -421,20 +421,32 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ("policy_version", "store", "nonce", "folder", "tensors", "obstacle")
+    __slots__ = ("policy_version", "store", "nonce", "folder", "tensors", "obstacle", "adapter")
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     policy_version: int
     store: str
     nonce: str
     folder: str
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     obstacle: str
-    def __init__(self, policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
+    adapter: Adapter
+    def __init__(self, policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., obstacle: _Optional[str] = ..., adapter: _Optional[_Union[Adapter, _Mapping]] = ...) -> None: ...
+
+class Adapter(_message.Message):
+    __slots__ = ("rank", "tensors", "config_crc32")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_CRC32_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    config_crc32: int
+    def __init__(self, rank: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., config_crc32: _Optional[int] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
     __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors")
