@@ -9,6 +9,8 @@ export type EngineFacts = {
   readonly publishesIn?: string | undefined;
   /** where a server reads its weights; default: the temporary folder of its rank's host */
   readonly readsFrom?: string | undefined;
+  /** a server reads the adapter alone that a trainer trains, over weights of its own */
+  readonly readsAdapters?: boolean | undefined;
   /** parameters that are in no model of a server's */
   readonly valueHead?: boolean | undefined;
 };

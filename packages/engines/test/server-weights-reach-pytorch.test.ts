@@ -74,6 +74,7 @@ test.skipIf(reason)(
       const linked = `${path}-linked`;
       if (!valueHead) await own.link(ticket, linked);
       await trained.close();
+      if (index < 2) await adapterReaches(own, path, valueHead);
       for (const each of valueHead ? [written] : [written, linked]) {
         expect((await readdir(each)).sort()).toEqual(["config.json", "model.safetensors"]);
         made.set(each, { expected, digits: dtype === "float32" ? 5 : 0 });
@@ -89,3 +90,20 @@ test.skipIf(reason)(
   },
   600_000,
 );
+
+/** What a trainer publishes of an adapter over this model is what a server of it may be given. */
+async function adapterReaches(own: ModelFolder, path: string, valueHead: boolean): Promise<void> {
+  const lora = { rank: 2, targets: ["q_proj", "v_proj", "down_proj"] };
+  const adapted = await TorchEngine.create({ ...plain, valueHead }, { kind: "torch", path, lora });
+  try {
+    const { ticket } = (await adapted.publish()) as { ticket: WeightTicket };
+    expect(ticket.adapter!.tensors).toHaveLength(2 * lora.targets.length * 2); // of both layers
+    const folder = `${path}-adapter`;
+    const { isAdapter, verify } = await own.linkAdapter(ticket, folder);
+    expect(isAdapter).toBe(true);
+    await verify();
+    expect((await readdir(folder)).sort()).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
+  } finally {
+    await adapted.close();
+  }
+}

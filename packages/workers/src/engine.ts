@@ -66,7 +66,8 @@ export const tokenSecondsOf = ({ emulated }: EngineConfig, devices: number): num
 export function generatorFacts(config: EngineConfig): EngineFacts {
   const { engine, emulated } = config;
   if (emulated || !isServer(engine)) return trainerFacts(config);
-  return { kind: engine.kind, modelFolder: engine.model, readsFrom: engine.weightsFolder };
+  const { kind, model, weightsFolder, loads } = engine;
+  return { kind, modelFolder: model, readsFrom: weightsFolder, readsAdapters: loads === "adapter" };
 }
 
 /** What a component says of its engine that trains or scores. */

@@ -3,26 +3,30 @@ import { copyFile, mkdir, open, readdir, readFile, rename, rm } from "node:fs/pr
 import { dirname, join } from "node:path";
 import { TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
 import { z } from "zod";
+import { checksumOf, inHex } from "../checksum.ts";
 import { valueHeadName } from "../embedded/transformer-config.ts";
 import { checkWeights, type ParameterShape } from "../parameters.ts";
-import { linkPublished } from "../torch/weight-files.ts";
-import { checkTicket, digestOf } from "../weight-ticket.ts";
+import { linkFile, linkPublished, weightsFile } from "../torch/weight-files.ts";
+import { checkTicket, digestOf, refusedTicket } from "../weight-ticket.ts";
 import { type Checksums, readTensorInfos, type TensorInfo, verifyTensors, writeTensors } from "./safetensors.ts";
 
 /** Equal numbers have equal ones that were made in one way; of those made in two ways nobody knows. */
 export type WeightsDigest = { readonly by: "bytes" | "ticket"; readonly value: string };
 
 /** A folder that is there. `digest`: undefined where nobody knows what the server makes of it. */
-export type MadeFolder = { readonly digest: WeightsDigest | undefined; readonly checksums: Checksums };
-
-const fileName = "model.safetensors";
-
-/** Throws as `verifyTensors`, unless the folder is as it was made. */
-export const verifyFolder = (folder: string, checksums: Checksums): Promise<void> =>
-  verifyTensors(join(folder, fileName), checksums);
+export type MadeFolder = {
+  readonly digest: WeightsDigest | undefined;
+  /** throws as `verifyTensors`, unless the folder is as it was made */
+  readonly verify: () => Promise<void>;
+  readonly isAdapter?: boolean;
+};
 
 const tokenizerFiles = ["tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json"];
 const headName = "lm_head.weight";
+/** As PEFT names them. */
+const adapterFile = "adapter_model.safetensors";
+const adapterConfig = "adapter_config.json";
+const adapterName = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/;
 
 const ModelConfig = z.object({
   vocab_size: z.int().positive(),
@@ -112,11 +116,11 @@ export class ModelFolder {
       .map(
         (tensor) => ({ ...tensor, dtype: this.#layout.get(tensor.name)?.dtype === "BF16" ? "BF16" : "F32" }) as const,
       );
-    const checksums = await this.#makeFolder(folder, (path) => writeTensors(path, tensors));
+    const checksums = await this.#makeFolder(folder, (aside) => writeTensors(join(aside, weightsFile), tensors));
     const value = createHash("sha256")
       .update(JSON.stringify([...checksums]))
       .digest("hex");
-    return { digest: { by: "bytes", value }, checksums };
+    return { digest: { by: "bytes", value }, verify: () => verifyTensors(join(folder, weightsFile), checksums) };
   }
 
   /**
@@ -124,10 +128,47 @@ export class ModelFolder {
    * this process, nor is it flushed. No digest where the server rounds: other numbers may be the same to it. Throws as `linkPublished`.
    */
   async link(ticket: WeightTicket, folder: string): Promise<MadeFolder> {
-    await this.#makeFolder(folder, (path) => linkPublished(ticket, path));
+    await this.#makeFolder(folder, (aside) => linkPublished(ticket, weightsFile, ticket.tensors, aside));
     const isRounded = ticket.tensors.some(({ name, dtype }) => (this.#layout.get(name)?.dtype ?? dtype) !== dtype);
-    const checksums = new Map(ticket.tensors.map(({ name, crc32 }) => [name, crc32]));
-    return { digest: isRounded ? undefined : { by: "ticket", value: digestOf(ticket) }, checksums };
+    return {
+      digest: isRounded ? undefined : { by: "ticket", value: digestOf(ticket) },
+      verify: () => verifyTensors(join(folder, weightsFile), checksumsOf(ticket.tensors)),
+    };
+  }
+
+  /** The adapter alone, as PEFT lays it out. Throws as `linkPublished`, also for one that is of another model. */
+  async linkAdapter(ticket: WeightTicket, folder: string): Promise<MadeFolder> {
+    const { adapter } = ticket;
+    if (adapter === undefined) throw refusedTicket(ticket, "no adapter was published with them");
+    this.#checkAdapter(ticket, adapter);
+    await makeFolder(folder, async (aside) => {
+      await linkFile(ticket, adapterConfig, join(aside, adapterConfig));
+      await linkPublished(ticket, adapterFile, adapter.tensors, aside);
+    });
+    const verify = async () => {
+      const path = join(folder, adapterConfig);
+      const found = checksumOf(await readFile(path));
+      if (found !== adapter.configCrc32)
+        throw refusedTicket(
+          ticket,
+          `'${path}' has checksum '${inHex(found)}' where '${inHex(adapter.configCrc32)}' was written`,
+        );
+      await verifyTensors(join(folder, adapterFile), checksumsOf(adapter.tensors));
+    };
+    return { digest: undefined, verify, isAdapter: true };
+  }
+
+  #checkAdapter(ticket: WeightTicket, { rank, tensors }: NonNullable<WeightTicket["adapter"]>): void {
+    for (const { name, shape } of tensors) {
+      const [, layer, kind] = adapterName.exec(name) ?? [];
+      const [rows = 0, columns = 0] = this.#layout.get(`${layer}.weight`)?.shape ?? [];
+      const expected = kind === "A" ? [rank, columns] : [rows, rank];
+      if (layer === undefined || shape.join() !== expected.join())
+        throw refusedTicket(
+          ticket,
+          `'${name}' of the adapter has shape '${shape.join("x")}' where engine.model '${this.path}' takes ${columns === 0 ? "no such tensor" : `'${expected.join("x")}'`}`,
+        );
+    }
   }
 
   /** Throws `config.invalid` where a file of its own is not whole any more, or has other tensors than it had. */
@@ -140,16 +181,11 @@ export class ModelFolder {
     );
   }
 
-  async #makeFolder<T>(folder: string, writeModel: (path: string) => Promise<T>): Promise<T> {
-    const aside = `${folder}.partial`;
-    await rm(aside, { recursive: true, force: true });
-    await mkdir(aside, { recursive: true, mode: 0o700 });
-    await copyFile(join(this.path, "config.json"), join(aside, "config.json"));
-    const made = await writeModel(join(aside, fileName));
-    await sync(aside);
-    await rename(aside, folder);
-    await sync(dirname(folder));
-    return made;
+  #makeFolder<T>(folder: string, fill: (aside: string) => Promise<T>): Promise<T> {
+    return makeFolder(folder, async (aside) => {
+      await copyFile(join(this.path, "config.json"), join(aside, "config.json"));
+      return fill(aside);
+    });
   }
 
   /** Made of others: nothing that a trainer hands out. */
@@ -157,6 +193,21 @@ export class ModelFolder {
     return (this.#isTied && name === headName) || name.endsWith("rotary_emb.inv_freq");
   }
 }
+
+/** Filled aside, flushed to the disk, and then renamed, so that a folder of that name is whole. */
+async function makeFolder<T>(folder: string, fill: (aside: string) => Promise<T>): Promise<T> {
+  const aside = `${folder}.partial`;
+  await rm(aside, { recursive: true, force: true });
+  await mkdir(aside, { recursive: true, mode: 0o700 });
+  const made = await fill(aside);
+  await sync(aside);
+  await rename(aside, folder);
+  await sync(dirname(folder));
+  return made;
+}
+
+const checksumsOf = (tensors: WeightTicket["tensors"]): Checksums =>
+  new Map(tensors.map(({ name, crc32 }) => [name, crc32]));
 
 const shardsIn = (files: readonly string[]): string[] => files.filter((name) => name.endsWith(".safetensors")).sort();
 const shardsOf = async (path: string): Promise<string[]> => shardsIn(await readdir(path));

@@ -8,11 +8,16 @@ export type RouteAnswer = { readonly need: RouteNeed; readonly status: number; r
 
 export type Findings = { readonly gaps: readonly string[]; readonly warnings: readonly string[] };
 
+/** What an engine does with its server besides generating. */
+export type Use = { readonly sharesDevices: boolean; readonly loadsAdapters: boolean };
+
 /** What is missing, and what should be known, of a server with these routes. */
-export function judgeRoutes(name: string, routes: readonly RouteAnswer[], sharesDevices: boolean): Findings {
+export function judgeRoutes(name: string, routes: readonly RouteAnswer[], use: Use): Findings {
   const gaps: string[] = [];
   const warnings: string[] = [];
-  const wanted = routes.filter(({ need }) => sharesDevices || !need.isForSharing);
+  const wanted = routes.filter(
+    ({ need }) => (use.sharesDevices || !need.isForSharing) && (use.loadsAdapters || !need.isForAdapters),
+  );
   if (wanted.some(({ status }) => status === 401 || status === 403)) {
     gaps.push(
       "it refuses the key; set engine.apiKeyVariable to the name of the environment variable with the server's key",
@@ -39,7 +44,7 @@ export function judgeFacts(
   facts: ServerFacts,
   folder: ModelFolder,
   model: { readonly vocabSize: number; readonly contextLength: number },
-  sharesDevices: boolean,
+  { sharesDevices, loadsAdapters }: Use,
 ): string[] {
   const gaps: string[] = [];
   if (model.vocabSize > folder.vocabSize)
@@ -61,6 +66,8 @@ export function judgeFacts(
     );
   if (sharesDevices && facts.lacksRelease)
     gaps.push(`it cannot give its devices back; start it with ${facts.lacksRelease}`);
+  if (loadsAdapters && facts.lacksAdapters)
+    gaps.push(`it takes no adapters; start it with ${facts.lacksAdapters}, or set engine.loads to 'weights'`);
   return gaps;
 }
 

@@ -25,6 +25,11 @@ const ServerSettings = z.strictObject({
   completionTimeoutMs: z.int().positive().default(3_600_000),
   /** within which the server has read a folder of weights */
   updateTimeoutMs: z.int().positive().default(600_000),
+  /**
+   * what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter
+   * alone, over the weights in `model`, which is little to read, and for which the server must have been started
+   */
+  loads: z.enum(["weights", "adapter"]).default("weights"),
   /** what trains `model`, since the server only generates; default: PyTorch as it comes */
   trainer: TorchConfig.omit({ path: true }).prefault({ kind: "torch" }),
 });

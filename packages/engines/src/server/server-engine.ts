@@ -25,7 +25,7 @@ import { canOpen, type WeightFiles, weightFilesOf } from "../torch/weight-files.
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { refusedTicket } from "../weight-ticket.ts";
 import { ConnectionLost, HttpClient } from "./http-client.ts";
-import { type MadeFolder, ModelFolder, verifyFolder } from "./model-folder.ts";
+import { type MadeFolder, ModelFolder } from "./model-folder.ts";
 import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
@@ -108,7 +108,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const server = `${protocol.name} at ${client.url}`;
     this.#weights = new ServerWeights(
       protocol,
-      { server, name: this.#name, ownFolder: model.path, updateTimeoutMs },
+      { server, name: this.#name, ownFolder: model.path, verifyOwn: () => model.verify(), updateTimeoutMs },
       { drain: () => this.#drain(), wake: () => this.#wake(), inTurn: (run) => this.inTurn(run), warn },
     );
   }
@@ -138,11 +138,16 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const protocol = config.kind === "sglang" ? new SglangProtocol(client) : new VllmProtocol(client);
     try {
       const folder = await ModelFolder.open(resolve(config.model));
-      const sharesDevices = config.sharedMemoryMiB !== undefined;
-      const routes = judgeRoutes(protocol.name, await probeRoutes(client, protocol.needs), sharesDevices);
+      const loadsAdapters = config.loads === "adapter";
+      const use = { sharesDevices: config.sharedMemoryMiB !== undefined, loadsAdapters };
+      if (loadsAdapters && config.trainer.lora === undefined)
+        refuseServer(protocol.name, url, [
+          "engine.loads is 'adapter', and engine.trainer trains none; set engine.trainer.lora, or engine.loads to 'weights'",
+        ]);
+      const routes = judgeRoutes(protocol.name, await probeRoutes(client, protocol.needs), use);
       refuseServer(protocol.name, url, routes.gaps);
       const facts = await protocol.describe();
-      refuseServer(protocol.name, url, judgeFacts(facts, folder, limits, sharesDevices));
+      refuseServer(protocol.name, url, judgeFacts(facts, folder, limits, use));
       for (const warning of routes.warnings) warn(warning);
       if (!facts.isDeterministic)
         warn(
@@ -225,7 +230,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   async opens(ticket: WeightTicket): Promise<boolean> {
-    return this.#model.hasAll(ticket.tensors) && canOpen(ticket, this.#stores);
+    const isOfModel = this.#loadsAdapters ? ticket.adapter !== undefined : this.#model.hasAll(ticket.tensors);
+    return isOfModel && canOpen(ticket, this.#stores);
   }
 
   loadTicket(ticket: WeightTicket): Promise<void> {
@@ -233,8 +239,13 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       this.#model.checkTicket(ticket);
       if (!(await this.opens(ticket)))
         throw refusedTicket(ticket, `'${ticket.store}' is no folder of this run's weights`);
-      await this.#load(ticket, (folder) => this.#model.link(ticket, folder));
+      if (!this.#loadsAdapters) return this.#load(ticket, (folder) => this.#model.link(ticket, folder));
+      await this.#load(ticket, (folder) => this.#model.linkAdapter(ticket, folder));
     });
+  }
+
+  get #loadsAdapters(): boolean {
+    return this.#config.loads === "adapter";
   }
 
   /** Of devices that are shared, the server gives its memory back; of others nothing is freed, and `memory` says so. */
@@ -254,6 +265,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         if (!this.#isOnDevices) await this.#protocol.restore();
         this.#isOnDevices = true;
         // A server that gave its memory back need not have kept its weights.
+        this.#weights.lostMemory();
         if (this.#weights.loaded) await this.#weights.load(this.#weights.loaded);
         else await this.#loadOwn();
       }
@@ -287,9 +299,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       await rm(`${folder}.partial`, { recursive: true, force: true });
       throw diskError(error, this.#weightsFolder);
     }
-    const { digest, checksums } = made;
-    const verify = () => verifyFolder(folder, checksums);
-    await this.#weights.load({ folder, policyVersion, weightsId: weightsIdOf(weights), digest, verify });
+    await this.#weights.load({ folder, policyVersion, weightsId: weightsIdOf(weights), ...made });
   }
 
   /** The first load. What the server says against it, a person must change. */
@@ -420,7 +430,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const { index } = request;
     try {
       const answer = await this.#protocol.generate(
-        { id, ...request, salt: loaded.label },
+        { id, ...request, salt: loaded.label, adapter: loaded.isAdapter ? loaded.label : undefined },
         { signal: controller.signal, timeoutMs: this.#config.completionTimeoutMs },
       );
       if (answer.labels.length === 0) await this.#weights.confirm();

@@ -7,6 +7,8 @@ export type RouteNeed = {
   readonly remedy: string;
   /** needed only where the server's devices are shared */
   readonly isForSharing?: boolean;
+  /** needed only where adapters are loaded alone */
+  readonly isForAdapters?: boolean;
   /** without it something is not checked, and a warning says so */
   readonly isOptional?: boolean;
 };
@@ -21,6 +23,8 @@ export type ServerFacts = {
   readonly isDeterministic: boolean;
   /** undefined where it can give its memory back; else what it was started without */
   readonly lacksRelease: string | undefined;
+  /** undefined where it may take adapters; else what it was started without */
+  readonly lacksAdapters: string | undefined;
 };
 
 /** A completion, or a part of one. */
@@ -35,6 +39,8 @@ export type TokenRequest = {
   readonly seed: number;
   /** prefixes are shared among requests of one salt only */
   readonly salt: string;
+  /** name of the adapter that computes it; default: none does */
+  readonly adapter?: string | undefined;
 };
 
 export type TokenAnswer = {
@@ -73,7 +79,11 @@ export interface ServerProtocol {
   resume(): Promise<void>;
   /** Loads a folder's weights into a paused server, and forgets what was computed with others. */
   load(folder: string, label: string, timeoutMs: number): Promise<void>;
-  /** The label that the last load gave. */
+  /** Loads the adapter in a folder into a paused server, under a name that it has not had, and forgets what was computed before. */
+  loadAdapter(folder: string, name: string, timeoutMs: number): Promise<void>;
+  /** Nothing computes with it any more. */
+  unloadAdapter(name: string): Promise<void>;
+  /** The label that the last load of whole weights gave. */
   label(): Promise<string>;
   /** Of the weights as the server holds them; undefined where it cannot say. Only while it is not paused. */
   checksum(): Promise<string | undefined>;

@@ -13,9 +13,17 @@ export type LoadedFolder = {
   readonly digest: WeightsDigest | undefined;
   /** throws where the folder is not as it was made (AS7) */
   readonly verify: () => Promise<void>;
+  /** it has an adapter alone, over the model's own weights */
+  readonly isAdapter?: boolean;
 };
 
-type Loaded = LoadedFolder & { readonly label: string; readonly checksum: string | undefined };
+type Loaded = LoadedFolder & {
+  /** of these weights alone: it keeps prefixes apart, and names an adapter */
+  readonly label: string;
+  /** what the server calls its whole weights; another one than `label` below an adapter */
+  readonly serverLabel: string;
+  readonly checksum: string | undefined;
+};
 
 /** The engine around a server's weights. */
 export type WeightsHost = {
@@ -35,6 +43,8 @@ type Settings = {
   readonly name: string;
   /** never removed */
   readonly ownFolder: string;
+  /** throws unless that folder is as it was */
+  readonly verifyOwn: () => Promise<void>;
   readonly updateTimeoutMs: number;
 };
 
@@ -50,12 +60,18 @@ type Settings = {
  * AS4 prefixes are kept apart by label, and dropped at every load.
  * AS7 the server is told to load only a folder whose files have just been verified, tensor by tensor. One that is cut short or altered
  *     is refused by name, also where it is loaded again, and the server keeps what it has.
+ * AS8 an adapter is loaded under a name that it alone has, over the model's own weights, which are loaded first where the server has
+ *     others. Requests name it, so none is computed by another. The one before goes when nothing computes with it any more.
  */
 export class ServerWeights {
   readonly #protocol: ServerProtocol;
   readonly #settings: Settings;
   readonly #host: WeightsHost;
   #loads = 0;
+  /** of the model's own weights, while the server has them (AS8) */
+  #ownLabel: string | undefined;
+  /** names that the server may have adapters under */
+  readonly #adapters = new Set<string>();
   #loaded: Loaded | undefined;
   #poison: TreadleError | undefined;
   /** whether what was loaded last is to be loaded again, since the server has lost it */
@@ -89,9 +105,10 @@ export class ServerWeights {
     return this.#loads;
   }
 
-  /** AS1, AS2, AS7. Removes folders that are no longer needed. */
-  async load({ folder, policyVersion, weightsId, digest, verify }: LoadedFolder): Promise<void> {
-    const { name, ownFolder, updateTimeoutMs } = this.#settings;
+  /** AS1, AS2, AS7, AS8. Removes folders that are no longer needed. */
+  async load(given: LoadedFolder): Promise<void> {
+    const { folder, policyVersion, verify, isAdapter = false } = given;
+    const { ownFolder, updateTimeoutMs } = this.#settings;
     const last = this.#loaded;
     try {
       await verify(); // AS7
@@ -108,17 +125,20 @@ export class ServerWeights {
     try {
       await this.#host.drain();
       this.#poison = this.#poisonedBy("the load is under way", policyVersion);
-      // vLLM refuses a salt with a slash.
-      const label = `${name}.${policyVersion}.${++this.#loads}`;
+      const label = this.#newLabel(policyVersion);
       await this.#protocol.pause();
-      await this.#protocol.load(folder, label, updateTimeoutMs);
-      await this.#expectLabel(label);
+      const serverLabel = isAdapter ? await this.#ensureOwn() : label;
+      if (isAdapter) {
+        this.#adapters.add(label);
+        await this.#protocol.loadAdapter(folder, label, updateTimeoutMs);
+      } else {
+        this.#ownLabel = undefined;
+        await this.#protocol.load(folder, label, updateTimeoutMs);
+        if (folder === ownFolder) this.#ownLabel = label;
+      }
+      await this.#expectLabel(serverLabel);
       await this.#protocol.resume();
-      const checksum = await this.#protocol.checksum();
-      const isOther = digest?.by === last?.digest?.by && digest?.value !== last?.digest?.value;
-      if (isOther && checksum !== undefined && checksum === last?.checksum)
-        throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
-      this.#loaded = { folder, policyVersion, weightsId, label, digest, verify, checksum };
+      this.#loaded = { ...given, label, serverLabel, checksum: await this.#changedChecksum(given, last) };
       this.#poison = undefined;
       this.#mustReload = false;
     } catch (error) {
@@ -130,8 +150,50 @@ export class ServerWeights {
       this.#isLoading = false;
       this.#host.wake();
     }
+    await this.#dropAdapters();
     if (last && last.folder !== folder && last.folder !== ownFolder)
       await rm(last.folder, { recursive: true, force: true });
+  }
+
+  /** AS8. Those of loads whose answer was lost, too. A server that has lost one has nothing to drop. */
+  async #dropAdapters(): Promise<void> {
+    for (const name of this.#adapters) {
+      if (this.#loaded?.isAdapter && this.#loaded.label === name) continue;
+      this.#adapters.delete(name);
+      await this.#protocol.unloadAdapter(name).catch(() => {});
+    }
+  }
+
+  /** The server has given its memory back: nobody knows what is in it. */
+  lostMemory(): void {
+    this.#ownLabel = undefined;
+  }
+
+  /** vLLM refuses a salt with a slash. */
+  #newLabel(policyVersion: number): string {
+    return `${this.#settings.name}.${policyVersion}.${++this.#loads}`;
+  }
+
+  /** AS8. The label under which the server has the model's own weights. */
+  async #ensureOwn(): Promise<string> {
+    const { ownFolder, verifyOwn, updateTimeoutMs } = this.#settings;
+    if (this.#ownLabel !== undefined && (await this.#protocol.label()) === this.#ownLabel) return this.#ownLabel;
+    await verifyOwn(); // AS7
+    this.#ownLabel = undefined;
+    const label = this.#newLabel(0);
+    await this.#protocol.load(ownFolder, label, updateTimeoutMs);
+    this.#ownLabel = label;
+    return label;
+  }
+
+  /** AS1. An adapter changes nothing of what the server computes it of. */
+  async #changedChecksum({ digest, isAdapter }: LoadedFolder, last: Loaded | undefined): Promise<string | undefined> {
+    if (isAdapter) return undefined;
+    const checksum = await this.#protocol.checksum();
+    const isOther = digest?.by === last?.digest?.by && digest?.value !== last?.digest?.value;
+    if (isOther && checksum !== undefined && checksum === last?.checksum)
+      throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
+    return checksum;
   }
 
   /** AS3, before anything is generated. */
@@ -157,7 +219,7 @@ export class ServerWeights {
     if (!loaded || this.#isLoading) return;
     if (this.#poison) throw this.#poison;
     try {
-      await this.#expectLabel(loaded.label);
+      await this.#expectLabel(loaded.serverLabel);
     } catch (error) {
       // What has been loaded meanwhile was verified then.
       if (this.#loaded !== loaded || this.#isLoading) return;
@@ -179,8 +241,8 @@ export class ServerWeights {
   /** AS3, for answers that say whose they are, to a request that was made while `loaded` were the weights. */
   check(labels: readonly string[], loaded: Loaded): void {
     if (this.#loaded !== loaded || this.#isLoading) return; // the answer does not count any more
-    const stranger = labels.find((label) => label !== loaded.label);
-    if (stranger !== undefined) throw this.#lost(mismatch(stranger, loaded.label));
+    const stranger = labels.find((label) => label !== loaded.serverLabel);
+    if (stranger !== undefined) throw this.#lost(mismatch(stranger, loaded.serverLabel));
   }
 
   async #expectLabel(expected: string): Promise<void> {

@@ -12,6 +12,7 @@ import type {
 } from "../server/server-protocol.ts";
 
 const newer = "use a newer SGLang";
+const adapterFlags = "--enable-lora, --max-lora-rank and --lora-target-modules of engine.trainer.lora";
 
 const needs: readonly RouteNeed[] = [
   { path: "/generate", purpose: "generates", remedy: newer },
@@ -22,6 +23,8 @@ const needs: readonly RouteNeed[] = [
   { path: "/flush_cache", purpose: "drops what was computed with older weights", remedy: newer },
   { path: "/release_memory_occupation", purpose: "gives memory back", remedy: newer, isForSharing: true },
   { path: "/resume_memory_occupation", purpose: "takes memory again", remedy: newer, isForSharing: true },
+  { path: "/load_lora_adapter", purpose: "loads adapters", remedy: newer, isForAdapters: true },
+  { path: "/unload_lora_adapter", purpose: "drops adapters", remedy: newer, isForAdapters: true },
   {
     path: "/weights_checker",
     purpose: "tells a checksum of the weights, which are verified by their label alone without it",
@@ -46,9 +49,12 @@ const ModelInfo = z.object({ weight_version: z.string().optional(), architecture
 const ServerInfo = z.object({
   enable_memory_saver: z.boolean().default(false),
   enable_deterministic_inference: z.boolean().default(false),
+  /** null unless it was asked for */
+  enable_lora: z.boolean().nullish(),
 });
 const Models = z.object({ data: z.array(z.object({ max_model_len: z.int().positive().nullish() })) });
 const Checked = z.object({ ranks: z.unknown() });
+const AdapterLoaded = z.object({ success: z.boolean(), error_message: z.string().nullish() });
 
 /** SGLang's own routes, as its `http_server.py` and `io_struct.py` have them. */
 export class SglangProtocol implements ServerProtocol {
@@ -71,11 +77,12 @@ export class SglangProtocol implements ServerProtocol {
       architectures: model.architectures ?? [],
       isDeterministic: server.enable_deterministic_inference,
       lacksRelease: server.enable_memory_saver ? undefined : "--enable-memory-saver",
+      lacksAdapters: server.enable_lora === true || server.enable_lora === undefined ? undefined : adapterFlags,
     };
   }
 
   async generate(request: TokenRequest, { withTop = false, ...options }: TokenOptions): Promise<TokenAnswer> {
-    const { id, tokens, maxTokens, temperature, stopTokens, seed, salt } = request;
+    const { id, tokens, maxTokens, temperature, stopTokens, seed, salt, adapter } = request;
     const body = {
       rid: id,
       input_ids: tokens,
@@ -94,6 +101,7 @@ export class SglangProtocol implements ServerProtocol {
       ...(withTop && { top_logprobs_num: 1 }),
       stream: false,
       extra_key: salt,
+      ...(adapter !== undefined && { lora_path: adapter }),
     };
     const reply = this.#parse(
       Generated,
@@ -129,6 +137,18 @@ export class SglangProtocol implements ServerProtocol {
     const body = { model_path: folder, load_format: "safetensors", weight_version: label, flush_cache: true };
     await this.#client.json("POST", "/update_weights_from_disk", { body, timeoutMs });
     await this.#client.json("POST", "/flush_cache");
+  }
+
+  async loadAdapter(folder: string, name: string, timeoutMs: number): Promise<void> {
+    const body = { lora_name: name, lora_path: folder };
+    const reply = await this.#client.json("POST", "/load_lora_adapter", { body, timeoutMs });
+    const { success, error_message } = this.#parse(AdapterLoaded, reply, "/load_lora_adapter");
+    if (!success) throw unusableAnswer(this.name, "/load_lora_adapter", error_message ?? "it says no reason");
+    await this.#client.json("POST", "/flush_cache");
+  }
+
+  async unloadAdapter(name: string): Promise<void> {
+    await this.#client.json("POST", "/unload_lora_adapter", { body: { lora_name: name } });
   }
 
   async label(): Promise<string> {

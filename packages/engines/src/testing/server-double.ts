@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { z } from "zod";
-import { draw, TinyModel } from "./tiny-model.ts";
+import { draw, TinyAdapter, TinyModel } from "./tiny-model.ts";
 
 /** What happens to a call instead of, or after, what it asks for. */
 export type Fault =
@@ -37,6 +37,8 @@ export type DoubleOptions = {
   readonly isDeterministic?: boolean | undefined;
   /** started so that it can give its memory back; default true */
   readonly canRelease?: boolean | undefined;
+  /** adapters that it takes: their largest rank, and how many it has at once; default: none */
+  readonly adapters?: { readonly maxRank: number; readonly most: number } | undefined;
   /** what the server says that it serves; default: what the model's configuration says */
   readonly architecture?: string | undefined;
 };
@@ -58,6 +60,7 @@ export type Asked = {
   readonly temperature: number;
   readonly seed: number;
   readonly salt: string;
+  readonly adapter?: string | undefined;
   readonly isStop: (token: number) => boolean;
 };
 
@@ -101,9 +104,10 @@ export abstract class ServerDouble {
   readonly generations: unknown[] = [];
   /** methods and paths, as they came */
   readonly calls: string[] = [];
-  readonly #running = new Map<string, { isAborted: boolean }>();
+  readonly #running = new Map<string, { isAborted: boolean; readonly adapter: string | undefined }>();
   readonly #faults: { readonly path: string; readonly fault: Fault; left: number }[] = [];
   readonly #cache = new Map<string, Float64Array>();
+  readonly #adapters = new Map<string, TinyAdapter>();
   #server: Server | undefined;
   #port = 0;
   #isHeld = false;
@@ -134,9 +138,45 @@ export abstract class ServerDouble {
     return this.model.vocabSize;
   }
 
-  /** Log-probabilities of tokens by the weights that the server has. */
-  score(tokens: readonly number[], temperature = 1): Float32Array {
-    return this.model.score(tokens, temperature);
+  /** Log-probabilities of tokens by the weights that the server has, and an adapter of it. */
+  score(tokens: readonly number[], temperature = 1, adapter?: string): Float32Array {
+    return this.#with(adapter).score(tokens, temperature);
+  }
+
+  /** Names of the adapters that it has. */
+  get adapters(): string[] {
+    return [...this.#adapters.keys()];
+  }
+
+  #with(adapter: string | undefined): TinyModel {
+    if (adapter === undefined) return this.model;
+    const found = this.#adapters.get(adapter);
+    if (found === undefined) throw new Refusal(this.noSuchAdapter, `The model \`${adapter}\` does not exist.`);
+    return this.model.adapted(found);
+  }
+
+  /** status of a request that names an adapter which the server does not have */
+  protected abstract readonly noSuchAdapter: number;
+
+  /** Refuses what it was not started for, and never replaces an adapter, as requests may compute with it. */
+  protected async loadAdapter(name: string, folder: string): Promise<void> {
+    const { adapters } = this.options;
+    if (adapters === undefined) throw new Refusal(400, "LoRA is not enabled");
+    if (this.isAsleep) throw new Refusal(500, "an adapter is loaded into memory that is released");
+    if (this.#adapters.has(name)) throw new Refusal(400, `The lora adapter '${name}' has already been loaded.`);
+    if (this.#adapters.size >= adapters.most)
+      throw new Refusal(400, `${adapters.most} adapters are loaded, and no more fit`);
+    const found = await TinyAdapter.read(folder);
+    if (found.rank > adapters.maxRank)
+      throw new Refusal(400, `LoRA rank ${found.rank} is greater than max_lora_rank ${adapters.maxRank}`);
+    this.model.adapted(found);
+    if (!this.#ignoresLoads) this.#adapters.set(name, found);
+  }
+
+  protected unloadAdapter(name: string): void {
+    if (!this.#adapters.delete(name)) throw new Refusal(400, `The lora adapter '${name}' cannot be found.`);
+    if ([...this.#running.values()].some(({ adapter }) => adapter === name))
+      throw new Refusal(500, `adapter '${name}' was dropped while requests compute with it`);
   }
 
   /** Begins, or begins again after `kill`, with the weights of its own folder. */
@@ -152,6 +192,7 @@ export abstract class ServerDouble {
     this.isAsleep = false;
     this.#isReleased = false;
     this.#cache.clear();
+    this.#adapters.clear();
     const server = createServer((request, response) => void this.#serve(request, response));
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(this.#port, "127.0.0.1", resolve));
@@ -212,7 +253,7 @@ export abstract class ServerDouble {
   }
 
   protected async complete(asked: Asked): Promise<Answered> {
-    const { id, tokens, maxTokens, temperature, seed, salt, isStop } = asked;
+    const { id, tokens, maxTokens, temperature, seed, salt, adapter, isStop } = asked;
     if (this.#isReleased || this.isAsleep) throw new Refusal(500, "the engine has no weights: its memory is released");
     const outside = tokens.find((token) => token < 0 || token >= this.vocabSize);
     if (outside !== undefined) throw new Refusal(400, `Token id ${outside} is out of vocabulary`);
@@ -222,7 +263,8 @@ export abstract class ServerDouble {
     const chosen: number[] = [];
     const logprobs: number[] = [];
     let topLogprob = 0;
-    const running = { isAborted: false };
+    this.#with(adapter);
+    const running = { isAborted: false, adapter };
     const answer = (reason: Answered["reason"]): Answered => ({ tokens: chosen, logprobs, reason, topLogprob });
     // A request that comes during a pause waits outside.
     while (this.isPaused) await this.#changed;
@@ -235,9 +277,10 @@ export abstract class ServerDouble {
         if (running.isAborted && this.options.refusesAborted) throw new Refusal(400, "Abort");
         if (running.isAborted) return answer("abort");
         const own = temperature === 0 ? 1 : temperature;
-        const all = this.model.next([...tokens, ...chosen], own, this.#cache, salt);
+        const model = this.#with(adapter);
+        const all = model.next([...tokens, ...chosen], own, this.#cache, salt);
         const token = draw(all, temperature, seed, chosen.length);
-        const told = this.options.isRaw ? this.model.next([...tokens, ...chosen], 1, this.#cache, salt) : all;
+        const told = this.options.isRaw ? model.next([...tokens, ...chosen], 1, this.#cache, salt) : all;
         if (chosen.length === 0) topLogprob = Math.max(...told);
         chosen.push(token);
         logprobs.push(told[token]!);

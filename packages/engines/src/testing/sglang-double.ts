@@ -18,7 +18,10 @@ const Generate = z.strictObject({
   top_logprobs_num: z.literal(1).optional(),
   stream: z.literal(false),
   extra_key: z.string().min(1),
+  lora_path: z.string().min(1).optional(),
 });
+const AdapterName = z.strictObject({ lora_name: z.string().min(1) });
+const AdapterLoad = AdapterName.extend({ lora_path: z.string().startsWith("/"), pinned: z.boolean().optional() });
 const Update = z.strictObject({
   model_path: z.string(),
   load_format: z.enum(["auto", "safetensors"]).optional(),
@@ -30,6 +33,8 @@ const Tags = z.strictObject({ tags: z.array(z.enum(["weights", "kv_cache"])).opt
 
 /** SGLang's routes. Without stop tokens it ends at the model's own end, and with `ignore_eos` at no stop token at all. */
 export class SglangDouble extends ServerDouble {
+  protected readonly noSuchAdapter = 400;
+
   protected errorBody(message: string): unknown {
     return { object: "error", message };
   }
@@ -50,6 +55,7 @@ export class SglangDouble extends ServerDouble {
           body: {
             enable_memory_saver: this.options.canRelease ?? true,
             enable_deterministic_inference: this.options.isDeterministic ?? true,
+            enable_lora: this.options.adapters ? true : null,
           },
         }),
       },
@@ -105,6 +111,26 @@ export class SglangDouble extends ServerDouble {
         body: z.strictObject({ action: z.literal("checksum") }),
         handle: () => ({ body: { success: true, message: "Success", ranks: [{ checksum: this.checksum() }] } }),
       },
+      "POST /load_lora_adapter": {
+        isGuarded: guarded,
+        body: AdapterLoad,
+        handle: async ({ lora_name, lora_path }: z.infer<typeof AdapterLoad>) => {
+          try {
+            await this.loadAdapter(lora_name, lora_path);
+          } catch (error) {
+            return { status: 400, body: { success: false, error_message: (error as Error).message } };
+          }
+          return { body: { success: true, error_message: "", loaded_adapters: this.adapters } };
+        },
+      },
+      "POST /unload_lora_adapter": {
+        isGuarded: guarded,
+        body: AdapterName,
+        handle: ({ lora_name }: z.infer<typeof AdapterName>) => {
+          this.unloadAdapter(lora_name);
+          return { body: { success: true, error_message: "", loaded_adapters: this.adapters } };
+        },
+      },
       "POST /release_memory_occupation": {
         isGuarded: guarded,
         body: Tags,
@@ -127,7 +153,7 @@ export class SglangDouble extends ServerDouble {
 
   async #generate(body: z.infer<typeof Generate>) {
     this.generations.push(body);
-    const { rid, input_ids, sampling_params, extra_key, top_logprobs_num } = body;
+    const { rid, input_ids, sampling_params, extra_key, lora_path, top_logprobs_num } = body;
     const { max_new_tokens, temperature, stop_token_ids, ignore_eos, sampling_seed } = sampling_params;
     const { tokens, logprobs, reason, topLogprob } = await this.complete({
       id: rid,
@@ -136,6 +162,7 @@ export class SglangDouble extends ServerDouble {
       temperature,
       seed: sampling_seed,
       salt: extra_key,
+      adapter: lora_path,
       isStop: (token) => !ignore_eos && (stop_token_ids.includes(token) || token === this.endToken),
     });
     return {

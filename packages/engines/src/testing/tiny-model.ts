@@ -1,6 +1,7 @@
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { z } from "zod";
 import { sealWeights, sizeOf } from "../parameters.ts";
 import { normal, uniform } from "../random.ts";
 import { type FloatType, readTensors, type Tensor, writeTensors } from "../server/safetensors.ts";
@@ -98,6 +99,28 @@ export class TinyModel {
       if (!given.has(name)) throw new TreadleError("engine.weights-mismatch", `the checkpoint lacks ${name}`);
   }
 
+  /** Throws where the adapter is of another model. */
+  adapted({ tensors, rank, scale }: TinyAdapter): TinyModel {
+    const changed = new Map(this.#tensors);
+    for (const { name, shape, data: second } of tensors) {
+      if (!name.endsWith(".lora_B.weight")) continue;
+      const layer = name.replace(/^base_model\.model\./, "").replace(/\.lora_B\.weight$/, "");
+      const below = changed.get(`${layer}.weight`);
+      const first = tensors.find((each) => each.name === name.replace("lora_B", "lora_A"));
+      const [rows = 0, columns = 0] = below?.shape ?? [];
+      if (!below || first?.shape.join() !== `${rank},${columns}` || shape.join() !== `${rows},${rank}`)
+        throw new TreadleError("engine.weights-mismatch", `adapter '${name}' does not fit the model`);
+      const data = below.data.map((weight, at) => {
+        let change = 0;
+        for (let k = 0; k < rank; k++)
+          change += second[Math.floor(at / columns) * rank + k]! * first.data[k * columns + (at % columns)]!;
+        return weight + scale * change;
+      });
+      changed.set(below.name, { ...below, data });
+    }
+    return new TinyModel([...changed.values()]);
+  }
+
   /** Log-probabilities of what follows the tokens, at a temperature. */
   next(tokens: readonly number[], temperature: number, cache: PrefixCache = new Map(), salt = ""): Float64Array {
     const hidden = this.#hidden(tokens, cache, salt);
@@ -141,6 +164,38 @@ export class TinyModel {
 
   #of(name: string): Tensor {
     return this.#tensors.get(name)!;
+  }
+}
+
+/** The fields that loaders of PEFT's folders read; another kind of adapter would be computed otherwise. */
+const AdapterConfig = z.looseObject({
+  peft_type: z.literal("LORA"),
+  r: z.int().positive(),
+  lora_alpha: z.number().positive(),
+  target_modules: z.array(z.string()).min(1),
+  bias: z.literal("none"),
+  use_rslora: z.literal(false),
+  use_dora: z.literal(false),
+  modules_to_save: z.null(),
+});
+
+/** Of an adapter's folder, as PEFT lays it out. */
+export class TinyAdapter {
+  readonly tensors: readonly Tensor[];
+  readonly rank: number;
+  readonly scale: number;
+
+  private constructor(tensors: readonly Tensor[], rank: number, scale: number) {
+    this.tensors = tensors;
+    this.rank = rank;
+    this.scale = scale;
+  }
+
+  static async read(folder: string): Promise<TinyAdapter> {
+    const { r, lora_alpha } = AdapterConfig.parse(
+      JSON.parse(await readFile(join(folder, "adapter_config.json"), "utf8")),
+    );
+    return new TinyAdapter(await readTensors(join(folder, "adapter_model.safetensors")), r, lora_alpha / r);
   }
 }
 

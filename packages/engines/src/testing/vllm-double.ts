@@ -25,7 +25,10 @@ const Generate = z.strictObject({
     .min(1)
     .max(128)
     .regex(/^[^@/\\\0]*$/),
+  model: z.string().min(1).optional(),
 });
+const AdapterName = z.strictObject({ lora_name: z.string().min(1) });
+const AdapterLoad = AdapterName.extend({ lora_path: z.string().startsWith("/"), load_inplace: z.boolean().optional() });
 const Rpc = z.strictObject({
   method: z.literal("reload_weights"),
   args: z.array(z.string()).optional(),
@@ -35,6 +38,8 @@ const Rpc = z.strictObject({
 
 /** vLLM's token and development routes. Its key guards `/v1` and `/inference` alone, as vLLM's does. */
 export class VllmDouble extends ServerDouble {
+  protected readonly noSuchAdapter = 404;
+
   protected errorBody(message: string): unknown {
     return { error: { message, type: "BadRequestError" } };
   }
@@ -58,13 +63,36 @@ export class VllmDouble extends ServerDouble {
             architectures: [this.architecture],
           };
           const vllm_env = { VLLM_BATCH_INVARIANT: this.options.isDeterministic ?? true };
-          return { body: { vllm_config: { model_config }, vllm_env, system_env: {} } };
+          return {
+            body: {
+              vllm_config: { model_config, lora_config: this.options.adapters ? {} : null },
+              vllm_env,
+              system_env: {},
+            },
+          };
         },
       },
       "POST /inference/v1/generate": {
         isGuarded: true,
         body: Generate,
         handle: (body: z.infer<typeof Generate>) => this.#generate(body),
+      },
+      "POST /v1/load_lora_adapter": {
+        isGuarded: true,
+        body: AdapterLoad,
+        handle: async ({ lora_name, lora_path, load_inplace }: z.infer<typeof AdapterLoad>) => {
+          if (load_inplace) throw new Refusal(501, "no test has asked for loading in place");
+          await this.loadAdapter(lora_name, lora_path);
+          return { body: `Success: LoRA adapter '${lora_name}' added successfully.` };
+        },
+      },
+      "POST /v1/unload_lora_adapter": {
+        isGuarded: true,
+        body: AdapterName,
+        handle: ({ lora_name }: z.infer<typeof AdapterName>) => {
+          this.unloadAdapter(lora_name);
+          return { body: `Success: LoRA adapter '${lora_name}' removed successfully.` };
+        },
       },
       "POST /abort_requests": {
         ...open,
@@ -145,7 +173,7 @@ export class VllmDouble extends ServerDouble {
 
   async #generate(body: z.infer<typeof Generate>) {
     this.generations.push(body);
-    const { request_id, token_ids, sampling_params, cache_salt } = body;
+    const { request_id, token_ids, sampling_params, cache_salt, model } = body;
     const { max_tokens, temperature, stop_token_ids, ignore_eos, seed } = sampling_params;
     const { tokens, logprobs, reason, topLogprob } = await this.complete({
       id: `${prefix}${request_id}`,
@@ -154,6 +182,7 @@ export class VllmDouble extends ServerDouble {
       temperature,
       seed,
       salt: cache_salt,
+      adapter: model,
       isStop: (token) => stop_token_ids.includes(token) || (!ignore_eos && token === this.endToken),
     });
     const content = tokens.map((token, at) => ({

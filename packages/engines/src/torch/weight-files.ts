@@ -12,6 +12,7 @@ import { refusedTicket } from "../weight-ticket.ts";
 import type { TorchConfig } from "./torch-config.ts";
 
 const openToOthers = 0o077;
+export const weightsFile = "model.safetensors";
 const memoryFolder = "/dev/shm";
 const alone = { ownPrefix: `treadle-torch-${process.pid}-`, runPrefix: "treadle-torch-" };
 
@@ -54,12 +55,30 @@ export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles
 }
 
 /**
- * Gives the file a second name, under which it stays as it is when newer weights are published; on another file system it is
- * copied. Its header is checked; its numbers are, before a server reads them. Throws `engine.weights-mismatch`, and what the system says of a
- * `path` that it cannot make.
+ * Gives the file of these tensors a second name, in a folder, under which it stays as it is when newer weights are published; on another
+ * file system it is copied. Its header is checked; its numbers are, before a server reads them. Throws `engine.weights-mismatch`, and
+ * what the system says of a folder in which it cannot be made.
  */
-export async function linkPublished(ticket: WeightTicket, path: string): Promise<void> {
-  const source = fileOf(ticket);
+export async function linkPublished(
+  ticket: WeightTicket,
+  name: string,
+  tensors: WeightTicket["tensors"],
+  folder: string,
+): Promise<void> {
+  const path = join(folder, name);
+  await linkFile(ticket, name, path);
+  const infos = await readTensorInfos(path).catch((error: Error) => {
+    throw refusedTicket(ticket, error.message, error);
+  });
+  const found = [...infos].map(([each, { dtype, shape }]) => [each, dtype, shape]);
+  const published = tensors.map(({ name: each, dtype, shape }) => [each, dtype, shape]);
+  if (JSON.stringify(found) !== JSON.stringify(published))
+    throw refusedTicket(ticket, `'${join(ticket.store, ticket.folder, name)}' has other tensors than were published`);
+}
+
+/** The same of any file beside them, whose content is not looked at. */
+export async function linkFile(ticket: WeightTicket, name: string, path: string): Promise<void> {
+  const source = join(ticket.store, ticket.folder, name);
   try {
     // Whoever may not write into these folders cannot put anything else in the place of what is looked at.
     for (const folder of [ticket.store, dirname(source)]) await checkOwn(ticket, folder, "folder");
@@ -72,13 +91,6 @@ export async function linkPublished(ticket: WeightTicket, path: string): Promise
       `'${source}' is not there any more: newer ones were published, or their engine has ended`,
     );
   }
-  const infos = await readTensorInfos(path).catch((error: Error) => {
-    throw refusedTicket(ticket, error.message, error);
-  });
-  const found = [...infos].map(([name, { dtype, shape }]) => [name, dtype, shape]);
-  const published = ticket.tensors.map(({ name, dtype, shape }) => [name, dtype, shape]);
-  if (JSON.stringify(found) !== JSON.stringify(published))
-    throw refusedTicket(ticket, `'${source}' has other tensors than were published`);
 }
 
 /** As receivers on PyTorch ask of it (WF2). */
@@ -90,12 +102,10 @@ async function checkOwn(ticket: WeightTicket, path: string, kind: "file" | "fold
     throw refusedTicket(ticket, `'${path}' is not this user's alone`);
 }
 
-const fileOf = ({ store, folder }: WeightTicket): string => join(store, folder, "model.safetensors");
-
 /** As bytes, checked as the ticket says. */
 export async function readPublished(ticket: WeightTicket): Promise<Weights> {
   const expected = new Map(ticket.tensors.map((tensor) => [tensor.name, tensor.crc32]));
-  const path = fileOf(ticket);
+  const path = join(ticket.store, ticket.folder, weightsFile);
   const parameters = await readTensors(path, (name, bytes) => {
     let checksum = 0;
     for (const piece of piecesOf(bytes)) checksum = checksumOf(piece, checksum);

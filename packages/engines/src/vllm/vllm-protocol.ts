@@ -12,6 +12,9 @@ import type {
 
 const devMode = "start it with VLLM_SERVER_DEV_MODE=1, or use a newer vLLM";
 
+const adapterFlags = "--enable-lora and --max-lora-rank of engine.trainer.lora";
+const adapterRemedy = `start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, ${adapterFlags}`;
+
 const needs: readonly RouteNeed[] = [
   {
     path: "/inference/v1/generate",
@@ -27,6 +30,8 @@ const needs: readonly RouteNeed[] = [
   { path: "/reset_prefix_cache", purpose: "drops what was computed with older weights", remedy: devMode },
   { path: "/sleep", purpose: "gives memory back", remedy: devMode, isForSharing: true },
   { path: "/wake_up", purpose: "takes memory again", remedy: devMode, isForSharing: true },
+  { path: "/v1/load_lora_adapter", purpose: "loads adapters", remedy: adapterRemedy, isForAdapters: true },
+  { path: "/v1/unload_lora_adapter", purpose: "drops adapters", remedy: adapterRemedy, isForAdapters: true },
   {
     path: "/weight_checker",
     purpose: "tells a checksum of the weights, which are verified by their label alone without it",
@@ -53,7 +58,9 @@ const Generated = z.object({
 const Models = z.object({ data: z.array(z.object({ max_model_len: z.int().positive().nullish() })) });
 /** What is read of a configuration whose fields come and go. */
 const ServerInfo = z.object({
-  vllm_config: z.object({ model_config: z.looseObject({}).optional() }).catch({}),
+  vllm_config: z
+    .object({ model_config: z.looseObject({}).optional(), lora_config: z.unknown() })
+    .catch({ lora_config: 0 }),
   vllm_env: z.record(z.string(), z.unknown()).default({}),
 });
 const ModelFields = z.object({
@@ -78,19 +85,20 @@ export class VllmProtocol implements ServerProtocol {
   async describe(): Promise<ServerFacts> {
     const models = this.#parse(Models, await this.#client.json("GET", "/v1/models"), "/v1/models");
     const { status, text } = await this.#client.call("GET", "/server_info", { query: { config_format: "json" } });
-    const info = this.#parse(ServerInfo, status === 200 ? JSON.parse(text) : { vllm_config: {} }, "/server_info");
+    const info = this.#parse(ServerInfo, status === 200 ? JSON.parse(text) : {}, "/server_info");
     const model = ModelFields.parse(info.vllm_config.model_config ?? {});
     return {
       contextLength: models.data[0]?.max_model_len ?? undefined,
       architectures: model.architectures,
       isDeterministic: ["1", 1, true].includes(info.vllm_env["VLLM_BATCH_INVARIANT"] as string),
+      lacksAdapters: info.vllm_config.lora_config === null ? adapterFlags : undefined,
       lacksRelease: model.enable_sleep_mode === false ? "--enable-sleep-mode" : undefined,
     };
   }
 
   async generate(request: TokenRequest, { withTop = false, ...options }: TokenOptions): Promise<TokenAnswer> {
     const path = "/inference/v1/generate";
-    const { id, tokens, maxTokens, temperature, stopTokens, seed, salt } = request;
+    const { id, tokens, maxTokens, temperature, stopTokens, seed, salt, adapter } = request;
     const body = {
       request_id: id,
       token_ids: tokens,
@@ -110,6 +118,8 @@ export class VllmProtocol implements ServerProtocol {
       },
       stream: false,
       cache_salt: salt,
+      // Adapters are served as models of their names.
+      ...(adapter !== undefined && { model: adapter }),
     };
     const reply = this.#parse(Generated, await this.#client.json("POST", path, { ...options, body }), path);
     const { token_ids, finish_reason, logprobs, weight_versions } = reply.choices[0]!;
@@ -143,6 +153,17 @@ export class VllmProtocol implements ServerProtocol {
     await this.#client.json("POST", "/collective_rpc", { body, timeoutMs });
     await this.#client.json("POST", "/reset_prefix_cache");
     await this.#client.json("POST", "/update_weight_version", { body: { new_version: label } });
+  }
+
+  /** Under a new name each time: one that is loaded in place stays so, and is read again by every request. */
+  async loadAdapter(folder: string, name: string, timeoutMs: number): Promise<void> {
+    const body = { lora_name: name, lora_path: folder };
+    await this.#client.json("POST", "/v1/load_lora_adapter", { body, timeoutMs });
+    await this.#client.json("POST", "/reset_prefix_cache");
+  }
+
+  async unloadAdapter(name: string): Promise<void> {
+    await this.#client.json("POST", "/v1/unload_lora_adapter", { body: { lora_name: name } });
   }
 
   async label(): Promise<string> {

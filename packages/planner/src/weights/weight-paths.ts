@@ -94,7 +94,7 @@ function choose(
       return {
         path: "disk",
         isThroughNode: false,
-        why: `${server}, into which the system copies the file that '${from}' writes in its host's memory`,
+        why: `${server}, into which the system copies ${own.readsAdapters ? "the adapter alone" : "the file"} that '${from}' writes in its host's memory`,
       };
     const condition = isSameNode
       ? ""
@@ -102,7 +102,7 @@ function choose(
     return {
       path: "disk",
       isThroughNode: false,
-      why: `${server}, with a link to the file that '${from}' writes in '${publishesIn}', or a copy of it on another file system${condition}`,
+      why: `${server}, with a link to ${own.readsAdapters ? "the adapter alone" : "the file"} that '${from}' writes in '${publishesIn}', or a copy of it on another file system${condition}`,
     };
   }
   if (notByFile !== undefined)
@@ -132,7 +132,8 @@ function fileRefusal(
   if (!known)
     return `engines of kind '${engine.kind === "torch" ? own.kind : engine.kind}' read and write no files of weights`;
   if (engine.weightsBy === "bytes") return `weightsBy of '${from}' is 'bytes'; 'ticket' lets it write a file`;
-  if (isServer && engine.valueHead) return `'${from}' has a value head, which is in no model of a server's`;
+  if (isServer && engine.valueHead && !own.readsAdapters)
+    return `'${from}' has a value head, which is in no model of a server's`;
   if (!isSameNode && engine.publishesIn === undefined)
     return `'${from}' writes its file in the memory of another node; set weightsFolder to a folder that nodes share`;
   return undefined;

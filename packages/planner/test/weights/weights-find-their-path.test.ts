@@ -37,6 +37,13 @@ test.each<[string, EngineFacts, EngineFacts, string, object]>([
     { path: "disk", isThroughNode: true },
   ],
   [
+    "a server of adapters, and a value head",
+    { ...torch, valueHead: true },
+    { ...vllm, readsAdapters: true },
+    "the system copies the adapter alone that 'actor' writes",
+    { path: "disk", isThroughNode: false },
+  ],
+  [
     "a server as bytes",
     { ...torch, weightsBy: "bytes" },
     vllm,
