@@ -24,7 +24,9 @@ test("auto gives accelerators first and a CPU device a core beside them; a numbe
     labels: {},
     platform: "linux",
     workers: {},
-    devices: Array.from({ length: numAccelerators }, (_, index) => ({ kind: "cuda", index, memoryBytes: 7 })),
+    devices: Array.from({ length: numAccelerators }, (_, index) => ({
+      ...{ kind: "cuda", index, memoryBytes: 7, name: "NVIDIA H200" },
+    })),
   });
   const nodes = [
     { name: "a", info: info(2, 1) },
@@ -35,6 +37,8 @@ test("auto gives accelerators first and a CPU device a core beside them; a numbe
       .of(nodes)
       .map(({ id }) => id);
   expect(idsWith("auto")).toEqual(["a/cuda:0", "a/cpu:0", "a/cpu:1", "b/cpu:0", "b/cpu:1", "b/cpu:2"]);
+  const named = shareOutDevices(ClusterConfig.parse({ devices: "auto" })).of(nodes);
+  expect(named.map(({ name }) => name)).toEqual(["NVIDIA H200", ...Array.from({ length: 5 }, () => undefined)]);
   expect(idsWith(3)).toEqual(["a/cpu:0", "a/cpu:1", "b/cpu:0"]);
 });
 
