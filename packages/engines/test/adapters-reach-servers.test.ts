@@ -217,6 +217,19 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
     expect(double.adapters).toEqual([]);
   });
 
+  test("AS7 below an adapter, the model's own folder is not loaded again when its tensors are others than it had", async () => {
+    const path = join(folder, `${kind}-own`);
+    await writeTinyModel(path, testedModel, own);
+    const { engine, double } = await start(kind, { model: path }, { model: path });
+    await engine.loadTicket((await publish(66, 1)).ticket);
+    await double.kill();
+    await double.start();
+    await rm(join(path, "model.safetensors"));
+    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, own);
+    await expect(engine.generate(prompts, sampling)).rejects.toThrow("are others than they were when it was opened");
+    expect(posts(double, routes[kind].whole)).toBe(1);
+  });
+
   test("of shared devices, a server that has slept gets weights and adapter again", async () => {
     const { engine, double } = await start(kind, {}, { sharedMemoryMiB: 64 });
     await engine.restore();
