@@ -4,6 +4,9 @@ import { placeProblem } from "./place.ts";
 import { rolloutProblem } from "./rollout/solve.ts";
 
 export { type AllocateAnswer, AllocateProblem, allocateMethods, allocateRollout, solveAllocate } from "./allocate.ts";
+export { allocatedDegrees, degreesThatFit, equalDegrees } from "./degrees/degree-lists.ts";
+export { type DegreesDecision, type DegreesSituation, DegreesState } from "./degrees/degrees-state.ts";
+export { joinParts, PlayedEpisode, PlayedStep, replaySeconds, type SharingWay } from "./degrees/played-step.ts";
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { EpisodeOrder, type EpisodeOrderOptions } from "./live/episode-order.ts";

@@ -1,4 +1,5 @@
 import {
+  degreesThatFit,
   EpisodePredictor,
   evaluatePredictor,
   type Interference,
@@ -11,16 +12,7 @@ import {
 import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
 import { tailBatching } from "./tail-batching.ts";
-import {
-  chooseWay,
-  drawSteps,
-  equalDegrees,
-  type PastStep,
-  simulateWay,
-  type Way,
-  type Workload,
-  waysOf,
-} from "./ways.ts";
+import { chooseWay, drawSteps, type PastStep, simulateWay, type Way, type Workload, waysOf } from "./ways.ts";
 
 /** Tokens a second. */
 export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
@@ -78,7 +70,7 @@ export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutCo
       });
       for (const F of scenario.F) {
         const batched = best(
-          equalDegrees(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
+          degreesThatFit(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
         );
         for (const predictions of scenario.predictions) {
           const forecasting = forecastingOf(predictions, predictor.state, step, scenario.seed);

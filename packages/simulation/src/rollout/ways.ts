@@ -1,6 +1,9 @@
 import {
+  allocatedDegrees,
   allocateRollout,
+  degreesThatFit,
   drawEpisodes,
+  equalDegrees,
   type Interference,
   type MigrationRule,
   type RecordedEpisode,
@@ -37,23 +40,16 @@ export function drawSteps(
   return drawEpisodes(workloadShapes[workload], { steps, promptsPerStep, samples, prompts, seed });
 }
 
-/** Degrees of workers that are all alike. */
-export const equalDegrees = ({ gpus, tokenTime }: RolloutScenario): number[] =>
-  Object.keys(tokenTime)
-    .map(Number)
-    .filter((degree) => degree <= gpus);
-
 /** The ways that a step is run in, by what is predicted of it. */
 export function waysOf(scenario: RolloutScenario, F: Interference, { initial, logSd }: Forecasting) {
   const { gpus, tokenTime, maxBatch } = scenario;
-  const degreesThatFit = equalDegrees(scenario);
-  const equal = (degree: number): number[] => new Array<number>(Math.floor(gpus / degree)).fill(degree);
-  const least = Math.min(...degreesThatFit);
+  const degrees = degreesThatFit(scenario);
+  const equal = (degree: number): number[] => equalDegrees(gpus, degree);
+  const least = Math.min(...degrees);
   // Half the log-sd: what was best in simulations over workloads and loads.
   const robust = logSd / 2;
-  const allocate = (company: number) =>
-    allocateRollout({ gpus, tokenTime, F, maxBatch, robust, predictions: initial, company }) ?? equal(least);
-  const allocated = allocate(1);
+  const allocating = { gpus, tokenTime, F, maxBatch, robust, predictions: initial };
+  const allocated = allocateRollout(allocating) ?? equal(least);
   const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
     name: `${scheduler}, degree ${degree}`,
     degrees: equal(degree),
@@ -71,19 +67,16 @@ export function waysOf(scenario: RolloutScenario, F: Interference, { initial, lo
   return {
     /** one GPU a worker, round-robin, as Verl has it */
     verl: simple(least, "rr"),
-    simples: degreesThatFit.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]),
-    divided: degreesThatFit.map((degree): Way => {
+    simples: degrees.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]),
+    divided: degrees.map((degree): Way => {
       const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
       return { ...simple(degree, "pps"), name: `divided, degree ${degree}`, ...turnsAnywhere };
     }),
     placed,
-    /**
-     * Of which `chooseWay` takes one. The paper's model has a group as slow as it is at first until its longest ends, and so takes
-     * narrow workers; what is right depends on how lengths are spread, so lists for several shares of company are tried.
-     */
+    /** of which `chooseWay` takes one */
     candidates: [
-      ...withoutRepeats(companyShares.map((company) => placed("pays", allocate(company)))),
-      ...degreesThatFit.flatMap((degree) => [
+      ...allocatedDegrees(allocating).map((list) => placed("pays", list)),
+      ...degrees.flatMap((degree) => [
         { ...placed("pays", equal(degree)), name: `degree ${degree}, placed` },
         simple(degree, "pps"),
         simple(degree, "rr"),
@@ -151,8 +144,3 @@ export function simulateWay(
   const isBlind = scheduler === "rr" && placement.type !== "dp";
   return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
 }
-
-const companyShares = [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
-
-const withoutRepeats = (ways: readonly Way[]): Way[] =>
-  ways.filter(({ degrees }, at) => ways.findIndex((each) => `${each.degrees}` === `${degrees}`) === at);

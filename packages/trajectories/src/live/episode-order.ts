@@ -9,6 +9,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
+import type { PlayedEpisode, PlayedStep } from "../degrees/played-step.ts";
 import type { ModelName } from "../predict/models.ts";
 import {
   type EpisodePrediction,
@@ -27,6 +28,8 @@ export type EpisodeOrderOptions = {
   readonly predictor: ModelName;
   /** what was kept of an earlier run; throws `problem.invalid` for what is none */
   readonly state?: unknown;
+  /** keeps what became of each episode, for `takePlayed` */
+  readonly records?: boolean | undefined;
 };
 
 type Said = {
@@ -41,7 +44,12 @@ type Episode = {
   readonly spent: Record<Quantity, number>;
   /** one a turn that was asked about */
   readonly said: Said[];
+  readonly played: PlayedEpisode;
+  /** of the turn that comes */
+  predicted: Predicted;
 };
+
+type Predicted = Record<Quantity, number> & { readonly tokensLogSd: number };
 
 export class EpisodeOrder {
   readonly #scheduler: Scheduler;
@@ -49,16 +57,20 @@ export class EpisodeOrder {
   readonly #from: ModelName;
   readonly #predictor: EpisodePredictor;
   readonly #episodes = new Map<number, Episode>();
+  readonly #records: boolean;
+  #played: PlayedEpisode[] = [];
+  #logSd = 0;
   #scores = new PredictionScores();
   #numBegun = 0;
   #numAsked = 0;
   #tokenSeconds: number | undefined;
 
-  constructor({ scheduler, predictor, state }: EpisodeOrderOptions) {
+  constructor({ scheduler, predictor, state, records = false }: EpisodeOrderOptions) {
     this.#scheduler = scheduler;
     this.#keyOf = queueKey(scheduler, "remaining");
     this.#from = predictor;
     this.#predictor = new EpisodePredictor(state);
+    this.#records = records;
   }
 
   get state(): PredictorState {
@@ -79,8 +91,12 @@ export class EpisodeOrder {
   begin(start: EpisodeStart): number {
     const id = this.#numBegun++;
     const name = `${id} of ${start.group}`;
-    this.#episodes.set(id, { name, turns: 0, spent: { tokens: 0, toolSeconds: 0 }, said: [] });
+    const played = { contextTokens: start.contextTokens, turns: [] };
+    const spent = { tokens: 0, toolSeconds: 0 };
+    const episode = { name, turns: 0, spent, said: [], played, predicted: nothing };
+    this.#episodes.set(id, episode);
     this.#predictor.begin(`${id}`, start);
+    if (this.#records) this.#logSd = this.#predict(id, episode).tokensLogSd;
     return id;
   }
 
@@ -113,10 +129,15 @@ export class EpisodeOrder {
 
   turnEnded(id: number, turn: z.input<typeof Turn>): void {
     const episode = this.#running(id);
+    const { tokens, toolSeconds = 0, observedTokens = 0 } = turn;
     this.#predictor.turnEnded(`${id}`, turn);
     episode.turns++;
-    episode.spent.tokens += turn.tokens;
-    episode.spent.toolSeconds += turn.toolSeconds ?? 0;
+    episode.spent.tokens += tokens;
+    episode.spent.toolSeconds += toolSeconds;
+    if (!this.#records || tokens === 0) return;
+    const { predicted } = episode;
+    const [predictedTokens, predictedToolSeconds] = [Math.max(1, predicted.tokens), Math.max(0, predicted.toolSeconds)];
+    episode.played.turns.push({ tokens, toolSeconds, observedTokens, predictedTokens, predictedToolSeconds });
   }
 
   /** The tool that the last turn called is over. */
@@ -124,11 +145,17 @@ export class EpisodeOrder {
     const episode = this.#running(id);
     this.#predictor.toolEnded(`${id}`, outcome);
     episode.spent.toolSeconds += outcome.toolSeconds ?? 0;
+    const turn = episode.played.turns.at(-1);
+    if (turn === undefined) return;
+    turn.toolSeconds += outcome.toolSeconds ?? 0;
+    turn.observedTokens += outcome.observedTokens ?? 0;
+    this.#predict(id, episode);
   }
 
   /** EO2 */
   ended(id: number): void {
-    const { said, spent } = this.#running(id);
+    const { said, spent, played } = this.#running(id);
+    if (played.turns.length > 0) this.#played.push(played);
     for (const { turns, prediction, spent: before } of said) {
       const rest = {
         tokens: spent.tokens - before.tokens,
@@ -156,7 +183,14 @@ export class EpisodeOrder {
     return scores;
   }
 
-  #predict(id: number, episode: Episode): Record<Quantity, number> & { readonly tokensLogSd: number } {
+  /** The episodes that have ended since it was taken last, each with what was predicted before its turns. */
+  takePlayed(): Pick<PlayedStep, "logSd" | "episodes"> {
+    const episodes = this.#played;
+    this.#played = [];
+    return { logSd: this.#logSd, episodes };
+  }
+
+  #predict(id: number, episode: Episode): Predicted {
     const prediction = this.#predictor.predict(`${id}`);
     const { turns, spent, said } = episode;
     // The last answer before a turn is the one that is judged.
@@ -174,6 +208,7 @@ export class EpisodeOrder {
         `'${this.#from}' predicts '${predicted[quantity]}' ${quantity} with log-sd '${logSd}' for episode '${episode.name}', where finite numbers were expected; remove the predictor's kept state, or choose another predictor`,
       );
     }
+    episode.predicted = predicted;
     return predicted;
   }
 
@@ -183,3 +218,5 @@ export class EpisodeOrder {
     throw new TreadleError("problem.invalid", `episode '${id}' is not under way; it has not begun, or is over`);
   }
 }
+
+const nothing: Predicted = { tokens: 0, toolSeconds: 0, tokensLogSd: 0 };

@@ -215,3 +215,35 @@ test("a state of another version or shape is refused", () => {
   const live = order({ state: taught() });
   expect(order({ state: JSON.parse(JSON.stringify(live.state)) }).state).toEqual(live.state);
 });
+
+test("what it records of a step is what its episodes did, with what it foretold before each turn", () => {
+  const [first = [], second = []] = steps(2);
+  const live = order({ records: true });
+  const plain = order();
+  for (const each of [live, plain]) play(each, 1, first);
+  live.takePlayed();
+  const scores = [live, plain].map((each) => play(each, 2, second).report());
+  expect(scores[0]).toEqual(scores[1]); // recording changes nothing that is judged
+  const { episodes, logSd } = live.takePlayed();
+  expect(logSd).toBeGreaterThan(0);
+  const shown = episodes.map(({ contextTokens, turns }) => ({
+    contextTokens,
+    turns: turns.map(({ predictedTokens: _, predictedToolSeconds: _seconds, ...turn }) => turn),
+  }));
+  const expected = second.map(({ contextTokens, turns }) => ({
+    contextTokens,
+    // The last one calls no tool.
+    turns: turns.map(({ tokens, toolSeconds = 0, observedTokens = 0 }, at) =>
+      at < turns.length - 1 ? { tokens, toolSeconds, observedTokens } : { tokens, toolSeconds: 0, observedTokens: 0 },
+    ),
+  }));
+  const byText = (all: readonly unknown[]) => all.map((each) => JSON.stringify(each)).sort();
+  expect(byText(shown)).toEqual(byText(expected));
+  // Of what goes on for long, more is foretold at the start than of what ends soon.
+  const total = ({ turns }: (typeof episodes)[number]) => turns.reduce((sum, { tokens }) => sum + tokens, 0);
+  const sorted = [...episodes].sort((a, b) => total(a) - total(b));
+  const mean = (part: typeof episodes) =>
+    part.reduce((sum, { turns }) => sum + Math.log(turns[0]!.predictedTokens), 0) / part.length;
+  expect(mean(sorted.slice(-24))).toBeGreaterThan(mean(sorted.slice(0, 24)));
+  expect(live.takePlayed().episodes).toEqual([]);
+});
