@@ -89,7 +89,7 @@ const request: LaunchRequest = {
     runId: run,
     component: "maker",
     rank: 0,
-    worldSize: 1,
+    rankDevices: [1],
     incarnation: 0,
     devices: [],
     module: "file:///worker.ts",

@@ -17,7 +17,7 @@ export function spawnCommand(project: string, codeHash: string, { over = {}, boo
       runId: "run-1",
       component: "maker",
       rank: 0,
-      worldSize: 1,
+      rankDevices: [1],
       incarnation: 0,
       devices: ["a/cpu:0"],
       module: "",

@@ -17,12 +17,16 @@ const RemoteLinks = LinksConfig.extend({
   relay: z.string().optional(),
 });
 
+/** Of each rank of a group, in their order. */
+const RankDevices = z.array(z.int().nonnegative()).min(1);
+
 /** What a worker process is told before it connects. */
 export const WorkerBoot = z.object({
   runId: RunName,
   component: ComponentName,
   rank: z.int().nonnegative(),
-  worldSize: z.int().positive(),
+  /** how many devices each rank of the group has */
+  rankDevices: RankDevices,
   incarnation: z.int().nonnegative(),
   devices: z.array(z.string()),
   node: NodeName,
@@ -176,6 +180,8 @@ export const WriteArtifactRequest = z.object({ name: z.string(), data: bytes });
 export const WritePredictorRequest = z.object({ text: z.string() });
 export const KeptPredictor = z.object({ path: z.string(), text: z.string() });
 export type KeptPredictor = z.infer<typeof KeptPredictor>;
+/** What a rank saw of a step, for what sizes the ranks of its group; its schema is that of its class. */
+export const SizingReport = z.object({ step: z.int().nonnegative(), report: z.unknown() });
 /** A worker's process listens, and takes messages; calls wait until it is ready. */
 export const ReachableMessage = z.object({
   addresses: z.array(z.string()),
@@ -218,7 +224,7 @@ export const WaitsReply = z.object({ waitsFor: z.array(z.string()), isStarting: 
 /** A call that failed because of a peer and will not be made again. */
 export const GiveUpMessage = z.object({ call: z.string() });
 /** To ranks that go on while their group grows or shrinks. */
-export const ResizeMessage = z.object({ worldSize: z.int().positive() });
+export const ResizeMessage = z.object({ rankDevices: RankDevices });
 /** Answered when the worker takes messages, or, where it is to be called, is `ready`. */
 export const ResolveRequest = z.object({ worker: z.string(), ready: z.boolean().optional() });
 /** Where workers are, in the order in which they were asked for. */

@@ -60,6 +60,7 @@ import {
   ResolveRequest,
   SavedStateMessage,
   SegmentsMessage,
+  SizingReport,
   TakeReply,
   TakeRequest,
   UnlockRequest,
@@ -304,6 +305,13 @@ export const runProtocol = {
     to: "runner",
     means: "what this rank has learned to predict, for later runs",
     request: WritePredictorRequest,
+    reply: done,
+  },
+  "sizing.report": {
+    from: ["worker"],
+    to: "runner",
+    means: "what this rank saw of a step, by which the ranks of its group are sized",
+    request: SizingReport,
     reply: done,
   },
   telemetry: {

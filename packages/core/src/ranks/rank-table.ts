@@ -68,6 +68,11 @@ export class RankTable {
     return this.#components.get(component)?.ranks ?? [];
   }
 
+  /** How many each rank has. */
+  devicesOf(component: string): number[] {
+    return this.of(component).map(({ place }) => place.devices.length);
+  }
+
   /** A rank by its name, as `rollout/0`. */
   get(worker: string): RankState | undefined {
     const at = worker.lastIndexOf("/");

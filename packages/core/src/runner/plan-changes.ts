@@ -60,7 +60,7 @@ export class PlanChanges {
           break;
         case "resize":
           for (const rank of next.ranks)
-            emit({ type: "resize", ...rank.id, worldSize: ranks.of(rank.component).length });
+            emit({ type: "resize", ...rank.id, rankDevices: ranks.devicesOf(rank.component) });
           break;
         case "start":
           for (const rank of next.components.flatMap((name) => ranks.of(name))) {

@@ -187,7 +187,7 @@ export type RunnerEffect =
   /** what it may still send counts no more: cut its link, end what is left of it */
   | ({ readonly type: "discard" } & Incarnation)
   | ({ readonly type: "replay"; readonly call: string; readonly sequence: number; readonly of: number } & Incarnation)
-  | ({ readonly type: "resize"; readonly worldSize: number } & Incarnation)
+  | ({ readonly type: "resize"; readonly rankDevices: readonly number[] } & Incarnation)
   | ({ readonly type: "onload" | "offload" } & Incarnation)
   | ({ readonly type: "peer-died"; readonly dead: string } & Incarnation)
   | ({ readonly type: "give-up"; readonly call: string } & Incarnation)

@@ -425,7 +425,7 @@ describe("changes of plan (RS3)", () => {
     world.feed({ type: "adopt", components: places("node:0/cpu:0", "node:0/cpu:1", "node:0/cpu:1") });
     expect(world.all("stop-process")).toMatchObject([{ worker: "actor/1" }]);
     world.die("actor/1");
-    expect(world.all("resize")).toMatchObject([{ worker: "actor/0", worldSize: 3 }]);
+    expect(world.all("resize")).toMatchObject([{ worker: "actor/0", rankDevices: [1, 1, 1] }]);
     world.feed({ type: "resized", ...world.id("actor/0") });
     expect(world.all("adopted")).toEqual([]);
     expect(world.id("actor/1").incarnation).toBeGreaterThan(0);

@@ -3,6 +3,7 @@ import type { Logger, Tracer } from "@treadle/observe";
 import { currentCall } from "./call/call-context.ts";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messages/messenger.ts";
+import type { RankSizer } from "./rank-sizer.ts";
 import type { StateReader, StateWriter } from "./state/state.ts";
 
 /** Files that a worker leaves in its run's folder, for people and reports. */
@@ -23,6 +24,12 @@ export type Predictors = {
   write(text: string): Promise<void>;
 };
 
+/** What a rank saw of a step, for the sizer of its class (`static degrees`). */
+export type Sizing = {
+  /** Replaces what it reported of that step. */
+  report(step: number, report: unknown): Promise<void>;
+};
+
 /** Everything a worker is told about itself; built by its host, passed to the constructor. */
 export type WorkerContext<C> = {
   readonly config: C;
@@ -30,6 +37,8 @@ export type WorkerContext<C> = {
   readonly rank: number;
   /** may change between steps, where the class `resizes` */
   readonly worldSize: number;
+  /** devices of each rank of the group, in their order; may change as `worldSize` does */
+  readonly rankDevices: readonly number[];
   readonly seed: number;
   readonly log: Logger;
   readonly devices: DeviceLock;
@@ -40,6 +49,7 @@ export type WorkerContext<C> = {
   readonly tracer: Tracer;
   readonly artifacts: Artifacts;
   readonly predictors: Predictors;
+  readonly sizing: Sizing;
   /** names for files in memory that other processes of the host read; undefined where the host has none */
   readonly hostFiles?: HostFiles | undefined;
   /** the step that the call under way belongs to */
@@ -60,7 +70,7 @@ export type WorkerClass<W> = {
   readonly resizes: boolean;
   checkConfig(config: unknown): void;
   keepsDevices(config: unknown, numRanks: number): boolean;
-  degrees(config: unknown): readonly number[] | undefined;
+  degrees(config: unknown): readonly number[] | RankSizer | undefined;
   readonly modelWork: ModelWork | undefined;
   engineFacts(config: unknown): EngineFacts | undefined;
 };
@@ -117,9 +127,9 @@ export abstract class Worker<C = unknown> {
 
   /**
    * Devices that each of its ranks spans, in order, where its configuration says so: as many ranks are launched, instead of
-   * equal ones.
+   * equal ones. Or what decides them between steps, of a class that `resizes`.
    */
-  static degrees(_config: unknown): readonly number[] | undefined {
+  static degrees(_config: unknown): readonly number[] | RankSizer | undefined {
     return undefined;
   }
 
@@ -152,6 +162,8 @@ export abstract class Worker<C = unknown> {
   readonly artifacts: Artifacts;
   /** `await this.predictors.write(text)`: what it has learned, for later runs; no run depends on it. */
   readonly predictors: Predictors;
+  /** `await this.sizing.report(step, report)`: by what its ranks report, a sizer decides how many devices each of them spans. */
+  readonly sizing: Sizing;
   /** For what its processes hand to others of the host; removed with this process. Undefined where the host has no such folder. */
   readonly hostFiles: HostFiles | undefined;
   readonly #context: WorkerContext<C>;
@@ -168,12 +180,18 @@ export abstract class Worker<C = unknown> {
     this.tracer = context.tracer;
     this.artifacts = context.artifacts;
     this.predictors = context.predictors;
+    this.sizing = context.sizing;
     this.hostFiles = context.hostFiles;
   }
 
   /** How many ranks the group has. */
   get worldSize(): number {
     return this.#context.worldSize;
+  }
+
+  /** How many devices each rank of the group has, in their order. */
+  get rankDevices(): readonly number[] {
+    return this.#context.rankDevices;
   }
 
   /** The step that the call under way belongs to; undefined outside of steps. */

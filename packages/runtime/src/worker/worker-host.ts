@@ -151,7 +151,7 @@ class WorkerHost {
     this.#messages = new Messenger({
       component: boot.component,
       rank: boot.rank,
-      worldSize: boot.worldSize,
+      worldSize: boot.rankDevices.length,
       incarnation: boot.incarnation,
       node: boot.node,
       connect,
@@ -200,6 +200,9 @@ class WorkerHost {
       get worldSize() {
         return messages.worldSize;
       },
+      get rankDevices() {
+        return boot.rankDevices;
+      },
       seed: boot.seed,
       log: this.#log,
       devices: this.#devices,
@@ -211,6 +214,7 @@ class WorkerHost {
         read: async () => (await this.#runner.request("predictor.read", {})) ?? undefined,
         write: async (text) => void (await this.#runner.request("predictor.write", { text })),
       },
+      sizing: { report: async (step, report) => void (await this.#runner.request("sizing.report", { step, report })) },
       hostFiles: hostFilesOf(boot),
       step: () => currentCall()?.step,
       failProcess: (error) => this.#fail(error),
@@ -315,7 +319,10 @@ class WorkerHost {
         since,
       );
     });
-    this.#runner.handle("resize", ({ worldSize }) => this.#messages.resized(worldSize));
+    this.#runner.handle("resize", ({ rankDevices }) => {
+      this.#boot.rankDevices = rankDevices;
+      this.#messages.resized(rankDevices.length);
+    });
     this.#runner.handle("segments.reuse", ({ segments }) => this.#payloads.store?.reuse(segments));
     this.#runner.handle("give-up", ({ call }) => {
       if (this.#heldFor !== call) return;

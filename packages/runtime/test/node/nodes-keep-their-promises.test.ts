@@ -97,7 +97,7 @@ async function spawnCommand(
       runId: run,
       component: "maker",
       rank: 0,
-      worldSize: 1,
+      rankDevices: [1],
       incarnation,
       devices,
       module: "",

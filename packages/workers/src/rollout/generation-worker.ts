@@ -12,7 +12,7 @@ import {
 } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import { builtInRewards, hashString, type Reward, type RewardRegistry, type Tokenizer } from "@treadle/learning";
-import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
+import type { RankSizer, Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { EpisodeOrder, MeasuredInterference, PredictorState, type Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
@@ -23,6 +23,7 @@ import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts
 import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
+import { checkDegrees, degreesSizer, tokenTimesOf } from "./degrees.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
 import type { GroupDelivery } from "./group-delivery.ts";
 import {
@@ -35,7 +36,7 @@ import {
   schedulerOf,
   type TailMetrics,
 } from "./order-config.ts";
-import { checkDegrees, checkSharing, isShared, sharingOf, tokenTimesOf } from "./rank-sharing.ts";
+import { checkSharing, isShared, sharingOf } from "./rank-sharing.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
 import { checkTail, StepTail } from "./step-tail.ts";
 
@@ -85,6 +86,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   #measured: MeasuredInterference | undefined;
   /** of each rank, as far as it is known, where they differ */
   #tokenTimes: (number | undefined)[] | undefined;
+  #timesOf: readonly number[] | undefined;
 
   /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
   static override checkConfig(config: RolloutConfig): void {
@@ -111,8 +113,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return generatorFacts(config);
   }
 
-  static override degrees({ degrees }: RolloutConfig): readonly number[] | undefined {
-    return degrees;
+  static override degrees(config: RolloutConfig): readonly number[] | RankSizer | undefined {
+    return config.degrees === "auto" ? degreesSizer(config, schedulerOf(config)) : config.degrees;
   }
 
   constructor(context: WorkerContext<C>) {
@@ -135,9 +137,12 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await this.reward.open?.(this.log);
     this.engine = await this.createEngine();
     const scheduler = schedulerOf(this.config);
-    const { predictor = "learned" } = this.config;
+    const { predictor = "learned", degrees } = this.config;
     if (scheduler !== "fcfs" || isShared(this.config))
-      this.#order = new EpisodeOrder({ scheduler, predictor, state: await this.#keptState() });
+      this.#order = new EpisodeOrder({
+        ...{ scheduler, predictor, state: await this.#keptState() },
+        records: degrees === "auto",
+      });
   }
 
   override async teardown(): Promise<void> {
@@ -279,7 +284,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   #streamOrder(): CallOrder | undefined {
     const places = placesOf(this.config);
-    if (!this.#order || places === undefined || schedulerOf(this.config) === "fcfs") return undefined;
+    const isTold = schedulerOf(this.config) !== "fcfs" || this.config.degrees === "auto";
+    if (!this.#order || places === undefined || !isTold) return undefined;
     return this.#callOrder(this.#order, [], { places });
   }
 
@@ -291,7 +297,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const { displace, spareCaches } = this.#callOrder(order, [], { places }).options;
     this.#measured ??= new MeasuredInterference(places);
     const measured = this.#measured;
-    this.#tokenTimes ??= tokenTimesOf(this.config);
+    if (this.#timesOf !== this.rankDevices) this.#tokenTimes = tokenTimesOf(this.config, this.rankDevices);
+    this.#timesOf = this.rankDevices;
     if (measured.tokenSeconds !== undefined) this.#tokenTimes?.splice(this.rank, 1, measured.tokenSeconds);
     const tokenSeconds = () => measured.fullTokenSeconds;
     const rollout = new SharedRollout({
@@ -371,6 +378,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   async #learnLengths(): Promise<PredictionMetrics> {
     if (!this.#order) return {};
     const scores = this.#order.learn();
+    if (this.config.degrees === "auto" && this.step !== undefined)
+      await this.sizing.report(this.step, { ...this.#order.takePlayed(), F: this.#measured?.factor });
     if (this.#isDue && !scores.isEmpty) {
       const { step } = this;
       const report = scores.report();

@@ -37,10 +37,11 @@ export const RolloutOrderConfig = z.strictObject({
   migrate: z.enum(liveMigrations).optional(),
   /**
    * devices that each rank spans, in order, such as `[4, 2, 1, 1]`: placement `predicted` and `migrate` give the longest episodes to
-   * the fastest ranks (Heddle §6). `treadle simulate rollout` proposes a list. Default: ranks of equal size, as many as the plan
-   * says. The embedded engine and PyTorch generate on one device a rank
+   * the fastest ranks (Heddle §6). `treadle simulate rollout` proposes a list; with `auto` the run does, between steps, and changes
+   * where the steps before, simulated with their predictions, say that it pays: on the emulated engine, with placement `predicted`.
+   * Default: ranks of equal size, as many as the plan says. The embedded engine and PyTorch generate on one device a rank
    */
-  degrees: z.array(z.int().positive()).min(1).max(1024).optional(),
+  degrees: z.union([z.literal("auto"), z.array(z.int().positive()).min(1).max(1024)]).optional(),
   /** how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others */
   interference: Interference.optional(),
   /**

@@ -1,7 +1,7 @@
-/** Ranks of a group that differ in size, or share what each of them took. */
+/** Ranks of a group that share what each of them took. */
 import { TreadleError } from "@treadle/contracts";
 import type { Interference } from "@treadle/trajectories";
-import { type EngineConfig, tokenSecondsOf } from "../engine.ts";
+import type { EngineConfig } from "../engine.ts";
 import type { RolloutOrderConfig } from "./order-config.ts";
 
 type Config = EngineConfig & RolloutOrderConfig;
@@ -20,11 +20,6 @@ export const sharingOf = ({ placement = "own", migrate = "never", interference }
 
 const usualInterference: Interference = { type: "affine", slope: 0.04 };
 
-/** Of each rank, the seconds that a token takes alone as far as the configuration says; undefined where ranks are equal. */
-export function tokenTimesOf(config: Config): (number | undefined)[] | undefined {
-  return config.degrees?.map((degree) => tokenSecondsOf(config, degree) || undefined);
-}
-
 /** Refuses ranks that cannot share, with the reason. */
 export function checkSharing(config: Config): void {
   if (!isShared(config)) return;
@@ -40,18 +35,4 @@ export function checkSharing(config: Config): void {
       "config.invalid",
       `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' takes no episode that has begun elsewhere; set them to 'own' and 'never'`,
     );
-}
-
-/** Refuses ranks of several devices where the engine generates on one, and sizes that an emulated engine does not know. */
-export function checkDegrees(config: Config): void {
-  const { degrees, emulated, engine } = config;
-  if (degrees === undefined) return;
-  const wide = degrees.find((degree) => degree > 1);
-  const kind = engine?.kind ?? "embedded";
-  if (!emulated && wide !== undefined && (kind === "embedded" || kind === "torch"))
-    throw new TreadleError(
-      "config.invalid",
-      `'degrees' has a rank of '${wide}' devices, but an engine of kind '${kind}' generates on one: allowed is 1 for each rank; list ones, or have an SGLang or vLLM server generate`,
-    );
-  for (const degree of degrees) tokenSecondsOf(config, degree);
 }

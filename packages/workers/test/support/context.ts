@@ -9,6 +9,7 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     component,
     rank,
     worldSize: group.worldSize,
+    rankDevices: new Array<number>(group.worldSize).fill(1),
     seed: 3,
     log: { info: silent, warn: silent, error: silent, debug: silent },
     devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
@@ -16,6 +17,7 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     timer: () => ({ [Symbol.dispose]: silent }),
     artifacts: { write: async () => {} },
     predictors: { read: async () => undefined, write: async () => {} },
+    sizing: { report: async () => {} },
     tracer: { now: () => performance.now(), complete: silent, counter: silent, instant: silent },
   } as unknown as WorkerContext<C>;
 }

@@ -234,7 +234,7 @@ export class Fleet {
         runId,
         component: name,
         rank: Number(rank),
-        worldSize: loop.state.ranksOf(name).length,
+        rankDevices: loop.state.ranksOf(name).map(({ place }) => place.devices.length),
         incarnation,
         devices: [...devices],
         module: component.module,
@@ -292,10 +292,12 @@ export class Fleet {
   }
 
   /** A rank that dies meanwhile is started with the new number; one that does not answer is made to. */
-  async #resize({ worker, incarnation, worldSize }: Extract<RunnerEffect, { type: "resize" }>): Promise<void> {
+  async #resize({ worker, incarnation, rankDevices }: Extract<RunnerEffect, { type: "resize" }>): Promise<void> {
     const { peer, process } = this.end(worker);
     const { stopGraceMs } = this.#ports.cluster.config.supervision;
-    await peer?.request("resize", { worldSize }, { timeoutMs: stopGraceMs }).catch(() => process?.end());
+    await peer
+      ?.request("resize", { rankDevices: [...rankDevices] }, { timeoutMs: stopGraceMs })
+      .catch(() => process?.end());
     this.#ports.loop.feed({ type: "resized", worker, incarnation });
   }
 

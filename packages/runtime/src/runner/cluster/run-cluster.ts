@@ -28,10 +28,11 @@ import { RunnerLoop } from "../loop/runner-loop.ts";
 import { openLocalNode } from "../nodes/local-node.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import { adaptPlan } from "../placement/adapt-plan.ts";
-import { type Component, checkedName, checkOptions, componentName } from "../placement/component.ts";
+import { type Component, checkedName, checkOptions, checkSaving, componentName } from "../placement/component.ts";
 import { joinPlan } from "../placement/join-plan.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "../placement/placement-facts.ts";
 import { planEvent } from "../placement/plan-event.ts";
+import { SizedRanks } from "../placement/sized-ranks.ts";
 import { withoutVainBounds } from "../placement/vain-bounds.ts";
 import { CallDesk } from "./call-desk.ts";
 import { ChannelDesk } from "./channel-desk.ts";
@@ -53,6 +54,8 @@ import { encodeArgument, locateClass, locateSchema } from "./workflow-references
 export class RunCluster implements Cluster {
   /** what decides about this run; steps and reports use it, too */
   readonly loop: RunnerLoop;
+  /** groups whose classes decide how many devices each of their ranks spans */
+  readonly sized: SizedRanks;
   readonly #options: ClusterOptions;
   readonly #components = new Map<string, Component>();
   readonly #nodes: Nodes;
@@ -77,11 +80,15 @@ export class RunCluster implements Cluster {
   constructor(options: ClusterOptions) {
     this.#options = options;
     const { config, projectRoot, logs, onEvent, runId, runFolder } = options;
-    const { supervision, cluster, flow, observe } = config;
+    const { supervision, cluster, flow, observe, placement } = config;
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
     if (!options.dryRun) removeSegments(this.#runPrefix);
     const { rejoinMs, placeWaitMs } = cluster;
-    const warn = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+    const log = (level: "info" | "warn") => (line: string) =>
+      onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level });
+    const warn = log("warn");
+    const mode = placement.mode === "auto" ? "temporal" : placement.mode;
+    this.sized = new SizedRanks({ mode, totalSteps: config.steps, tell: log("info") });
     const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
     const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
     const { stateEverySteps } = config.checkpoints;
@@ -229,6 +236,7 @@ export class RunCluster implements Cluster {
     }));
     const plan = { ...current, components, sharing: sharing.filter((each) => each.components.length > 1) };
     this.#components.delete(name);
+    this.sized.ended(name);
     await this.adopt({ plan, why: [`'${name}' has ended`] });
   }
 
@@ -314,7 +322,8 @@ export class RunCluster implements Cluster {
 
   #factsOn(devices: readonly DeviceSpec[]): PlacementFacts {
     const numbered = this.#numbered(devices);
-    return placementFacts(this.components, this.#options.config, devices, this.#nodes.labelled(numbered), numbered);
+    const { config } = this.#options;
+    return placementFacts(this.components, this.sized, config, devices, this.#nodes.labelled(numbered), numbered);
   }
 
   /** All devices that there have been, in the order in which they came. */
@@ -484,6 +493,7 @@ export class RunCluster implements Cluster {
         artifacts: this.#fleet.artifacts,
         newestState: () => this.loop.state.newestState(component.name),
         predictors,
+        sized: this.sized,
         onSpans,
         onSaved: (from, message) => this.#calls.saved(from, message),
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
@@ -581,15 +591,6 @@ export class RunCluster implements Cluster {
   get #segmentPrefix(): string {
     return `${this.#runPrefix}${this.#stateTag}-`;
   }
-}
-
-/** A part is worth something with all the others of the same call alone (CB1). */
-function checkSaving(name: string, { savesOn, saves, restart }: AnyWorkerClass): void {
-  if (savesOn === "first-rank" || saves.length === 0 || restart === "group") return;
-  throw new TreadleError(
-    "workflow.invalid",
-    `every rank of '${name}' saves a part of one state (savesOn), and a rank that dies would start again beside ranks that are ahead of it; set 'static restart = "group"'`,
-  );
 }
 
 const nothingMore = ({ fromByte, version }: ReadRunFile): RunFilePart => {

@@ -9,6 +9,7 @@ import { pieceBytes } from "../../author/state/part-writer.ts";
 import { fileOf, openState, partBeside } from "../../author/state/saved-state.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
 import type { Component } from "../placement/component.ts";
+import type { SizedRanks } from "../placement/sized-ranks.ts";
 import type { ArtifactFolder } from "./artifact-folder.ts";
 import type { ChannelDesk } from "./channel-desk.ts";
 import type { PredictorFolder } from "./predictor-folder.ts";
@@ -22,6 +23,7 @@ export type WorkerServicePorts = {
   readonly stateFolder: string;
   readonly artifacts: ArtifactFolder;
   readonly predictors: PredictorFolder;
+  readonly sized: SizedRanks;
   /** the newest saved state of the component, if there is one */
   readonly newestState: () => string | undefined;
   readonly onSaved: (from: Incarnation, message: z.infer<typeof SavedStateMessage>) => void;
@@ -60,6 +62,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("artifact.write", ({ name, data }) => ports.artifacts.write(end.worker, name, data));
   peer.handle("predictor.read", () => ports.predictors.read(end.worker));
   peer.handle("predictor.write", ({ text }) => ports.predictors.write(end.worker, text));
+  peer.handle("sizing.report", ({ step, report }) => ports.sized.told(component.name, rank, step, report));
   peer.handle("resolve", ({ worker, ready = false }) => ports.resolve(worker, ready));
   peer.handle("nodes", ({ workers }) => ({ nodes: workers.map((worker) => ports.nodeOf(worker) ?? "") }));
   peer.handle("awaits", ({ messages }) => loop.feed({ type: "awaits", ...from, messages }));

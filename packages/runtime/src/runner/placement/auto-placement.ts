@@ -5,7 +5,7 @@
  * What is decided, and why, is `ReplannerState`'s.
  */
 import { resolve } from "node:path";
-import { type FlowGraph, median, type ObservedCall, type Profile, type RuntimeConfig } from "@treadle/contracts";
+import { type FlowGraph, type ObservedCall, type Profile, type RuntimeConfig, TreadleError } from "@treadle/contracts";
 import {
   type ComponentTraits,
   checkWishes,
@@ -20,7 +20,8 @@ import {
   withSlots,
   withWishes,
 } from "@treadle/planner";
-import type { Component } from "./component.ts";
+import { ChangeCosts } from "./change-costs.ts";
+import { type Component, isSizer } from "./component.ts";
 import type { PlacementFacts, Placer, PlannedChange, PlanTarget } from "./placement-facts.ts";
 import {
   calibrationPath,
@@ -35,9 +36,6 @@ import {
 
 /** The best plan found by then is taken; what remains to be gained is in its explanation. */
 const searchDeadlineMs = 2000;
-
-/** What a change of plan is taken to cost until one has been made: processes start in about a second. */
-const firstChangeSeconds = 1;
 
 /** Who hears of what it learns. */
 export type AutoPlacementPorts = {
@@ -76,9 +74,7 @@ export class AutoPlacement implements Placer {
   #written: Profile | undefined;
   #numSteps = 0;
   #lastStep = 0;
-  /** what each change of plan has cost */
-  readonly #changes: number[] = [];
-  #change: { readonly beganMs: number; firstStepMs?: number } | undefined;
+  readonly #costs = new ChangeCosts();
   /** undefined once what it cost is told */
   #soughtSinceMs: number | undefined;
 
@@ -90,6 +86,7 @@ export class AutoPlacement implements Placer {
   /** The first plan, or the first one for other devices. */
   plan(given: PlacementFacts, launched: readonly Component[]): PlannedChange {
     refuseDegrees(given.components);
+    refuseSizers(launched);
     const wanted = withWishes(given);
     const facts = withSlots(wanted);
     const { workflow, config } = this.#options;
@@ -135,7 +132,7 @@ export class AutoPlacement implements Placer {
     // Steps that were begun under a plan that is about to go say nothing of the next one.
     if (this.#next || !this.#replanner) return;
     this.#numSteps++;
-    this.#notePrice(seconds);
+    this.#costs.stepEnded(seconds, performance.now());
     const next = this.#replanner.step(seconds, calls, this.#stakes);
     this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
     if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
@@ -162,25 +159,13 @@ export class AutoPlacement implements Placer {
       const beganMs = performance.now();
       if (!(await target.adopt(next))) return;
       this.#next = undefined;
-      this.#change = { beganMs };
+      this.#costs.began(beganMs);
     };
-  }
-
-  /** Processes start while the first step under a plan waits for them: it took so much longer than the second, with the change. */
-  #notePrice(seconds: number): void {
-    if (this.#change === undefined) return;
-    const { beganMs, firstStepMs } = this.#change;
-    if (firstStepMs === undefined) {
-      this.#change.firstStepMs = performance.now();
-      return;
-    }
-    this.#changes.push(Math.max(0, (firstStepMs - beganMs) / 1000 - seconds));
-    this.#change = undefined;
   }
 
   get #stakes(): TrialStakes {
     const stepsLeft = Math.max(0, this.#options.config.steps - this.#lastStep);
-    return { stepsLeft, changeSeconds: this.#changes.length > 0 ? median(this.#changes) : firstChangeSeconds };
+    return { stepsLeft, changeSeconds: this.#costs.seconds };
   }
 
   #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
@@ -307,4 +292,15 @@ export class AutoPlacement implements Placer {
       }),
     );
   }
+}
+
+/** Sizes of ranks that change beside the plan would be measured as one. */
+function refuseSizers(components: readonly Component[]): void {
+  const sizing = components.find(({ workerClass, config }) => isSizer(workerClass.degrees(config)));
+  if (sizing === undefined) return;
+  throw new TreadleError(
+    "placement.impossible",
+    `placement.mode 'auto' measures ranks of one size, and component '${sizing.name}' has theirs decided between steps; choose the mode 'temporal', 'spatial' or 'hybrid', or leave the sizes of its ranks to 'auto'`,
+    { details: { component: sizing.name } },
+  );
 }

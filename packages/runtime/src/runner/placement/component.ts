@@ -1,6 +1,7 @@
 /** What `cluster.launch` was asked for. */
 import { ComponentName, EnvironmentVariables, problemsOf, TreadleError } from "@treadle/contracts";
 import type { LaunchOptions } from "../../author/cluster.ts";
+import type { RankSizer } from "../../author/rank-sizer.ts";
 import type { AnyWorkerClass } from "../../author/worker.ts";
 
 export type Component = {
@@ -35,12 +36,18 @@ export function checkedName(name: string | undefined): string | undefined {
   );
 }
 
-/** What says how devices are shared out is of no use to what has none, and is said once. `degrees`: of its configuration. */
-export function checkOptions(
-  name: string,
-  { devices, ...options }: LaunchOptions,
-  degrees: readonly number[] | undefined,
-): void {
+type Sized = ReturnType<AnyWorkerClass["degrees"]>;
+
+export const isSizer = (sized: Sized): sized is RankSizer => sized !== undefined && !Array.isArray(sized);
+
+/** Of a configuration. */
+export const sizesSaid = (sized: NonNullable<Sized>): string =>
+  isSizer(sized)
+    ? "has the devices of each rank decided between steps"
+    : `lists the devices of each rank ('${sized.join(", ")}')`;
+
+/** What says how devices are shared out is of no use to what has none, and is said once. `sized`: by its configuration. */
+export function checkOptions(name: string, { devices, ...options }: LaunchOptions, sized: Sized): void {
   const environment = EnvironmentVariables.safeParse(options.env ?? {});
   if (!environment.success) {
     throw new TreadleError(
@@ -49,10 +56,10 @@ export function checkOptions(
     );
   }
   const other = devices ? "devices" : options.devicesPerRank ? "devicesPerRank" : options.elastic && "elastic";
-  if (degrees !== undefined && other !== undefined)
+  if (sized !== undefined && other !== undefined)
     throw new TreadleError(
       "workflow.invalid",
-      `'${name}' is launched with '${other}', and its configuration lists the devices of each rank ('${degrees.join(", ")}'); drop one of the two`,
+      `'${name}' is launched with '${other}', and its configuration ${sizesSaid(sized)}; drop one of the two`,
     );
   if (devices === undefined) return;
   const useless = (["deviceKind", "devicesPerRank", "memoryPerDeviceMiB", "weight", "elastic"] as const).find(
@@ -62,5 +69,14 @@ export function checkOptions(
   throw new TreadleError(
     "workflow.invalid",
     `'${name}' is launched with devices '${devices}', and with '${useless}', which is about its devices; drop one of the two`,
+  );
+}
+
+/** A part is worth something with all the others of the same call alone (CB1). */
+export function checkSaving(name: string, { savesOn, saves, restart }: AnyWorkerClass): void {
+  if (savesOn === "first-rank" || saves.length === 0 || restart === "group") return;
+  throw new TreadleError(
+    "workflow.invalid",
+    `every rank of '${name}' saves a part of one state (savesOn), and a rank that dies would start again beside ranks that are ahead of it; set 'static restart = "group"'`,
   );
 }

@@ -4,7 +4,8 @@ import { type PlacementInput, type SwapCost, withoutDevices } from "@treadle/pla
 import type { LaunchOptions } from "../../author/cluster.ts";
 import { Worker } from "../../author/worker.ts";
 import { type NumberedNodes, nodeIndices } from "../nodes/node-groups.ts";
-import type { Component } from "./component.ts";
+import { type Component, sizesSaid } from "./component.ts";
+import type { SizedRanks } from "./sized-ranks.ts";
 
 export type PlacementFacts = Omit<PlacementInput, "mode">;
 type PlacementComponent = PlacementInput["components"][number];
@@ -33,6 +34,7 @@ export type PlanTarget = {
 
 export function placementFacts(
   components: readonly Component[],
+  sized: Pick<SizedRanks, "of">,
   config: RuntimeConfig,
   devices: readonly DeviceSpec[],
   /** of the devices as they are numbered */
@@ -47,10 +49,10 @@ export function placementFacts(
   );
   const { granularity, maxStaleness } = config.flow;
   const facts: PlacementFacts = {
-    components: components.map(({ name, options, workerClass, config: own }) => ({
+    components: components.map(({ name, options }, index) => ({
       name,
       ...ranksOf(name, options, config),
-      ...degreesOf(name, workerClass.degrees(own), config),
+      ...sizesOf(components[index] as Component, sized, config),
       ...(options.devicesPerRank ? { devicesPerRank: options.devicesPerRank } : {}),
       ...(options.deviceKind ? { deviceKind: options.deviceKind } : {}),
       ...(options.devices ? { devices: options.devices } : {}),
@@ -101,13 +103,14 @@ export function elasticOf(components: readonly Component[], config: RuntimeConfi
   return new Set(components.filter(({ name, options }) => elastic[name] ?? options.elastic).map(({ name }) => name));
 }
 
-function degreesOf(name: string, degrees: readonly number[] | undefined, { placement }: RuntimeConfig) {
-  if (degrees === undefined) return {};
-  if (placement.elastic[name] === undefined) return { degrees: [...degrees] };
+function sizesOf(component: Component, sized: Pick<SizedRanks, "of">, { placement }: RuntimeConfig) {
+  const { name, workerClass, config } = component;
+  const degrees = workerClass.degrees(config);
+  if (degrees === undefined || placement.elastic[name] === undefined) return sized.of(component);
   throw new TreadleError(
     "placement.invalid",
-    `placement.elastic has component '${name}' follow the nodes, and its configuration lists the devices of each rank ('${degrees.join(", ")}'); drop one of the two`,
-    { details: { component: name, degrees } },
+    `placement.elastic has component '${name}' follow the nodes, and its configuration ${sizesSaid(degrees)}; drop one of the two`,
+    { details: { component: name } },
   );
 }
 

@@ -75,7 +75,9 @@ function failureOf({ cluster, options, taken }: OpenedRun, over: AbortSignal): P
 }
 
 function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
-  const { cluster, journal, config, states, auto, emit } = run;
+  const { cluster, journal, config, states, auto, emit, options } = run;
+  // What decides where everything runs decides how large ranks are, too.
+  const sized = auto || options.decide ? undefined : cluster.sized;
   const elasticity = new Elasticity({
     revision: () => cluster.nodesRevision,
     adapt: () => {
@@ -99,6 +101,7 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
     warn: run.warn,
     onCommitted: async (step) => {
       auto?.committed(step.step, step.seconds);
+      await sized?.committed(step.step, step.seconds, cluster);
       await records.committed(step);
     },
     ahead: runsAhead(config)
@@ -109,7 +112,7 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
       : undefined,
     between: () => {
       elasticity.placed();
-      return elasticity.between() ?? auto?.between(cluster);
+      return elasticity.between() ?? auto?.between(cluster) ?? sized?.between(cluster);
     },
   });
 }

@@ -111,7 +111,7 @@ const request: LaunchRequest = {
     runId: "run-1",
     component: "maker",
     rank: 0,
-    worldSize: 1,
+    rankDevices: [1],
     incarnation: 3,
     devices: ["a/cpu:0"],
     module: "file:///project/worker.ts",
