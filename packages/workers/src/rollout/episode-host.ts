@@ -81,6 +81,11 @@ export type Departure = {
 /** Which goes first of those that wait. */
 export type Priority = { readonly episode: number; readonly attempt: number; readonly priority: number };
 
+export type EpisodeCount = { readonly active: number; readonly held: number };
+
+const noEpisodes: EpisodeCount = { active: 0, held: 0 };
+const nobody = -1;
+
 type Row = {
   readonly hosted: HostedEpisode;
   readonly stay: StayTrace;
@@ -105,6 +110,9 @@ export class EpisodeHost {
   #rows: Row[] = [];
   /** those that are not over */
   readonly #open = new Set<Row>();
+  /** of these, by owner; of those that nobody waits for, `nobody`'s */
+  readonly #counts = new Map<number, { active: number; held: number }>();
+  #company = 0;
   #numArrived = 0;
   #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
   #running: Promise<void> = Promise.resolve();
@@ -130,15 +138,15 @@ export class EpisodeHost {
     return this.#failure.happened;
   }
 
-  /** Of any owner that `counts`: episodes queued or at decode, and these with those whose tool works. */
-  count(counts: (owner: number | undefined) => boolean): { readonly active: number; readonly held: number } {
-    let [active, held] = [0, 0];
-    for (const { at, hosted, isForgotten, isOrphan } of this.#open) {
-      if (!counts(isForgotten || isOrphan ? undefined : hosted.owner)) continue;
-      held++;
-      if (at === "decode") active++;
-    }
-    return { active, held };
+  /** Of that owner: episodes queued or at decode, and these with those whose tool works. */
+  of(owner: number): EpisodeCount {
+    return this.#counts.get(owner) ?? noEpisodes;
+  }
+
+  /** Of all others. */
+  beside(owner: number): EpisodeCount {
+    const { active, held } = this.of(owner);
+    return { active: this.#company - active, held: this.#open.size - held };
   }
 
   run(hosted: HostedEpisode): void {
@@ -158,6 +166,7 @@ export class EpisodeHost {
     // The engine asks for the priority of the one that joins before it says its index.
     this.#rows.push(row);
     this.#open.add(row);
+    this.#count(row, 1);
     this.#changed();
     if (this.#add?.(joiningOf(hosted)) !== undefined) return;
     this.#rows = [row];
@@ -179,21 +188,22 @@ export class EpisodeHost {
   /** Nobody waits for this episode any more. */
   forget(owner: number, episode: number): void {
     for (const row of this.#open)
-      if (!row.isOrphan && row.hosted.owner === owner && row.hosted.episode === episode) row.isForgotten = true;
+      if (!row.isOrphan && row.hosted.owner === owner && row.hosted.episode === episode)
+        this.#set(row, { isForgotten: true });
   }
 
   /** The owner is gone; what it has here goes on, as its prompts are somebody's again. */
   orphan(owner: number): void {
     for (const row of this.#open) {
       if (row.hosted.owner !== owner) continue;
-      row.isOrphan = true;
+      this.#set(row, { isOrphan: true });
       row.move = undefined;
     }
   }
 
   /** Ends what is left. */
   async end(): Promise<void> {
-    for (const row of this.#open) row.isForgotten = true;
+    for (const row of this.#open) this.#set(row, { isForgotten: true });
     if (this.#open.size > 0) this.#options.engine.abort();
     await this.#running;
     this.#options.measured.stepEnded();
@@ -221,7 +231,7 @@ export class EpisodeHost {
     if (row.isForgotten) return undefined;
     const calling = tool?.(hosted, completion, row.answers);
     if (!calling) return undefined;
-    row.at = "tool";
+    this.#set(row, { at: "tool" });
     this.#turnEnded(row, completion);
     if (row.isOrphan) events.changed();
     else events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
@@ -238,9 +248,8 @@ export class EpisodeHost {
     row.stay.answered(outcome.toolSeconds);
     // The engine ends it with `length`, as it would wherever it goes on.
     if (hosted.prompt.length + state.tokens.length >= this.#options.contextLength) return answer;
-    row.at = row.move ? "over" : "decode";
+    this.#set(row, { at: row.move ? "over" : "decode" });
     if (row.move) {
-      this.#open.delete(row);
       this.#options.over(hosted, answers, true);
       row.stay.moved(state, row.move);
     } else {
@@ -254,8 +263,7 @@ export class EpisodeHost {
 
   /** Its owner begins it again, as the rank that takes an orphan's prompt does. */
   #lose(row: Row, completion: Completion): void {
-    row.at = "over";
-    this.#open.delete(row);
+    this.#set(row, { at: "over" });
     row.stay.ended(completion, sandboxGone);
     this.#options.over(row.hosted, row.answers, false);
     if (row.isOrphan) this.#options.events.changed();
@@ -266,8 +274,7 @@ export class EpisodeHost {
     if (row.at === "over") return;
     // Whoever ends at a tool's answer has told of the turn before.
     if (row.at === "decode") this.#turnEnded(row, completion);
-    row.at = "over";
-    this.#open.delete(row);
+    this.#set(row, { at: "over" });
     this.#changed();
     const { tokens, logprobs } = completion;
     row.stay.ended(completion, row.isForgotten ? "nobody waits for it" : completion.finishReason);
@@ -299,6 +306,25 @@ export class EpisodeHost {
     return -row.arrival;
   }
 
+  /** One that is over is open no more. */
+  #set(row: Row, change: Partial<Pick<Row, "at" | "isForgotten" | "isOrphan">>): void {
+    const isOpen = this.#open.has(row);
+    if (isOpen) this.#count(row, -1);
+    Object.assign(row, change);
+    if (row.at === "over") this.#open.delete(row);
+    else if (isOpen) this.#count(row, 1);
+  }
+
+  #count({ hosted, at, isForgotten, isOrphan }: Row, change: 1 | -1): void {
+    const owner = isForgotten || isOrphan ? nobody : hosted.owner;
+    const count = this.#counts.get(owner) ?? { active: 0, held: 0 };
+    this.#counts.set(owner, count);
+    count.held += change;
+    if (at !== "decode") return;
+    count.active += change;
+    this.#company += change;
+  }
+
   /** Of a turn behind so many tokens, right after `changed`. */
   #beginning(numTokens: number): Row["began"] {
     return { mark: this.#options.measured.mark(), numTokens };
@@ -314,9 +340,8 @@ export class EpisodeHost {
   #changed(): void {
     const { measured, now } = this.#options;
     const nowMs = now();
-    const { active: company } = this.count(() => true);
-    measured.changed(nowMs / 1000, company);
-    if (company > 0) this.#busySinceMs ??= nowMs;
+    measured.changed(nowMs / 1000, this.#company);
+    if (this.#company > 0) this.#busySinceMs ??= nowMs;
     else if (this.#busySinceMs !== undefined) {
       this.#busyMs += nowMs - this.#busySinceMs;
       this.#busySinceMs = undefined;

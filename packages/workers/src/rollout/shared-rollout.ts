@@ -397,8 +397,8 @@ export class SharedRollout {
   #loadBeside(other: number): RankLoad {
     const { rank } = this.#options;
     const waiting = other === rank ? 0 : this.#numWaiting;
-    const { active: yours } = this.#host.count((owner) => owner === other);
-    return { ...this.#host.count((owner) => owner !== other), waiting, yours };
+    const { active: yours } = this.#host.of(other);
+    return { ...this.#host.beside(other), waiting, yours };
   }
 
   /** Episodes of others at a rank: what their owners wait to place is as likely to come there as to any, where it is shared. */
