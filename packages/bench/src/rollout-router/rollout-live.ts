@@ -28,6 +28,7 @@ import {
   workloadShapes,
 } from "@treadle/trajectories";
 import { historyKey } from "@treadle/workers";
+import { z } from "zod";
 import { type BenchRow, row } from "../row.ts";
 import { type LiveWay, playLive } from "./live-step.ts";
 import type { Script } from "./workload.ts";
@@ -200,15 +201,16 @@ export async function* benchRolloutLive(): AsyncIterable<BenchRow> {
   const seed = process.env.TREADLE_SEED ? Number(process.env.TREADLE_SEED) : randomInt(2 ** 31);
   const gpus = Number(process.env.TREADLE_DEVICES ?? usualDevices);
   const size = { gpus, episodes: episodesPerDevice * gpus };
+  const workloads = z.array(z.enum(workloadNames)).parse(process.env.TREADLE_WORKLOADS?.split(",") ?? workloadNames);
   for (const slope of slopes)
-    for (const workload of workloadNames)
+    for (const workload of workloads)
       yield* compare(`${workload}, ${gpus} devices, F slope ${slope}`, settingOf(workload, size, slope, seed));
 }
 
 async function* compare(where: string, setting: Setting): AsyncIterable<BenchRow> {
   const { scenario, F, episodes, state, past } = setting;
   const forecasting = learnedForecasting(state, episodes);
-  const { verl, simples, candidates, placed } = waysOf(scenario, F, forecasting);
+  const { verl, hybrid, leastLoad, simples, candidates, placed } = waysOf(scenario, F, forecasting);
   const chosen = chooseWay(scenario, F, past, candidates);
   const listed = candidates.filter(({ name }) => name === placed("pays").name);
   const whole = chooseWay(scenario, F, past, listed);
@@ -226,6 +228,16 @@ async function* compare(where: string, setting: Setting): AsyncIterable<BenchRow
       notMeasured,
     });
   yield against("that itself", baseline);
+  // Live, an episode stays where it has begun.
+  yield against("least load (simulated: at each turn)", await playWay(setting, leastLoad, { placement: "least-load" }));
+  yield row({
+    name: `${where}: hybrid, simulated alone`,
+    value: simulated(hybrid),
+    unit: "virtual s",
+    baseline: simulated(verl),
+    against: `the first way, simulated (seed ${scenario.seed})`,
+    notMeasured,
+  });
   yield against(`best simple in hindsight (${simple.name})`, await playWay(setting, simple));
   if (chosen !== simple && chosen !== whole) yield against(`chosen (${chosen.name})`, await playWay(setting, chosen));
   const mark = chosen === whole ? ", chosen" : "";

@@ -114,12 +114,12 @@ function compareSetting(
     tokensPerSecond: simulateWay(scenario, F, episodes, forecasting, way).throughput!,
   });
   const ways = waysOf(scenario, F, forecasting);
-  const { verl, simples, divided, candidates, placed } = ways;
+  const { verl, hybrid, leastLoad, simples, divided, candidates, placed } = ways;
   const chosen = chooseWay(scenario, F, past, candidates);
   return {
     verl: run(verl),
-    hybrid: run({ ...verl, name: "hybrid", placement: { type: "hybrid", threshold: 32 } }),
-    leastLoad: run({ ...verl, name: "least-load", placement: { type: "least-load" } }),
+    hybrid: run(hybrid),
+    leastLoad: run(leastLoad),
     bestSimple: best(simples.map(run)),
     priorityAlone: run({ ...verl, name: "priority alone", scheduler: "pps" }),
     placementAlone: run({ ...placed("pays", verl.degrees), name: "placement alone", scheduler: "rr" }),

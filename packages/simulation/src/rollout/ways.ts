@@ -64,9 +64,12 @@ export function waysOf(scenario: RolloutScenario, F: Interference, { initial, lo
     placement: { type: "dp", robust, ...(rule ? { migrate: true, rankBy: "total" } : {}) },
     ...(rule ? { rule } : {}),
   });
+  const verl = simple(least, "rr");
   return {
     /** one GPU a worker, round-robin, as Verl has it */
-    verl: simple(least, "rr"),
+    verl,
+    hybrid: { ...verl, name: "hybrid", placement: { type: "hybrid" as const, threshold: 32 } },
+    leastLoad: { ...verl, name: "least-load", placement: { type: "least-load" as const } },
     simples: degrees.flatMap((degree) => [simple(degree, "rr"), simple(degree, "pps")]),
     divided: degrees.map((degree): Way => {
       const turnsAnywhere = { placement: { type: "least-load" as const }, isPooled: true };
