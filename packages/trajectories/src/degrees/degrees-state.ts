@@ -72,7 +72,7 @@ export class DegreesState {
     return this.#past.length === numPast && this.#sinceLook >= this.#interval;
   }
 
-  /** Pauses after each list that it has simulated, as steps of thousands of episodes take a while. Decides nothing unless it is due. */
+  /** Pauses after each step that it has simulated, as thousands of episodes take a while. Decides nothing unless it is due. */
   *look(situation: DegreesSituation): Generator<undefined, DegreesDecision | undefined> {
     if (!this.isDue) return undefined;
     this.#sinceLook = 0;
@@ -80,9 +80,12 @@ export class DegreesState {
     const current = descending(situation.current);
     const tried: Tried[] = [];
     for (const degrees of withoutRepeats([current, ...this.#proposed(situation)])) {
-      const seconds = this.#past.map((step) => replaySeconds(step, degrees, this.#factorOf(step), this.#options));
+      const seconds: number[] = [];
+      for (const step of this.#past) {
+        seconds.push(replaySeconds(step, degrees, this.#factorOf(step), this.#options));
+        yield;
+      }
       tried.push({ degrees, seconds });
-      yield;
     }
     const [now] = tried as [Tried, ...Tried[]];
     const best = leastOf(tried) as Tried; // DG2
