@@ -288,20 +288,28 @@ export const PutRequest = z.object({
   ...WaitTerms.shape,
 });
 export type PutRequest = z.infer<typeof PutRequest>;
-export const TakeRequest = z.object({
-  channel: z.string(),
-  call: z.string(),
-  maxItems: z.int().positive().optional(),
-  maxWeight: z.number().positive().optional(),
-  minItems: z.int().positive().optional(),
-  /** items of this key only */
-  key: z.string().optional(),
-  /** acknowledges everything this call holds, and commits what it has put, before taking */
-  acknowledge: z.boolean(),
-  ...WaitTerms.shape,
-  /** its items are committed one by one: the reply names them */
-  streams: z.boolean().optional(),
-});
+export const TakeRequest = z
+  .object({
+    channel: z.string(),
+    call: z.string(),
+    /** with `inGang`, what it adds to the round: 0 where others ask for its part */
+    maxItems: z.int().nonnegative().optional(),
+    maxWeight: z.number().positive().optional(),
+    minItems: z.int().positive().optional(),
+    /** items of this key only */
+    key: z.string().optional(),
+    /** acknowledges everything this call holds, and commits what it has put, before taking */
+    acknowledge: z.boolean(),
+    ...WaitTerms.shape,
+    /** its items are committed one by one: the reply names them */
+    streams: z.boolean().optional(),
+    /** with the other ranks of its call: each gets its part of a round, which may be empty */
+    inGang: z.boolean().optional(),
+  })
+  .refine(({ maxItems, inGang }) => maxItems !== 0 || inGang === true, {
+    path: ["maxItems"],
+    message: "0 only with inGang",
+  });
 // Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
 export type TakeRequest = z.infer<typeof TakeRequest>;
 /** `null` ends the stream. */

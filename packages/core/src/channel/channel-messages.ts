@@ -44,6 +44,8 @@ export type OpenInput = {
   readonly worker: string;
   readonly role: "source" | "sink";
   readonly stream: StreamId;
+  /** Of ranks that work in step: those of one gang may take rounds together (C8). */
+  readonly gang?: string | undefined;
 };
 
 export type CallOutcome = { readonly ok: true } | { readonly ok: false; readonly error: unknown };
@@ -75,6 +77,8 @@ export type TakeInput = {
   readonly parts?: number | undefined;
   /** Takes items of this key only. */
   readonly key?: string | undefined;
+  /** The call's part of its gang's next round; `max.items` is what it adds to the round (C8). */
+  readonly inGang?: boolean | undefined;
   readonly nowMs: number;
 };
 

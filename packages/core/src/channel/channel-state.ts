@@ -26,6 +26,9 @@
  *   across channels in one synchronous turn. Outputs of some deliveries alone come as a put that is `committed`, in the
  *   same turn as the acknowledgement of these.
  * - C7 The segment of a kept item is named by `finished` exactly once, when the channel will deliver it to nobody any more.
+ * - C8 Takes in a gang are answered in rounds, to all ranks of the gang that have not left, in one turn: each item of a round
+ *   to one of them, dealt by weight, and an empty batch to those for which nothing is left. So all get equally many batches,
+ *   and end together.
  */
 import { TreadleError } from "@treadle/contracts";
 import type {
@@ -85,6 +88,7 @@ export class ChannelState {
     if (call === undefined) {
       call = {
         call: input.call,
+        gang: input.gang,
         worker: input.worker,
         source: undefined,
         sink: undefined,
@@ -92,6 +96,7 @@ export class ChannelState {
         inFlightWeight: 0,
         staged: [],
         lost: false,
+        left: false,
       };
       this.#calls.set(input.call, call);
     }
@@ -162,8 +167,8 @@ export class ChannelState {
     };
     const out: ChannelEffect[] = [];
     stream.gate.enter(state, input.fromCaller === true && !stream.hadConsumer, out);
-    // A full stream overrules a policy that declines.
-    if (this.#policy.select && stream.gate.waitingPuts.length > 0)
+    // A full stream overrules a policy that declines, and gangs that wait for a whole round.
+    if (stream.gate.waitingPuts.length > 0)
       for (const each of this.#streams) if (each.gate === stream.gate) this.#dirty.add(each);
     return this.#settle(out);
   }
@@ -185,6 +190,7 @@ export class ChannelState {
       parts,
       key: input.key,
       streams: input.streams ?? false,
+      inGang: input.inGang ?? false,
       sinceMs: input.nowMs,
     });
     this.#dirty.add(stream);
@@ -264,6 +270,16 @@ export class ChannelState {
     if (!call) return;
     call.worker = input.worker;
     call.lost = false;
+    call.left = false;
+  }
+
+  /** The call takes no more, although it stays open (C8). */
+  left(input: { readonly call: CallId }): ChannelEffect[] {
+    const call = this.#calls.get(input.call);
+    if (!call?.source) return [];
+    call.left = true;
+    this.#dirty.add(call.source);
+    return this.#settle([]);
   }
 
   /** Forgets what nobody will take any more, as at the end of a step; says how many items that were. Open calls stay. */

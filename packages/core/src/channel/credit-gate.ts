@@ -19,7 +19,12 @@ export type CreditGateOptions = {
   readonly touch: (stream: StreamState) => void;
 };
 
-type Demand = { items: number; weight: number; matches: number };
+type Demand = {
+  readonly takes: readonly TakeState[];
+  items: number;
+  weight: number;
+  matches: number;
+};
 
 export class CreditGate {
   usedItems = 0;
@@ -95,7 +100,7 @@ export class CreditGate {
       const passes = put.staged && !hasQueued;
       while (put.next < put.items.length && (passes || (demand.items > 0 && demand.weight > 0 && demand.matches > 0))) {
         const item = put.items.at(put.next) as PutItem;
-        if (isWanted(stream, item)) {
+        if (isWanted(demand, stream, item)) {
           demand.matches -= 1;
           demand.items -= put.staged ? 0 : 1;
           demand.weight -= put.staged ? 0 : (item.weight ?? 1);
@@ -170,23 +175,28 @@ export class CreditGate {
 
   /** What the waiting takes of a stream could still use, and how much of that its waiting puts have. */
   #demand(stream: StreamState): Demand {
-    const demand: Demand = { items: 0, weight: 0, matches: 0 };
-    for (const { call, key, maxItems, maxWeight } of stream.takes) {
+    const demand: Demand = { takes: hungryTakes(stream), items: 0, weight: 0, matches: 0 };
+    for (const { call, key, maxItems, maxWeight } of demand.takes) {
       demand.items += maxItems - stream.queue.availableItems(call.call, key);
       demand.weight += maxWeight - stream.queue.availableWeight(call.call, key);
     }
     for (const put of this.#puts) {
       if (put.stream !== stream) continue;
       for (let at = put.next; at < put.items.length && demand.matches < demand.items; at++) {
-        if (isWanted(stream, put.items.at(at) as PutItem)) demand.matches += 1;
+        if (isWanted(demand, stream, put.items.at(at) as PutItem)) demand.matches += 1;
       }
     }
     return demand;
   }
 }
 
-function isWanted(stream: StreamState, item: PutItem): boolean {
-  return stream.takes.some((take: TakeState) => {
+/** Those that would get what came now; a rank that takes with its gang does once all of its ranks wait (C8). */
+function hungryTakes(stream: StreamState): TakeState[] {
+  return [...stream.takes.filter(({ inGang }) => !inGang), ...stream.gatheredGangs().flat()];
+}
+
+function isWanted({ takes }: Demand, stream: StreamState, item: PutItem): boolean {
+  return takes.some((take) => {
     return (take.key === undefined || take.key === item.key) && stream.queue.mayTake(take.call.call, item.key);
   });
 }

@@ -1,5 +1,9 @@
-/** Builds the batches that a stream can deliver now, by the channel's policy (C5) and within the takes' bounds (C2). */
+/**
+ * Builds the batches that a stream can deliver now, by the channel's policy (C5), within the takes' bounds (C2), and in rounds
+ * to ranks that take together (C8).
+ */
 import type { ItemView } from "./channel-messages.ts";
+import { dealByWeight } from "./deal-by-weight.ts";
 import type { PickPolicy, TakeView } from "./pick-policy.ts";
 import type { Item } from "./stream-queue.ts";
 import type { StreamState, TakeState } from "./stream-state.ts";
@@ -13,7 +17,7 @@ export type Batch = { readonly take: TakeState; readonly items: Item[]; weight: 
 export function fillBatches(stream: StreamState, policy: PickPolicy, mustPick: boolean): Batch[] {
   const batches: Batch[] = [];
   const { compareTakes, share, spread } = policy;
-  let order: readonly TakeState[] = stream.takes;
+  let order: readonly TakeState[] = stream.takes.filter(({ inGang }) => !inGang);
   if (compareTakes && order.length > 1) {
     const views = new Map(order.map((take) => [take, viewOf(stream, take, 0)]));
     order = [...order].sort((a, b) => compareTakes(views.get(a) as TakeView, views.get(b) as TakeView));
@@ -34,7 +38,30 @@ export function fillBatches(stream: StreamState, policy: PickPolicy, mustPick: b
       batches.filter(({ take }) => take.parts === undefined),
       compareTakes,
     );
+  for (const takes of stream.gatheredGangs()) batches.push(...fillRound(stream, takes, policy, mustPick));
   return batches;
+}
+
+/**
+ * C8: the policy says what is in the round, and weights say which rank gets it. It has all that its ranks ask for together, or
+ * what there is where no more will come. A rank for which nothing is left gets an empty batch.
+ */
+function fillRound(stream: StreamState, takes: readonly TakeState[], policy: PickPolicy, mustPick: boolean): Batch[] {
+  const { queue } = stream;
+  const first = takes[0] as TakeState;
+  const maxItems = takes.reduce((sum, take) => sum + take.maxItems, 0);
+  const available = queue.availableItems(first.call.call);
+  if (available === 0 || (available < maxItems && !mustPick)) return [];
+  const round: Batch = { take: { ...first, maxItems }, items: [], weight: 0 };
+  if (policy.select) pick(stream, round, policy.select);
+  if (!policy.select || (mustPick && round.items.length === 0)) fill(stream, round, maxItems);
+  if (round.items.length === 0 && maxItems > 0) return [];
+  const weights = round.items.map(({ weight }) => weight);
+  return dealByWeight(weights, takes.length).map((part, rank) => ({
+    take: takes[rank] as TakeState,
+    items: part.map((index) => round.items[index] as Item),
+    weight: part.reduce((sum, index) => sum + (weights[index] as number), 0),
+  }));
 }
 
 function fill(stream: StreamState, batch: Batch, untilItems: number): void {

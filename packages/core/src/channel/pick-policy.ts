@@ -6,6 +6,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import type { CallId, ItemView } from "./channel-messages.ts";
+import { dealByWeight } from "./deal-by-weight.ts";
 
 /** A waiting take as policies see it. */
 export type TakeView = {
@@ -53,27 +54,13 @@ export const heaviestFirst: PickPolicy = {
   ...leastLoaded,
   name: "weight",
   compareItems: (a, b) => b.weight - a.weight,
-  share: firstPart,
+  // Whoever takes the first part leaves the others as they are, so ranks may come one by one.
+  share: (candidates, numParts) =>
+    dealByWeight(
+      candidates.map(({ weight }) => weight),
+      numParts,
+    )[0] ?? [],
 };
-
-/**
- * Graham's LPT: the heaviest item goes to the lightest part, and so on; no part weighs more than 4/3 of the heaviest part of
- * the best division. Whoever takes the first part leaves the others as they are, so ranks may come one by one.
- */
-function firstPart(candidates: readonly ItemView[], numParts: number): number[] {
-  const parts = Array.from({ length: numParts }, () => ({ weight: 0, indices: [] as number[] }));
-  const heaviest = [...candidates.keys()].sort((a, b) => weightAt(candidates, b) - weightAt(candidates, a) || a - b);
-  for (const index of heaviest) {
-    const lightest = parts.reduce((a, b) =>
-      b.weight < a.weight || (b.weight === a.weight && b.indices.length < a.indices.length) ? b : a,
-    );
-    lightest.weight += weightAt(candidates, index);
-    lightest.indices.push(index);
-  }
-  return (parts[0]?.indices ?? []).sort((a, b) => a - b);
-}
-
-const weightAt = (items: readonly ItemView[], index: number): number => (items[index] as ItemView).weight;
 
 /** What a channel can be told to pick by. */
 export const pickPolicies = { fifo, priority, "least-loaded": leastLoaded, weight: heaviestFirst } as const;

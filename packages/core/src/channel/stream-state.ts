@@ -14,6 +14,8 @@ import { type Item, StreamQueue } from "./stream-queue.ts";
 
 export type CallState = {
   readonly call: CallId;
+  /** of ranks that take rounds together (C8) */
+  readonly gang: string | undefined;
   worker: string;
   source: StreamState | undefined;
   sink: StreamState | undefined;
@@ -22,6 +24,8 @@ export type CallState = {
   staged: PutItem[];
   /** True between the death of the worker and `retry` or `close`: nothing from the dead process counts. */
   lost: boolean;
+  /** It has replied and takes no more; no round waits for it (C8). */
+  left: boolean;
 };
 
 export type TakeState = {
@@ -33,6 +37,7 @@ export type TakeState = {
   readonly parts: number | undefined;
   readonly key: string | undefined;
   readonly streams: boolean;
+  readonly inGang: boolean;
   readonly sinceMs: number;
 };
 
@@ -82,6 +87,24 @@ export class StreamState {
     return (
       settled && this.hadConsumer && (this.failure !== undefined || (this.isSealed() && this.queue.queuedItems === 0))
     );
+  }
+
+  /** C8: the takes of each gang all of whose ranks wait, one of each. */
+  gatheredGangs(): TakeState[][] {
+    const gangs = new Map<string, Map<CallState, TakeState>>();
+    for (const take of this.takes) {
+      const { call, inGang } = take;
+      if (!inGang || call.gang === undefined) continue;
+      const gang = gangs.get(call.gang) ?? new Map<CallState, TakeState>();
+      gangs.set(call.gang, gang);
+      if (!gang.has(call)) gang.set(call, take);
+    }
+    if (gangs.size === 0) return [];
+    const missing = new Set<string>();
+    for (const call of this.consumers) {
+      if (call.gang !== undefined && !call.left && !gangs.get(call.gang)?.has(call)) missing.add(call.gang);
+    }
+    return [...gangs].flatMap(([gang, takes]) => (missing.has(gang) ? [] : [[...takes.values()]]));
   }
 
   /** True when a batch for this take would be delivered now: nothing is gained by waiting, or enough is there. */

@@ -96,7 +96,10 @@ export class Exchange {
   }): void {
     const { call, worker, sequence, gang, ends } = input;
     const lock = { sequence, gang, isOrdered: false, firstToken: undefined, token: undefined, isLent: false };
-    this.#open({ call, worker, ends, holds: false, streamed: new Set(), lock, requests: new Set(), numAnswered: 0 });
+    this.#open(
+      { call, worker, ends, holds: false, streamed: new Set(), lock, requests: new Set(), numAnswered: 0 },
+      gang,
+    );
   }
 
   /** A put or a take of the workflow itself. */
@@ -106,11 +109,11 @@ export class Exchange {
     this.#open({ ...own, ends: [end], requests: new Set(), numAnswered: 0 });
   }
 
-  #open(open: OpenCall): void {
+  #open(open: OpenCall, gang?: string): void {
     const { call, worker, ends, lock } = open;
     this.#calls.set(call, open);
     for (const end of ends) {
-      this.#channels.get(end.channel).open({ call, worker, role: end.role, stream: end.stream });
+      this.#channels.get(end.channel).open({ call, worker, role: end.role, stream: end.stream, gang });
       this.#channels.sharesOf(end).open(end.role, call);
       if (end.role === "source") this.#channels.noteConsumer(end, worker);
     }
@@ -136,12 +139,13 @@ export class Exchange {
     this.#requests.callOff(open, "acquire");
   }
 
-  /** A rank has replied, and its call stays open until its fellow ranks have: these wait for no share of its any more. */
+  /** A rank has replied, and its call stays open until its fellow ranks have: these wait neither for its share nor for it in rounds. */
   replied(call: string): void {
     for (const end of this.#calls.get(call)?.ends ?? []) {
       if (end.role !== "source") continue;
       this.#channels.sharesOf(end).done(call);
       this.#serveShares(end);
+      this.#applyChannel(this.#channels.get(end.channel).left({ call }));
     }
   }
 
@@ -251,14 +255,20 @@ export class Exchange {
       this.#requests.answer(request, { error: new TreadleError("workflow.invalid", message) });
       return;
     }
-    if (input.streams) open.streamed.add(channel);
-    if (maxItems === undefined && maxWeight === undefined) {
+    const { streams, inGang } = input;
+    if (inGang && open.lock?.gang === undefined) {
+      const message = `'${open.worker}' takes from channel '${channel}' with 'gang', and its ranks start again one by one; say 'static restart = "group"' in its class, or take without`;
+      this.#requests.answer(request, { error: new TreadleError("workflow.invalid", message) });
+      return;
+    }
+    if (streams) open.streamed.add(channel);
+    if (maxItems === undefined && maxWeight === undefined && !inGang) {
       this.#channels.sharesOf(end).ask({ take: request, call });
       this.#serveShares(end, state.isFull(end.stream));
     } else {
       const max = { items: maxItems, weight: maxWeight };
-      const { streams } = input;
-      this.#applyChannel(state.take({ call, take: request, max, min: minItems, key, streams, nowMs: this.#nowMs }));
+      const terms = { min: minItems, key, streams, inGang, nowMs: this.#nowMs };
+      this.#applyChannel(state.take({ call, take: request, max, ...terms }));
     }
     this.#waits(request, open, channel, "take");
   }
@@ -415,7 +425,7 @@ export class Exchange {
         case "deliver": {
           const { deliveries: items, worker } = effect;
           const open = this.#calls.get(effect.call);
-          if (open) open.holds = true;
+          if (open && items.length > 0) open.holds = true;
           for (const { segment } of items) if (segment !== undefined) this.#kept.delivered(segment, worker);
           this.#settle(effect.take as number, { answer: { type: "batch", worker, items } });
           break;

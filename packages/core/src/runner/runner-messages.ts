@@ -100,6 +100,8 @@ export type RunnerInput =
       readonly key?: string | undefined;
       /** what it delivers is acknowledged by commits alone, until the call ends */
       readonly streams?: boolean | undefined;
+      /** its part of the next round of its call's ranks (C8) */
+      readonly inGang?: boolean | undefined;
     } & WaitTerms)
   /** acknowledges these deliveries, and makes what was made of them visible, together (C6) */
   | ({

@@ -1,4 +1,4 @@
-import { type ItemBlock, TreadleError } from "@treadle/contracts";
+import { type ItemBlock, TakeRequest, TreadleError } from "@treadle/contracts";
 import { decodeItems } from "@treadle/transport";
 import { expect, test } from "vitest";
 import { runInCall } from "../../src/author/call/call-context.ts";
@@ -70,15 +70,45 @@ test("sources and sinks become clients that speak for the call under way", async
   await runInCall(call, async () => {
     expect(await options.from.take()).toBeUndefined();
     expect(await options.from.take({ items: 2, weight: 9, acknowledge: "call" })).toBeUndefined();
+    expect(await options.from.take({ gang: true })).toBeUndefined();
+    expect(await options.from.take({ items: 0, gang: true })).toBeUndefined();
     await sink.put({ id: "a", n: 2 }, { id: "b", n: 3 });
     await sink.put();
   });
   expect(takes).toEqual([
     { channel: "prompts", call: "7/1", acknowledge: true, maxItems: 4, minItems: 4 },
     { channel: "prompts", call: "7/1", acknowledge: false, maxItems: 2, minItems: 2, maxWeight: 9 },
+    { channel: "prompts", call: "7/1", acknowledge: true, maxItems: 4, inGang: true },
+    { channel: "prompts", call: "7/1", acknowledge: true, maxItems: 0, inGang: true },
   ]);
   expect(puts).toHaveLength(1);
   expect(puts[0]).toMatchObject({ call: "7/1", items: { keys: ["a", "b"], weights: Float64Array.of(2, 3) } });
+});
+
+test("ranks that take together are bounded by items alone, on a channel without a key, and are told so", async () => {
+  const { port, takes } = ports();
+  const [keyed, free] = (await decodeArguments(
+    [
+      { $channel: "answers", role: "source", granularity: 1, key: "id", schema },
+      { $channel: "episodes", role: "source", granularity: 1, schema },
+    ],
+    port,
+  )) as [SourceClient<unknown>, SourceClient<unknown>];
+  await runInCall(call, async () => {
+    const refusal = { code: "workflow.invalid" };
+    await expect(keyed.take({ gang: true })).rejects.toMatchObject({
+      ...refusal,
+      message: expect.stringContaining("'answers' has 'gang' and the key 'id'"),
+    });
+    await expect(free.take({ gang: true, weight: 9 })).rejects.toMatchObject({
+      ...refusal,
+      message: expect.stringContaining("'episodes' has 'gang' and the weight '9'"),
+    });
+  });
+  expect(takes).toEqual([]);
+  const none = { channel: "episodes", call: "7/1", acknowledge: true, maxItems: 0 };
+  expect(TakeRequest.safeParse({ ...none, inGang: true }).success).toBe(true);
+  expect(TakeRequest.safeParse(none).success).toBe(false);
 });
 
 test("a channel used outside of a call says so", async () => {

@@ -244,12 +244,14 @@ export class SourceClient<T> implements Source<T> {
   /** With `streamed` the items are committed one by one: it gets their deliveries. */
   async #take(options: BatchOptions, asked: ChannelWait, streamed?: Streamed): Promise<T[] | undefined> {
     using wait = asked;
+    this.#checkGang(options);
     const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
     const reply = await this.#port.take({
       channel: this.name,
       call: this.#call(),
       acknowledge: !streamed && options.acknowledge !== "call",
-      ...(most === undefined ? {} : { maxItems: most, minItems: streamed?.minItems ?? most }),
+      ...(most === undefined ? {} : { maxItems: most }),
+      ...(options.gang ? { inGang: true } : most === undefined ? {} : { minItems: streamed?.minItems ?? most }),
       ...(streamed ? { streams: true } : {}),
       ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       ...(options.key === undefined ? {} : { key: options.key }),
@@ -264,6 +266,14 @@ export class SourceClient<T> implements Source<T> {
     // Nothing that was decoded with shapes points into its block.
     if (this.#port.isRemote) for (const block of reply.blocks) if (block.shapes) releaseArrays(block.data);
     return items;
+  }
+
+  /** A round is dealt by weight alone. */
+  #checkGang({ gang, weight, key = this.#ref.key }: BatchOptions): void {
+    if (!gang || (weight === undefined && key === undefined)) return;
+    const what = weight === undefined ? `key '${key}'` : `weight '${weight}'`;
+    const message = `a take of '${this.name}' has 'gang' and the ${what}; ranks that take together are bounded by 'items', from a channel without a key`;
+    throw new TreadleError("workflow.invalid", message);
   }
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {

@@ -14,6 +14,13 @@ export type BatchOptions = {
    * for workers that fold batches into state (a trainer's gradients), so that their death brings all of them back.
    */
   readonly acknowledge?: "batch" | "call" | undefined;
+  /**
+   * For ranks that work in step, as those of a data-parallel trainer do: they take in rounds, once all of them ask. A round has `items` for
+   * each of them, dealt by weight in place of number, so that none has much more to do than the others; a rank for which nothing is
+   * left gets an empty batch. So all ranks get equally many batches, and end together (C8). For classes with `restart = "group"`;
+   * without `weight`, and on a channel without a key.
+   */
+  readonly gang?: boolean | undefined;
 };
 
 /**
@@ -23,7 +30,7 @@ export type BatchOptions = {
 export type InFlight = number | (() => number) | "all";
 
 export type ItemBatchOptions =
-  | (Omit<BatchOptions, "acknowledge"> & { readonly inFlight?: undefined })
+  | (Omit<BatchOptions, "acknowledge" | "gang"> & { readonly inFlight?: undefined })
   | { readonly inFlight: InFlight };
 
 /** Where items come from. Iteration ends when every producing call of the stream has ended (C4). */
