@@ -153,6 +153,7 @@ export {
 export { AgentName, AgentNameOfHost, ComponentName, RunName, runPrefix } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { normalBelow } from "./normal.ts";
+export { packByTokens } from "./pack-by-tokens.ts";
 export {
   DeviceSpec,
   FlowEdge,

@@ -97,7 +97,7 @@ describe("the gradient of", () => {
 
   test("values are those of the tokens before each token", async () => {
     const reference = doubles(engine.exportWeights());
-    const values = await engine.values(complete);
+    const values = await engine.values({ ...complete, weights: undefined });
     const { rows, columns, tokens } = complete;
     for (let row = 0; row < rows; row++) {
       const own = [...tokens.subarray(row * columns, (row + 1) * columns)];

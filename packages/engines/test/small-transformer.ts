@@ -10,7 +10,6 @@ export const smallConfig = {
   heads: 2,
   contextLength: 6,
   seed: 5,
-  microBatchRows: 4,
   slots: 8,
 };
 

@@ -141,13 +141,3 @@ export function checkNumbers(
     throw invalidRequest(`'${name}' has '${value}' in row '${row}'; expected is ${allowed}`);
   }
 }
-
-/** The tokens that predict another: all but the last of some rows, so `[rows, columns - 1]`. */
-export function predictingTokens({ columns, tokens }: TokenRows, firstRow: number, rows: number): Int32Array {
-  const result = new Int32Array(rows * (columns - 1));
-  for (let row = 0; row < rows; row++) {
-    const start = (firstRow + row) * columns;
-    result.set(tokens.subarray(start, start + columns - 1), row * (columns - 1));
-  }
-  return result;
-}

@@ -1,5 +1,6 @@
 import { type LossMetrics, type LossSpec, maxLogRatio, type TrainBatch } from "@treadle/contracts";
 import { lossMetricNames } from "../engine.ts";
+import type { Pass } from "./passes.ts";
 import type { Outputs } from "./transformer-model.ts";
 
 export type LossGradient = {
@@ -15,32 +16,26 @@ type PolicyGradient = Extract<LossSpec, { type: "policy-gradient" }>;
 type Sloped = { readonly value: number; readonly slope: number };
 
 /**
- * The loss of `rows` rows of a batch, a weighted sum, with its metrics and its gradient with respect to what the model
- * says of them: `outputs` are of the tokens that predict another, `[rows, columns - 1]`. In float64.
+ * The loss of the rows of a pass, a weighted sum, with its metrics and its gradient with respect to what the model
+ * says of its tokens, each of which predicts another. In float64.
  *
  * Entries of weight 0 are not looked at, so they contribute exactly nothing, whatever they hold.
  */
-export function lossGradient(
-  loss: LossSpec,
-  batch: TrainBatch,
-  firstRow: number,
-  rows: number,
-  outputs: Outputs,
-): LossGradient {
-  const predictions = batch.columns - 1;
-  const vocabSize = outputs.logprobs.length / (rows * predictions);
+export function lossGradient(loss: LossSpec, batch: TrainBatch, pass: Pass, outputs: Outputs): LossGradient {
+  const count = pass.tokens.length;
+  const vocabSize = outputs.logprobs.length / count;
   const sums = Object.fromEntries(lossMetricNames.map((name) => [name, 0])) as Record<keyof LossMetrics, number>;
   const logprobs = new Float32Array(outputs.logprobs.length);
   const trainsValues = loss.type === "policy-gradient" && loss.value !== undefined;
-  const values = trainsValues ? new Float32Array(rows * predictions) : undefined;
+  const values = trainsValues ? new Float32Array(count) : undefined;
   const entropyCoefficient = loss.type === "policy-gradient" ? loss.entropyCoefficient : 0;
-  for (let row = 0; row < rows; row++) {
+  pass.rows.forEach((row, which) => {
     const entries: Entry[] = [];
-    for (let t = 0; t < predictions; t++) {
-      const at = (firstRow + row) * batch.columns + t + 1;
+    for (let t = 0; t < pass.lengths[which]!; t++) {
+      const at = row * batch.columns + t + 1;
       const weight = batch.weights[at]!;
       if (weight === 0) continue;
-      const place = row * predictions + t;
+      const place = pass.starts[which]! + t;
       const chosen = place * vocabSize + batch.tokens[at]!;
       entries.push({ at, place, weight, chosen, logprob: outputs.logprobs[chosen]! });
       sums.weight += weight;
@@ -58,7 +53,7 @@ export function lossGradient(
       addPolicyGradient(loss, batch, entries, logprobs, sums);
       if (loss.value && values) addValueGradient(loss.value, batch, entries, outputs.values!, values, sums);
     }
-  }
+  });
   return { metrics: sums, logprobs, values };
 }
 

@@ -18,9 +18,10 @@ import {
   type TrainingEngine,
 } from "../engine.ts";
 import { checkBegun, ModelEngine, resolveSampling } from "../model-engine.ts";
-import { checkArrays, checkLoss, checkPrompts, checkRows, predictingTokens, requireValueHead } from "./batches.ts";
+import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "./batches.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
+import { type Pass, passesOf } from "./passes.ts";
 import { lossGradient } from "./policy-loss.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
 import { TransformerModel } from "./transformer-model.ts";
@@ -28,8 +29,6 @@ import { TransformerModel } from "./transformer-model.ts";
 /** Tokens computed at once, so that what layers keep of them fits into a core's cache. */
 const scoredTokens = 512;
 const trainedTokens = 192;
-
-const rowsOf = (columns: number, tokens: number): number => Math.max(1, Math.floor(tokens / columns));
 
 /**
  * A small transformer in this process, for generation and training.
@@ -102,9 +101,8 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       checkArrays(batch);
       checkLoss(batch, loss, this.config.valueHead);
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
-      const rowsAtOnce = rowsOf(batch.columns, trainedTokens);
-      for (let firstRow = 0; firstRow < batch.rows && batch.columns > 1; firstRow += rowsAtOnce) {
-        const metrics = this.#accumulate(batch, loss, firstRow, Math.min(rowsAtOnce, batch.rows - firstRow));
+      for (const pass of passesOf(batch, trainedTokens)) {
+        const metrics = this.#accumulate(batch, loss, pass);
         for (const name of lossMetricNames) sums[name] += metrics[name];
         await breathe();
         this.refuseReleased("forwardBackward");
@@ -200,18 +198,17 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     return this.exclusively(output, async () => {
       checkRows(rows, this.config.contextLength, this.config.vocabSize);
       const result = new Float32Array(rows.rows * rows.columns);
-      const predictions = rows.columns - 1;
       const { vocabSize } = this.config;
-      const rowsAtOnce = rowsOf(rows.columns, scoredTokens);
-      for (let firstRow = 0; firstRow < rows.rows && predictions > 0; firstRow += rowsAtOnce) {
-        const some = Math.min(rowsAtOnce, rows.rows - firstRow);
-        const temperatures = rows.temperatures?.subarray(firstRow, firstRow + some);
-        const outputs = this.#model().score(some, predictions, predictingTokens(rows, firstRow, some), temperatures);
-        for (let place = 0; place < some * predictions; place++) {
-          const at = (firstRow + Math.floor(place / predictions)) * rows.columns + 1 + (place % predictions);
-          result[at] =
-            output === "values" ? outputs.values![place]! : outputs.logprobs[place * vocabSize + rows.tokens[at]!]!;
-        }
+      for (const pass of passesOf(rows, scoredTokens)) {
+        const outputs = this.#model().score(pass);
+        pass.rows.forEach((row, which) => {
+          for (let t = 0; t < pass.lengths[which]!; t++) {
+            const at = row * rows.columns + t + 1;
+            const place = pass.starts[which]! + t;
+            result[at] =
+              output === "values" ? outputs.values![place]! : outputs.logprobs[place * vocabSize + rows.tokens[at]!]!;
+          }
+        });
         await breathe();
         this.refuseReleased(output);
       }
@@ -219,12 +216,9 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     });
   }
 
-  #accumulate(batch: TrainBatch, loss: LossSpec, firstRow: number, rows: number): LossMetrics {
+  #accumulate(batch: TrainBatch, loss: LossSpec, pass: Pass): LossMetrics {
     const model = this.#model();
-    const temperatures = batch.temperatures?.subarray(firstRow, firstRow + rows);
-    const tokens = predictingTokens(batch, firstRow, rows);
-    const outputs = model.forward(rows, batch.columns - 1, tokens, temperatures);
-    const gradient = lossGradient(loss, batch, firstRow, rows, outputs);
+    const gradient = lossGradient(loss, batch, pass, model.forward(pass));
     this.optimiser.accumulate(model.backward(gradient.logprobs, gradient.values), 0);
     return gradient.metrics;
   }

@@ -41,20 +41,27 @@ type Attended = {
   readonly table: number;
   readonly keys: number;
   readonly values: number;
-  readonly sharesRow: number;
   /** keys and values go to where the table says; else they already stand there */
   readonly isCached: boolean;
+  /** of the sequences whose shares are kept: as many squares of them as there are heads, one sequence after another */
+  readonly kept?: readonly number[];
 };
 
 type HeadBuffers = Record<"x" | "inverse" | "normed" | "logprobs" | "values" | "sums", number>;
 
 type Kept = {
-  readonly rows: number;
-  readonly columns: number;
+  readonly sequences: Sequences;
   readonly tokens: number;
   readonly positions: number;
   readonly layers: readonly LayerBuffers[];
   readonly head: HeadBuffers;
+};
+
+/** Whole sequences one after another; attention does not cross their bounds. */
+export type Sequences = {
+  readonly tokens: Int32Array;
+  readonly lengths: readonly number[];
+  /** of each sequence; absent means 1 */
   readonly temperatures: Float32Array | undefined;
 };
 
@@ -137,36 +144,38 @@ export class TransformerModel {
     for (let layer = 0; layer < layers; layer++) {
       const keys = layer * this.#layerCacheBytes;
       const values = keys + this.#layerCacheBytes / 2;
-      this.#layer(layer, count, buffers, { table, keys, values, sharesRow: 0, isCached: true });
+      this.#layer(layer, count, buffers, { table, keys, values, isCached: true });
     }
     this.#kernels.call.gather(numParts, width, buffers.x, last, lastX);
     this.#head(numParts, head);
     return this.#kernels.floats(head.logprobs, numParts * vocabSize);
   }
 
-  /** The outputs for `tokens` `[rows, columns]`. */
-  score(rows: number, columns: number, tokens: Int32Array, temperatures?: Float32Array): Outputs {
+  score(sequences: Sequences): Outputs {
     this.#upload();
-    const count = rows * columns;
-    this.#scratch.begin(5 * count + this.#bufferWords(count) + columns + this.#headWords(count), 20);
-    const buffers = this.#sharedBuffers(count, columns);
+    const count = sequences.tokens.length;
+    const longest = Math.max(...sequences.lengths);
+    this.#scratch.begin(5 * count + this.#bufferWords(count) + longest + this.#headWords(count), 20);
+    const buffers = this.#sharedBuffers(count, longest);
     const head = this.#headBuffers(count, buffers.x);
-    const inputs = this.#inputs(rows, columns, tokens, buffers.qkv);
+    const inputs = this.#inputs(sequences, buffers.qkv);
     this.#embed(count, inputs.tokens, inputs.positions, buffers.x);
-    const attended = { table: inputs.table, ...this.#besideQueries(0), sharesRow: 0, isCached: false };
+    const attended = { table: inputs.table, ...this.#besideQueries(0), isCached: false };
     for (let layer = 0; layer < this.#config.layers; layer++) this.#layer(layer, count, buffers, attended);
-    this.#head(count, head, temperatures);
+    this.#head(count, head, sequences);
     return this.#outputs(count, head);
   }
 
-  /** The outputs for `tokens` `[rows, columns]`, and all that `backward` needs of them. */
-  forward(rows: number, columns: number, tokens: Int32Array, temperatures?: Float32Array): Outputs {
+  /** As `score`, and keeps all that `backward` needs. */
+  forward(sequences: Sequences): Outputs {
     this.#upload();
     const { layers, width, heads } = this.#config;
-    const count = rows * columns;
-    const keptWords = layers * (16 * width + 2 + heads * columns) + width;
-    const gradientWords = 9 * width + this.#config.vocabSize + 1;
-    this.#scratch.begin(count * (5 + keptWords + gradientWords) + this.#headWords(count) + columns, 11 * layers + 20);
+    const count = sequences.tokens.length;
+    const longest = Math.max(...sequences.lengths);
+    const shares = heads * sequences.lengths.reduce((sum, length) => sum + length * length, 0);
+    const keptWords = count * (layers * (16 * width + 2) + width) + layers * shares;
+    const gradientWords = count * (9 * width + this.#config.vocabSize + 1);
+    this.#scratch.begin(5 * count + keptWords + gradientWords + this.#headWords(count) + longest, 11 * layers + 20);
     const all = this.#take(layers * count * 3 * width);
     const kept: LayerBuffers[] = [];
     let x = this.#take(count * width);
@@ -177,7 +186,7 @@ export class TransformerModel {
         inverse1: take(1),
         normed1: take(width),
         qkv: all + 4 * layer * count * 3 * width,
-        shares: take(heads * columns),
+        shares: this.#take(shares),
         merged: take(width),
         middle: take(width),
         inverse2: take(1),
@@ -190,14 +199,15 @@ export class TransformerModel {
       x = buffers.next;
     }
     const head = this.#headBuffers(count, x);
-    const inputs = this.#inputs(rows, columns, tokens, all);
+    const inputs = this.#inputs(sequences, all);
     this.#embed(count, inputs.tokens, inputs.positions, kept[0]!.x);
     kept.forEach((buffers, layer) => {
       const beside = this.#besideQueries(layer * count);
-      this.#layer(layer, count, buffers, { table: inputs.table, ...beside, sharesRow: columns, isCached: false });
+      const attended = { table: inputs.table, ...beside, isCached: false, kept: sequences.lengths };
+      this.#layer(layer, count, buffers, attended);
     });
-    this.#head(count, head, temperatures);
-    this.#kept = { rows, columns, ...inputs, layers: kept, head, temperatures };
+    this.#head(count, head, sequences);
+    this.#kept = { sequences, ...inputs, layers: kept, head };
     return this.#outputs(count, head);
   }
 
@@ -211,7 +221,8 @@ export class TransformerModel {
     this.#kept = undefined;
     const { vocabSize, width, heads, valueHead } = this.#config;
     const { call } = this.#kernels;
-    const count = kept.rows * kept.columns;
+    const { sequences } = kept;
+    const count = sequences.tokens.length;
     const size = this.#host.size;
     if (this.#gradients === 0) this.#gradients = this.#kernels.reserve(4 * size);
     this.#kernels.floats(this.#gradients, size).fill(0);
@@ -224,7 +235,7 @@ export class TransformerModel {
     const [dHidden, dQkv, scores] = [
       this.#take(count * 4 * width),
       this.#take(count * 3 * width),
-      this.#take(kept.columns),
+      this.#take(Math.max(...sequences.lengths)),
     ];
     const dValue = this.#take(count);
     this.#kernels.floats(dLogits, count * vocabSize).set(dLogprobs);
@@ -257,7 +268,7 @@ export class TransformerModel {
 
     const { head } = kept;
     call.logSoftmaxBackward(count, vocabSize, head.logprobs, dLogits);
-    this.#temper(count, dLogits, kept.temperatures);
+    this.#temper(dLogits, sequences);
     weights("output.projection", width, vocabSize, head.normed, dLogits);
     back("output.projection", width, vocabSize, dLogits, dNormed);
     if (valueHead && dValues) {
@@ -278,7 +289,11 @@ export class TransformerModel {
       weights(`${name}.attention.output`, width, width, own.merged, dx);
       back(`${name}.attention.output`, width, width, dx, dNormed);
       this.#kernels.floats(dQkv, count * 3 * width).fill(0);
-      call.attentionBackward(kept.rows, kept.columns, heads, width / heads, own.qkv, own.shares, dNormed, dQkv, scores);
+      this.#eachSequence(sequences.lengths, (length, at, sharesAt) => {
+        const [qkv, shares] = [own.qkv + 12 * width * at, own.shares + 4 * sharesAt];
+        const [given, into] = [dNormed + 4 * width * at, dQkv + 12 * width * at];
+        call.attentionBackward(1, length, heads, width / heads, qkv, shares, given, into, scores);
+      });
       weights(`${name}.attention.input`, width, 3 * width, own.normed1, dQkv);
       back(`${name}.attention.input`, width, 3 * width, dQkv, dNormed);
       norm(`${name}.attention.norm`, own.x, own.inverse1);
@@ -378,21 +393,36 @@ export class TransformerModel {
     };
   }
 
-  /** Tokens, their positions, and a table for attention to rows whose keys stand in `qkv`. */
-  #inputs(rows: number, columns: number, given: Int32Array, qkv: number) {
-    const count = rows * columns;
+  /** With the tokens and the shares before each. */
+  #eachSequence(
+    lengths: readonly number[],
+    act: (length: number, tokensBefore: number, sharesBefore: number) => void,
+  ): void {
+    let [tokens, shares] = [0, 0];
+    for (const length of lengths) {
+      act(length, tokens, shares);
+      tokens += length;
+      shares += this.#config.heads * length * length;
+    }
+  }
+
+  /** Tokens, their positions, and a table for attention to sequences whose keys stand in `qkv`. */
+  #inputs({ tokens: given, lengths }: Sequences, qkv: number) {
+    const count = given.length;
     const row = 3 * this.#config.width;
     const inputs = { tokens: this.#take(count), positions: this.#take(count), table: this.#take(3 * count) };
     this.#kernels.integers(inputs.tokens, count).set(given);
     const positions = this.#kernels.integers(inputs.positions, count);
     const table = this.#kernels.integers(inputs.table, 3 * count);
-    for (let index = 0; index < count; index++) {
-      const position = index % columns;
-      positions[index] = position;
-      table[3 * index] = qkv + 4 * row * (index - position);
-      table[3 * index + 1] = position;
-      table[3 * index + 2] = row;
-    }
+    this.#eachSequence(lengths, (length, first) => {
+      for (let position = 0; position < length; position++) {
+        const index = first + position;
+        positions[index] = position;
+        table[3 * index] = qkv + 4 * row * first;
+        table[3 * index + 1] = position;
+        table[3 * index + 2] = row;
+      }
+    });
     return inputs;
   }
 
@@ -412,7 +442,7 @@ export class TransformerModel {
     const { width, heads } = this.#config;
     const { call } = this.#kernels;
     const { x, qkv, merged, middle, hidden, active, next, normed1, normed2 } = buffers;
-    const { table, keys, values, sharesRow, isCached } = attended;
+    const { table, keys, values, isCached, kept } = attended;
     const at = (name: string) => this.#at(`layer${layer}.${name}`);
     const multiply = (inputs: number, outputs: number, input: number, name: string, into: number, add: 0 | 1) =>
       call.matmul(count, outputs, inputs, input, inputs, 1, at(name), outputs, into, outputs, add);
@@ -423,7 +453,12 @@ export class TransformerModel {
       call.scatter(count, width, qkv + 4 * width, 3 * width, table, keys);
       call.scatter(count, width, qkv + 8 * width, 3 * width, table, values);
     }
-    call.attention(count, heads, width / heads, qkv, 3 * width, table, keys, values, merged, buffers.shares, sharesRow);
+    const attend = (tokens: number, first: number, shares: number, sharesRow: number): void => {
+      const [queries, places, out] = [qkv + 12 * width * first, table + 12 * first, merged + 4 * width * first];
+      call.attention(tokens, heads, width / heads, queries, 3 * width, places, keys, values, out, shares, sharesRow);
+    };
+    if (kept) this.#eachSequence(kept, (length, at, before) => attend(length, at, buffers.shares + 4 * before, length));
+    else attend(count, 0, buffers.shares, 0);
     this.#copy(count * width, x, middle);
     multiply(width, width, merged, "attention.output", middle, 1);
     call.rmsNorm(count, width, normEpsilon, middle, at("mlp.norm"), normed2, buffers.inverse2);
@@ -437,7 +472,7 @@ export class TransformerModel {
     if (from !== to) this.#kernels.floats(to, words).set(this.#kernels.floats(from, words));
   }
 
-  #head(count: number, buffers: HeadBuffers, temperatures?: Float32Array): void {
+  #head(count: number, buffers: HeadBuffers, sequences?: Sequences): void {
     const { x, inverse, normed, logprobs, values, sums } = buffers;
     const { width, vocabSize, valueHead } = this.#config;
     const { call } = this.#kernels;
@@ -455,19 +490,21 @@ export class TransformerModel {
       vocabSize,
       0,
     );
-    this.#temper(count, logprobs, temperatures);
+    if (sequences) this.#temper(logprobs, sequences);
     call.logSoftmax(count, vocabSize, logprobs, sums);
     if (valueHead) call.matmul(count, 1, width, normed, width, 1, this.#at(valueHeadName), 1, values, 1, 0);
   }
 
-  /** Divides logits, or what a gradient says of them, by the temperatures of as many rows of tokens. */
-  #temper(count: number, logits: number, temperatures: Float32Array | undefined): void {
+  /** Divides logits, or what a gradient says of them, by the temperatures of their sequences. */
+  #temper(logits: number, { lengths, temperatures }: Sequences): void {
     if (!temperatures) return;
-    const perRow = (count / temperatures.length) * this.#config.vocabSize;
-    temperatures.forEach((temperature, row) => {
+    const { vocabSize } = this.#config;
+    let sequence = 0;
+    this.#eachSequence(lengths, (length, first) => {
+      const temperature = temperatures[sequence++]!;
       if (temperature === 1) return;
-      const view = this.#kernels.floats(logits + 4 * row * perRow, perRow);
-      for (let i = 0; i < perRow; i++) view[i]! /= temperature;
+      const view = this.#kernels.floats(logits + 4 * first * vocabSize, length * vocabSize);
+      for (let i = 0; i < view.length; i++) view[i]! /= temperature;
     });
   }
 

@@ -1,5 +1,6 @@
 import type { LossMetrics, LossSpec, TrainBatch } from "@treadle/contracts";
 import { checkArrays, checkRows } from "../embedded/batches.ts";
+import { passesOf } from "../embedded/passes.ts";
 import { lossGradient } from "../embedded/policy-loss.ts";
 import type { OptimStep, TokenRows, TrainingEngine } from "../engine.ts";
 import { ModelEngine } from "../model-engine.ts";
@@ -45,7 +46,9 @@ export class ScriptedEngine extends ModelEngine implements TrainingEngine {
       logprobs[place * this.#vocabSize + batch.tokens[at]!] = script.logprobs[token]!;
       values[place] = script.values[token]!;
     });
-    const gradient = lossGradient(loss, batch, 0, rows, { logprobs, values });
+    const [pass] = passesOf({ ...batch, weights: undefined }, Number.POSITIVE_INFINITY);
+    if (!pass) return { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
+    const gradient = lossGradient(loss, batch, pass, { logprobs, values });
     this.#eachPrediction(batch, (at, place, _, token) => {
       const slopes = this.#slopesOf(batch, at);
       slopes.logprobs[token] = gradient.logprobs[place * this.#vocabSize + batch.tokens[at]!]!;
