@@ -16,7 +16,6 @@ beforeAll(async () => {
     heads: 2,
     valueHead: true,
     contextLength: columns,
-    microBatchRows: rows,
   });
 });
 afterAll(() => engine.close());

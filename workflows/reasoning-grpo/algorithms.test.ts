@@ -15,7 +15,7 @@ const workflow = fileURLToPath(new URL(".", import.meta.url));
 /** One-digit addition and a policy of one layer: an algorithm needs seconds to show that it learns. */
 const small = [
   ...["task.minOperand=0", "task.maxOperand=9", "model.layers=1", "model.width=32", "model.contextLength=8"],
-  ...["model.microBatchRows=64", "imitation.updates=5", "imitation.rows=64"],
+  ...["imitation.updates=5", "imitation.rows=64"],
   ...[
     "imitation.problems=20",
     "task.heldOutFraction=0.1",

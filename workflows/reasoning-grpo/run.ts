@@ -143,8 +143,10 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   const prompts = cluster.channel("prompts", Prompt);
   // Prompts that have lost a race, where they are played in later steps.
   const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
-  const episodes = cluster.channel("episodes", EpisodeGroup);
-  const scored = cluster.channel("scored", EpisodeGroup);
+  // Ranks of the actor get as many tokens each.
+  const byTokens = { weight: "episodes.tokens" } as const;
+  const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
+  const scored = cluster.channel("scored", EpisodeGroup, byTokens);
 
   const accuracyOn = async (problems: readonly Prompt[]): Promise<number> => {
     rollout.pullWeights(actor);

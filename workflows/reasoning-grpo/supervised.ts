@@ -49,7 +49,7 @@ export async function printSupervisedCurve(
   const { learningRate } = imitation;
   const engine = await TransformerEngine.create(model);
   const random = createRandom(seed).split("demonstrations");
-  const options = { columns: model.contextLength, maxRows: model.microBatchRows, paddingToken: lesson.paddingToken };
+  const options = { ...model, paddingToken: lesson.paddingToken };
   console.log("| updates | held-out accuracy |\n| --- | --- |");
   for (let done = 0; done < updates; done++) {
     const rows = drawDemonstrations(lesson.demonstrations, { ...imitation, updates: 1 }, random.split(done));

@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import type { LossSpec } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { z } from "zod";
+import { benchPackedRows } from "./packed-rows.ts";
 import { type BenchRow, row } from "./row.ts";
 
 const models = {
@@ -53,6 +54,7 @@ export async function* benchEmbedded(rounds = 20): AsyncIterable<BenchRow> {
         });
   }
   if (!pytorch) yield* await committedRows();
+  yield* benchPackedRows(rounds);
 }
 
 /** Both sides as they were measured on one machine: figures of two machines have no ratio. */

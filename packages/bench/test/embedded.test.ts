@@ -11,12 +11,18 @@ test("without PyTorch its own times have no ratio, and the committed table is th
   for await (const row of benchEmbedded(1)) rows.push(row);
   vi.unstubAllEnvs();
   const own = rows.slice(0, 6);
-  const committed = rows.slice(6);
+  const committed = rows.slice(6, 12);
+  const packed = rows.slice(12);
   for (const { value, ...rest } of own) {
     expect(value).toBeGreaterThan(0);
     expect(rest).toMatchObject({ baseline: null, against: null, ratio: null });
     expect(rest.ratioAtMost).toBeUndefined();
   }
+  expect(packed.map(({ name, unit }) => [name.split(",")[0], unit])).toEqual([
+    ["training", "tokens/s"],
+    ["scoring", "tokens/s"],
+  ]);
+  for (const { value, baseline } of packed) expect(value).toBeGreaterThan(baseline as number);
   expect(committed.map(({ name }) => name)).toEqual(own.map(({ name }) => `${name}, committed`));
   const readme = await readFile(new URL("../../engines/README.md", import.meta.url), "utf8");
   const lines = [...readme.matchAll(/^\| (\w+), .*?\| ([\d.]+) ms *\| ([\d.]+) ms *\| ([\d.]+) *\|$/gm)];

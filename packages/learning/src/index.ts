@@ -35,6 +35,7 @@ export { checkEpisode, countPolicyTokens, isReward, largestReward } from "./epis
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
 export { type MinibatchConfig, minibatchesOf } from "./minibatches.ts";
 export {
+  emptyBatch,
   type PackedBatch,
   type PackOptions,
   packForScoring,

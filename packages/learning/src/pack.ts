@@ -1,4 +1,4 @@
-import type { Episode, TrainBatch } from "@treadle/contracts";
+import { type Episode, packByTokens, type TrainBatch } from "@treadle/contracts";
 import {
   type Normalisation,
   type PolicyGradientLoss,
@@ -8,16 +8,19 @@ import {
 import { checkEpisode, checkFinite, checkTokens, countPolicyTokens, invalid, oldLogprobsOf } from "./episode.ts";
 
 export type PackOptions = {
-  /** Width of the rectangles, or several widths: each sequence goes to the narrowest that holds it. */
-  readonly columns: number | readonly number[];
-  /** Most rows of one rectangle: the micro-batch. */
-  readonly maxRows: number;
+  /** Most tokens of a sequence: what the model reads. */
+  readonly contextLength: number;
+  /** Most tokens of a micro-batch, padding not counted; a longer sequence has one of its own. */
+  readonly microBatchTokens: number;
   readonly paddingToken: number;
   /** token ids are checked against it; unbounded when absent */
   readonly vocabularySize?: number | undefined;
 };
 
-/** A rectangle for an engine, with what the actor needs around it. */
+/**
+ * A micro-batch for an engine, with what the actor needs around it: a rectangle as wide as its longest sequence. Sequences of like
+ * length share one.
+ */
 export type PackedBatch = {
   readonly batch: TrainBatch;
   /** What this batch adds to the step's divisor: `optimStep` scales the summed gradient by 1 / (sum of divisors). */
@@ -42,7 +45,7 @@ type Row = {
  * are those of the whole step whichever chunk of it is packed; temperatures are those that the episodes were sampled at. `oldLogprobs` are the recomputed ones where an episode has
  * them, else the sampler's. `refLogprobs` are packed when every sample has them.
  *
- * Throws `learning.invalid-batch`, and packs nothing, if a sequence is wider than every width, arrays disagree in length,
+ * Throws `learning.invalid-batch`, and packs nothing, if a sequence is longer than the context, arrays disagree in length,
  * a token is out of range, a used number is not finite, or the loss needs refLogprobs that are missing.
  */
 export function packSamples(
@@ -149,34 +152,35 @@ export function unpackEntries(
   });
 }
 
+/** For a rank that has fewer micro-batches than another: engines whose ranks meet in each of them get equally many. */
+export const emptyBatch: TrainBatch = {
+  rows: 0,
+  columns: 0,
+  tokens: new Int32Array(0),
+  temperatures: new Float32Array(0),
+  weights: new Float32Array(0),
+  advantages: new Float32Array(0),
+  oldLogprobs: new Float32Array(0),
+  refLogprobs: new Float32Array(0),
+  returns: new Float32Array(0),
+  oldValues: new Float32Array(0),
+};
+
 function packRows(rows: readonly Row[], options: PackOptions): PackedBatch[] {
-  const widths = resolveWidths(options);
-  const buckets = new Map<number, number[]>(widths.map((width) => [width, []]));
-  rows.forEach((row, index) => {
-    const width = widths.find((candidate) => candidate >= row.tokens.length);
-    if (width === undefined) {
-      throw invalid(
-        `sequence '${index}' has '${row.tokens.length}' tokens: allowed is at most ${widths.at(-1)} columns; ` +
-          "raise columns, or lower the sampling's maxTokens",
-      );
-    }
-    buckets.get(width)!.push(index);
-  });
-  return [...buckets].flatMap(([columns, indexes]) => {
-    const batches: PackedBatch[] = [];
-    for (let start = 0; start < indexes.length; start += options.maxRows) {
-      batches.push(rectangle(rows, indexes.slice(start, start + options.maxRows), columns, options));
-    }
-    return batches;
-  });
+  checkOptions(options);
+  const lengths = rows.map(({ tokens }) => tokens.length);
+  const tooLong = lengths.findIndex((length) => length > options.contextLength);
+  if (tooLong >= 0) {
+    throw invalid(
+      `sequence '${tooLong}' has '${lengths[tooLong]}' tokens: allowed is at most ${options.contextLength}; ` +
+        "raise contextLength, or lower the sampling's maxTokens",
+    );
+  }
+  return packByTokens(lengths, options.microBatchTokens).map((indexes) => rectangle(rows, indexes, options));
 }
 
-function rectangle(
-  rows: readonly Row[],
-  indexes: readonly number[],
-  columns: number,
-  options: PackOptions,
-): PackedBatch {
+function rectangle(rows: readonly Row[], indexes: readonly number[], options: PackOptions): PackedBatch {
+  const columns = Math.max(...indexes.map((index) => rows[index]!.tokens.length));
   const tokens = new Int32Array(indexes.length * columns).fill(options.paddingToken);
   const weights = new Float32Array(indexes.length * columns);
   const temperatures = new Float32Array(indexes.length).fill(1);
@@ -221,17 +225,12 @@ function rectangle(
   return { batch, divisor, sampleIndexes, lengths };
 }
 
-function resolveWidths(options: PackOptions): number[] {
-  const widths = [...new Set(typeof options.columns === "number" ? [options.columns] : options.columns)];
-  widths.sort((a, b) => a - b);
-  if (widths.length === 0 || widths.some((width) => !Number.isInteger(width) || width < 1)) {
-    throw invalid(`columns is '${JSON.stringify(options.columns)}': allowed is a positive integer, or several`);
-  }
-  if (!Number.isInteger(options.maxRows) || options.maxRows < 1) {
-    throw invalid(`maxRows is '${options.maxRows}': allowed is a positive integer`);
+function checkOptions(options: PackOptions): void {
+  for (const name of ["contextLength", "microBatchTokens"] as const) {
+    if (Number.isInteger(options[name]) && options[name] > 0) continue;
+    throw invalid(`${name} is '${options[name]}': allowed is a positive integer`);
   }
   checkTokens(Int32Array.of(options.paddingToken), "padding", options.vocabularySize ?? Number.POSITIVE_INFINITY);
-  return widths;
 }
 
 function checkSample(sample: TrainSample): void {

@@ -110,7 +110,7 @@ describe("streaming", () => {
 
   test.each(chunked)("$name gives the same samples, weights and divisor in any chunks", (config) => {
     const algorithm = createAlgorithm(config);
-    const options = { ...algorithm, columns: 8, maxRows: 3, paddingToken: 0 };
+    const options = { ...algorithm, contextLength: 8, microBatchTokens: 24, paddingToken: 0 };
     fc.assert(
       fc.property(fc.array(group, { minLength: 1, maxLength: 4 }), fc.nat(4), (groups, cut) => {
         const chunks = [groups.slice(0, cut), groups.slice(cut)].map((part) => algorithm.advantages(part));

@@ -91,7 +91,13 @@ test.each(configs)("$config.name raises the reward of a policy that samples its 
     meanRewards.push(rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length);
     const raw = algorithm.advantages(algorithm.filter(groups).kept);
     const samples = algorithm.needsWholeBatch ? normaliseAdvantages(raw, advantageMoments(raw)) : raw;
-    const packed = packSamples(samples, { ...algorithm, columns: 3, maxRows: 5, paddingToken: 0, vocabularySize });
+    const packed = packSamples(samples, {
+      ...algorithm,
+      contextLength: 3,
+      microBatchTokens: 15,
+      paddingToken: 0,
+      vocabularySize,
+    });
     const divisor = packed.reduce((sum, batch) => sum + batch.divisor, 0);
     const steps = packed.map(({ batch }) => {
       const newLogprobs = Float64Array.from(batch.tokens, (token, entry) =>
@@ -116,8 +122,8 @@ describe("what a step minimises", () => {
     const algorithm = createAlgorithm(config);
     const [packed] = packSamples(algorithm.advantages(groups), {
       ...algorithm,
-      columns: 4,
-      maxRows: 2,
+      contextLength: 4,
+      microBatchTokens: 8,
       paddingToken: 0,
     });
     // every token is now 1.1 times as likely

@@ -12,7 +12,13 @@ import {
 import { makeEpisode } from "../src/testing/index.ts";
 
 const { loss } = createAlgorithm({ name: "grpo" });
-const options = { columns: 8, maxRows: 4, paddingToken: 0, loss, normalisation: { type: "sequence-mean" } } as const;
+const options = {
+  contextLength: 8,
+  microBatchTokens: 32,
+  paddingToken: 0,
+  loss,
+  normalisation: { type: "sequence-mean" },
+} as const;
 
 function sample(given: Parameters<typeof makeEpisode>[0] = {}): TrainSample {
   const episode = makeEpisode(given);
@@ -25,22 +31,22 @@ function sample(given: Parameters<typeof makeEpisode>[0] = {}): TrainSample {
 test("a rectangle by hand", () => {
   const first = sample({ tokens: Int32Array.of(5, 6, 7), mask: Float32Array.of(0, 1, 1) });
   const second = sample({ tokens: Int32Array.of(5, 6, 7, 8), mask: Float32Array.of(0, 1, 0, 0) });
-  const [packed, ...rest] = packSamples([first, second], { ...options, columns: 5, maxRows: 3 });
+  const [packed, ...rest] = packSamples([first, second], options);
   expect(rest).toEqual([]);
   // sequence mean: two policy tokens weigh 0.5 each, a single one 1
   expect(packed).toEqual({
     batch: {
       rows: 2,
-      columns: 5,
-      tokens: Int32Array.of(5, 6, 7, 0, 0, 5, 6, 7, 8, 0),
+      columns: 4, // the longest goes first
+      tokens: Int32Array.of(5, 6, 7, 8, 5, 6, 7, 0),
       temperatures: Float32Array.of(1, 1),
-      weights: Float32Array.of(0, 0.5, 0.5, 0, 0, 0, 1, 0, 0, 0),
-      advantages: Float32Array.of(0, 1, 2, 0, 0, 0, 1, 0, 0, 0),
-      oldLogprobs: Float32Array.of(0, -1, -1, 0, 0, 0, -1, 0, 0, 0),
+      weights: Float32Array.of(0, 1, 0, 0, 0, 0.5, 0.5, 0),
+      advantages: Float32Array.of(0, 1, 0, 0, 0, 1, 2, 0),
+      oldLogprobs: Float32Array.of(0, -1, 0, 0, 0, -1, -1, 0),
     },
     divisor: 2,
-    sampleIndexes: Int32Array.of(0, 1),
-    lengths: Int32Array.of(3, 4),
+    sampleIndexes: Int32Array.of(1, 0),
+    lengths: Int32Array.of(4, 3),
   });
 });
 
@@ -48,14 +54,15 @@ describe("weights and divisor", () => {
   // two sequences of 1 and 3 policy tokens
   const samples = [sample({ policyTokens: 1 }), sample({ policyTokens: 3 })];
   const cases: [Normalisation, number[], number][] = [
-    [{ type: "sequence-mean" }, [1, 1 / 3, 1 / 3, 1 / 3], 2],
+    [{ type: "sequence-mean" }, [1 / 3, 1 / 3, 1 / 3, 1], 2],
     [{ type: "token-mean" }, [1, 1, 1, 1], 4],
     [{ type: "constant", tokens: 10 }, [0.1, 0.1, 0.1, 0.1], 2],
   ];
 
   test.each(cases)("of %o", (normalisation, expected, divisor) => {
     const [packed] = packSamples(samples, { ...options, normalisation });
-    expect([...packed!.batch.weights].filter((weight) => weight > 0)).toEqual(expected.map(Math.fround));
+    const weights = [...packed!.batch.weights].filter((weight) => weight > 0);
+    expect(weights).toEqual(expected.map(Math.fround));
     expect(packed!.divisor).toBe(divisor);
   });
 
@@ -77,8 +84,8 @@ const episodes = fc.array(
   { minLength: 1, maxLength: 12 },
 );
 const layouts = fc.record({
-  columns: fc.constantFrom<number | number[]>(12, [12, 4, 8], [5, 20]),
-  maxRows: fc.integer({ min: 1, max: 5 }),
+  contextLength: fc.constantFrom(12, 20),
+  microBatchTokens: fc.integer({ min: 1, max: 60 }),
 });
 
 test("packing loses nothing, whatever the layout", () => {
@@ -104,7 +111,9 @@ test("packing loses nothing, whatever the layout", () => {
         expect([...logprobs[index]!].map(Math.abs)).toEqual([...episode.logprobs].map(Math.abs));
       });
       for (const { batch, sampleIndexes, lengths } of packed) {
-        expect(batch.rows).toBeLessThanOrEqual(layout.maxRows);
+        const tokens = lengths.reduce((sum, length) => sum + length, 0);
+        if (batch.rows > 1) expect(tokens).toBeLessThanOrEqual(layout.microBatchTokens);
+        expect(batch.columns).toBe(Math.max(...lengths));
         sampleIndexes.forEach((index, row) => {
           const tokens = batch.tokens.subarray(row * batch.columns, (row + 1) * batch.columns);
           const expected = [...samples[index]!.episode.tokens];
@@ -116,12 +125,21 @@ test("packing loses nothing, whatever the layout", () => {
   );
 });
 
-test("sequences go to the narrowest width, in their order", () => {
+test("sequences of like length share a micro-batch, the longest first; one beyond the bound has its own", () => {
   const samples = [6, 1, 5, 2].map((policyTokens) => sample({ policyTokens }));
-  const packed = packSamples(samples, { ...options, columns: [8, 4] });
-  expect(packed.map(({ batch, sampleIndexes }) => [batch.columns, ...sampleIndexes])).toEqual([
-    [4, 1, 3],
-    [8, 0, 2],
+  const batchesWithin = (microBatchTokens: number) =>
+    packSamples(samples, { ...options, microBatchTokens }).map(({ batch, sampleIndexes }) => [
+      batch.columns,
+      ...sampleIndexes,
+    ]);
+  expect(batchesWithin(13)).toEqual([
+    [7, 0, 2],
+    [3, 3, 1],
+  ]);
+  expect(batchesWithin(6)).toEqual([
+    [7, 0],
+    [6, 2],
+    [3, 3, 1],
   ]);
 });
 
@@ -129,7 +147,7 @@ test("recomputed log-probabilities replace the sampler's, and reference ones com
   const oldLogprobs = Float32Array.of(Number.NaN, -2, -2);
   const refLogprobs = Float32Array.of(Number.NaN, -3, -3);
   const both = sample({ oldLogprobs, refLogprobs });
-  const [packed] = packSamples([both], { ...options, columns: 3 });
+  const [packed] = packSamples([both], options);
   expect(packed!.batch.oldLogprobs).toEqual(Float32Array.of(0, -2, -2));
   expect(packed!.batch.refLogprobs).toEqual(Float32Array.of(0, -3, -3));
   expect(packSamples([both, sample()], options)[0]!.batch.refLogprobs).toBeUndefined();
@@ -137,30 +155,30 @@ test("recomputed log-probabilities replace the sampler's, and reference ones com
 
 test("a critic's targets are packed into the batch", () => {
   const targets = { returns: Float64Array.of(0, 4, 5), oldValues: Float32Array.of(0, 2, 3) };
-  const [packed] = packSamples([{ ...sample(), ...targets }], { ...options, columns: 4 });
-  expect(packed!.batch).toMatchObject({ returns: Float32Array.of(0, 4, 5, 0), oldValues: Float32Array.of(0, 2, 3, 0) });
+  const [packed] = packSamples([{ ...sample(), ...targets }], options);
+  expect(packed!.batch).toMatchObject({ returns: Float32Array.of(0, 4, 5), oldValues: Float32Array.of(0, 2, 3) });
 });
 
 test("scoring weighs every token of the policy", () => {
-  const [packed] = packForScoring([makeEpisode({ policyTokens: 2 })], { ...options, columns: 4 });
-  expect(packed!.batch.weights).toEqual(Float32Array.of(0, 1, 1, 0));
-  const scored = unpackEntries([packed!], [Float32Array.of(7, -1, -2, 7)], 1);
+  const [packed] = packForScoring([makeEpisode({ policyTokens: 2 })], options);
+  expect(packed!.batch.weights).toEqual(Float32Array.of(0, 1, 1));
+  const scored = unpackEntries([packed!], [Float32Array.of(7, -1, -2)], 1);
   expect(scored).toEqual([Float32Array.of(0, -1, -2)]);
 });
 
 test("every row keeps the temperature that its episode was sampled at, wherever it is put", () => {
   const of = [0.5, 1, 1.3];
   const episodes = of.map((temperature, at) => makeEpisode({ temperature, policyTokens: 5 - at }));
-  const layout = { ...options, columns: [8, 4], maxRows: 2 } as const;
+  const narrow = { ...options, microBatchTokens: 9 };
   const samples = episodes.map((episode) => ({ episode, advantages: new Float64Array(episode.tokens.length) }));
-  for (const packed of [packSamples(samples, layout), packForScoring(episodes, layout)]) {
+  for (const packed of [packSamples(samples, narrow), packForScoring(episodes, narrow)]) {
     const found = packed.flatMap(({ batch, sampleIndexes }) =>
       [...sampleIndexes].map((sample, row) => [sample, batch.temperatures![row]] as const),
     );
     const expected = [
-      [2, Math.fround(1.3)],
       [0, 0.5],
       [1, 1],
+      [2, Math.fround(1.3)],
     ];
     expect(found).toEqual(expected);
   }
@@ -168,8 +186,8 @@ test("every row keeps the temperature that its episode was sampled at, wherever 
 
 test("supervised sequences learn where the mask says", () => {
   const sequence = { tokens: Int32Array.of(4, 5, 6), mask: [0, 0, 1] };
-  const [packed] = packSupervised([sequence], { ...options, columns: 4, normalisation: undefined });
-  expect(packed!.batch.weights).toEqual(Float32Array.of(0, 0, 1, 0));
+  const [packed] = packSupervised([sequence], { ...options, normalisation: undefined });
+  expect(packed!.batch.weights).toEqual(Float32Array.of(0, 0, 1));
   expect(packed!.divisor).toBe(1);
   expect(() => packSupervised([{ ...sequence, mask: [1, 0, 0] }], options)).toThrow(/mask '1' at token '0'/);
 });
@@ -177,7 +195,7 @@ test("supervised sequences learn where the mask says", () => {
 describe("packing refuses", () => {
   const tokens = Int32Array.of(2, 3, 4);
   const refused: [string, TrainSample, object, RegExp][] = [
-    ["a sequence wider than every width", sample({ policyTokens: 9 }), {}, /'10' tokens: allowed is at most 8 columns/],
+    ["a sequence longer than the context", sample({ policyTokens: 9 }), {}, /'10' tokens: allowed is at most 8; raise/],
     ["a token outside the vocabulary", sample(), { vocabularySize: 3 }, /token '3' at '1': allowed is 0 up to/],
     [
       "a mask at the first token",
@@ -205,8 +223,8 @@ describe("packing refuses", () => {
       /prompt 'prompt' has temperature '1e\+39': allowed is a number >= 0.001 that float32 holds/,
     ],
     ["no reference where the loss needs one", sample(), { loss: { ...loss, klCoefficient: 0.1 } }, /no refLogprobs/],
-    ["no rows", sample(), { maxRows: 0 }, /maxRows is '0'/],
-    ["no columns", sample(), { columns: [] }, /columns is '\[\]'/],
+    ["micro-batches of no tokens", sample(), { microBatchTokens: 0 }, /microBatchTokens is '0'/],
+    ["a context of half a token", sample(), { contextLength: 0.5 }, /contextLength is '0.5'/],
   ];
 
   test.each(refused)("%s", (_, given, changed, message) => {

@@ -12,7 +12,7 @@ import { contextOf } from "./support/context.ts";
 import { Group } from "./support/group.ts";
 
 const contextLength = 6;
-const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength, microBatchRows: 8, valueHead: true };
+const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength, microBatchTokens: 24, valueHead: true };
 
 async function actor(config: object, rank: number, worldSize: number, group = new Group(worldSize)) {
   const parsed = ActorConfig.parse({ model, learningRate: 0.01, ...config });
@@ -54,7 +54,7 @@ test.each([
   const expected = await alone.train(sourceOf([groups]));
   const group = new Group(2);
   const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
-  const shares = [sourceOf([groups.slice(0, 2), groups.slice(2, 5)]), sourceOf([groups.slice(5)])];
+  const shares = [sourceOf([groups.slice(0, 2), groups.slice(2, 5)]), sourceOf([groups.slice(5), []])];
   const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
   const [first, second] = await Promise.all(ranks.map(async (rank) => flat(await rank.weights())));
   expect(first).toEqual(second);
@@ -69,11 +69,68 @@ test.each([
   }
 });
 
+/** Counts what its engine is asked for, in order. */
+class CountedActor extends ActorWorker {
+  readonly asked: string[] = [];
+  protected override async createEngine() {
+    const engine = await super.createEngine();
+    const { asked } = this;
+    return new Proxy(engine, {
+      get(target, name) {
+        const value = Reflect.get(target, name, target) as unknown;
+        if (typeof value !== "function") return value;
+        return (...given: unknown[]) => {
+          if (["forwardBackward", "logprobs", "optimStep"].includes(String(name))) asked.push(String(name));
+          return value.apply(target, given) as unknown;
+        };
+      },
+    });
+  }
+}
+
+test("ranks ask their engines equally often, whatever comes to each, so that these may meet in every call", async () => {
+  const drawn = fc.record({
+    numRanks: fc.integer({ min: 1, max: 4 }),
+    numRounds: fc.integer({ min: 0, max: 3 }),
+    dealt: fc.array(fc.nat(20), { minLength: 7, maxLength: 7 }),
+    others: fc.constantFrom({}, { epochs: 2, minibatches: 2 }, { algorithm: { name: "reinforce++" } }),
+    isOld: fc.boolean(),
+    microBatchTokens: fc.constantFrom(6, 24),
+  });
+  await fc.assert(
+    fc.asyncProperty(drawn, async ({ numRanks, numRounds, dealt, others, isOld, microBatchTokens }) => {
+      const group = new Group(numRanks);
+      const config = { algorithm: { name: "grpo" }, learningRate: 0.01, ...others };
+      const workers = await Promise.all(
+        Array.from({ length: numRanks }, async (_, rank) => {
+          const parsed = ActorConfig.parse({ model: { ...model, microBatchTokens }, ...config });
+          const worker = new CountedActor(contextOf(parsed, "actor", { rank, group }));
+          await worker.setup();
+          return worker;
+        }),
+      );
+      const rounds = workers.map(() => Array.from({ length: numRounds }, (): EpisodeGroup[] => []));
+      const engine = isOld ? "sglang" : "embedded"; // another one's samples are scored again
+      for (const [index, { promptId, episodes }] of groups.entries()) {
+        const place = dealt[index] as number;
+        const batch = rounds[place % numRanks]?.[place % Math.max(1, numRounds)];
+        batch?.push({ promptId, episodes: episodes.map((episode) => ({ ...episode, engine })) });
+      }
+      await Promise.all(workers.map((worker, rank) => worker.train(sourceOf(rounds[rank] as EpisodeGroup[][]))));
+      const [first, ...fellows] = workers as [CountedActor, ...CountedActor[]];
+      for (const { asked } of fellows) expect(asked).toEqual(first.asked);
+      const weights = await Promise.all(workers.map(async (worker) => flat(await worker.weights())));
+      for (const own of weights) expect(own).toEqual(weights[0]);
+    }),
+    { numRuns: 40 },
+  );
+});
+
 test("epochs and minibatches take so many optimiser steps on every rank, though one of them got nothing", async () => {
   const group = new Group(2);
   const config = { algorithm: { name: "ppo" }, epochs: 2, minibatches: 3 };
   const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
-  const shares = [sourceOf([groups]), sourceOf([])];
+  const shares = [sourceOf([groups]), sourceOf([[]])];
   const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
   for (const { policyVersion } of reported) expect(policyVersion).toBe(6);
   const [first, second] = await Promise.all(ranks.map(async (rank) => flat(await rank.weights())));
@@ -361,7 +418,7 @@ test.each([
     },
   } as unknown as Source<Demonstration>;
   await Promise.all(workers.map((worker) => worker.imitate(source, { rows, updates, learningRate: 0.01 })));
-  expect(taken.every((items) => items > 0)).toBe(true);
+  expect(taken).toHaveLength(numRanks * updates); // those that add nothing to a round included
   expect(taken.reduce((sum, items) => sum + items, 0)).toBe(rows * updates);
   expect(left).toEqual([]);
   const [first, ...others] = await Promise.all(workers.map((worker) => worker.weights()));

@@ -34,7 +34,7 @@ class ScriptedActor extends ActorWorker {
       width: 4,
       heads: 1,
       contextLength: randomStepColumns,
-      microBatchRows: 3,
+      microBatchTokens: 20,
     };
     super(contextOf(ActorConfig.parse({ model, learningRate: 0.1, maxStaleness: 1, ...config }), "actor"));
     const byFirstToken = new Map([...step.now].map(([episode, scores]) => [episode.tokens[0] as number, scores]));

@@ -6,7 +6,15 @@ import { InferenceConfig, InferenceWorker, RolloutConfig, RolloutWorker } from "
 import { contextOf } from "./support/context.ts";
 import { streamOf } from "./support/stream.ts";
 
-const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchRows: 8, valueHead: true };
+const model = {
+  vocabSize: 12,
+  layers: 1,
+  width: 16,
+  heads: 2,
+  contextLength: 6,
+  microBatchTokens: 24,
+  valueHead: true,
+};
 
 async function score(groups: readonly EpisodeGroup[]) {
   const worker = new InferenceWorker(contextOf(InferenceConfig.parse({ model }), "inference"));

@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
 
-const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchRows: 8 };
+const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchTokens: 24 };
 const groups: EpisodeGroup[] = Array.from({ length: 8 }, (_, prompt) => ({
   promptId: `${prompt}`,
   episodes: [0, 1, 2].map((reward) => makeEpisode({ promptId: `${prompt}`, policyTokens: 3, reward })),

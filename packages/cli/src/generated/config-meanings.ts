@@ -153,7 +153,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "contextLength": "Most tokens of a row, prompt and completion together.",
     "valueHead": "A critic on the same layers: one more output, the value of the tokens so far. PPO needs it.",
     "seed": "Seeds the initial parameters: equal configurations start equal, on every rank.",
-    "microBatchRows": "Rows that workers give to one call of a training engine.",
+    "microBatchTokens": "Most tokens of one micro-batch, the sequences that workers give to one call of a training engine; a longer sequence has one of its own.",
     "slots": "Completions of one call that are computed at once; others wait for a place."
   },
   "VllmConfig": {
@@ -324,7 +324,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "model.contextLength": "Most tokens of a row, prompt and completion together.",
     "model.valueHead": "A critic on the same layers: one more output, the value of the tokens so far. PPO needs it.",
     "model.seed": "Seeds the initial parameters: equal configurations start equal, on every rank.",
-    "model.microBatchRows": "Rows that workers give to one call of a training engine.",
+    "model.microBatchTokens": "Most tokens of one micro-batch, the sequences that workers give to one call of a training engine; a longer sequence has one of its own.",
     "model.slots": "Completions of one call that are computed at once; others wait for a place.",
     "engine": "what runs it; default: the embedded engine",
     "engine.trainer": "what trains `model`, since the server only generates; default: PyTorch as it comes",

@@ -19,8 +19,8 @@ export const TransformerConfig = z
     valueHead: z.boolean().default(false),
     /** Seeds the initial parameters: equal configurations start equal, on every rank. */
     seed: z.int().nonnegative().default(0),
-    /** Rows that workers give to one call of a training engine. */
-    microBatchRows: z.int().positive().default(64),
+    /** Most tokens of one micro-batch, the sequences that workers give to one call of a training engine; a longer sequence has one of its own. */
+    microBatchTokens: z.int().positive().default(8192),
     /** Completions of one call that are computed at once; others wait for a place. */
     slots: z.int().positive().default(256),
   })

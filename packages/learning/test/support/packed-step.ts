@@ -7,19 +7,25 @@ import {
   packSamples,
   type ReferenceScores,
 } from "../../src/index.ts";
-import { randomStepColumns as columns, type RandomStep } from "../../src/testing/index.ts";
+import { type RandomStep, randomStepColumns } from "../../src/testing/index.ts";
 
 /** Batches of a step, each with what the policy says of it now. */
 export function packedStep(config: unknown, { groups, now }: RandomStep) {
   const algorithm = createAlgorithm(config);
   const raw = algorithm.advantages(algorithm.filter(groups).kept);
   const samples = algorithm.needsWholeBatch ? normaliseAdvantages(raw, advantageMoments(raw)) : raw;
-  const packed = packSamples(samples, { ...algorithm, columns, maxRows: 3, paddingToken: 0 });
+  const packed = packSamples(samples, {
+    ...algorithm,
+    contextLength: randomStepColumns,
+    microBatchTokens: 20,
+    paddingToken: 0,
+  });
   const scored = packed.map(({ batch, sampleIndexes }) => {
     const rectangle = (name: keyof ReferenceScores) => {
-      const filled = new Float64Array(batch.rows * columns).fill(Number.NaN);
+      const filled = new Float64Array(batch.rows * batch.columns).fill(Number.NaN);
       sampleIndexes.forEach((sample, row) => {
-        filled.set(now.get(original(groups, samples[sample]!.episode))![name], row * columns);
+        const scores = now.get(original(groups, samples[sample]!.episode))![name];
+        filled.set(scores.subarray(0, batch.columns), row * batch.columns);
       });
       return filled;
     };

@@ -7,6 +7,7 @@ import {
   correctRollout,
   createAlgorithm,
   createRandom,
+  emptyBatch,
   findStaleGroups,
   minibatchesOf,
   normaliseAdvantages,
@@ -49,8 +50,9 @@ export type ActorConfig = z.infer<typeof ActorConfig>;
 
 /**
  * Trains the policy, and its critic where the algorithm has one. Its ranks are data-parallel replicas: each takes its part
- * of the batch, gradients are summed over ranks before every optimiser step, so any number of ranks and any chunking takes
- * the same step up to rounding (with minibatches: the same up to which episodes meet in one).
+ * of every round, gradients are summed over ranks before every optimiser step, so any number of ranks and any chunking takes
+ * the same step up to rounding (with minibatches: the same up to which episodes meet in one). Ranks call their engines equally often,
+ * with nothing where one has less than another, so those may meet in every call.
  */
 export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
@@ -100,7 +102,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const collected: TrainSample[] = [];
     const seen = new TrainingTotals();
     // Gradients are state until the step is taken, so batches come back if this process dies before.
-    for await (const batch of groups.batches({ acknowledge: "call" })) {
+    for await (const batch of groups.batches({ acknowledge: "call", gang: true })) {
       this.#refuseStale(batch);
       seen.observe(batch);
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
@@ -142,8 +144,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const all: PackedBatch[][] = [];
     // A bad demonstration of the last update is refused before the first moves the weights.
     for (let update = 0; update < updates; update++) {
-      const batch = share > 0 ? await demonstrations.take({ items: share, acknowledge: "call" }) : [];
-      all.push(packSupervised(batch ?? [], this.#rectangles));
+      const batch = await demonstrations.take({ items: share, acknowledge: "call", gang: true });
+      all.push(packSupervised(batch ?? [], this.#packing));
     }
     let loss = 0;
     for (const packed of all) {
@@ -156,14 +158,9 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     return { loss };
   }
 
-  get #rectangles(): PackOptions {
+  get #packing(): PackOptions {
     const { model, paddingToken } = this.config;
-    return {
-      columns: model.contextLength,
-      maxRows: model.microBatchRows,
-      paddingToken,
-      vocabularySize: model.vocabSize,
-    };
+    return { ...model, paddingToken, vocabularySize: model.vocabSize };
   }
 
   async #finishTraining(totals: TrainingTotals, gradNorm: number): Promise<Record<string, number>> {
@@ -184,11 +181,13 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       wasSampledBefore(episode, policyVersion) ||
       (episode.oldLogprobs === undefined && (episode.engine ?? kind) !== kind);
     const others = groups.flatMap(({ episodes }) => episodes.filter(isOfOther));
-    if (others.length === 0) return groups;
+    const packed = packForScoring(others, this.#packing);
+    const numBatches = await this.#mostOfRanks(packed.length);
+    if (numBatches === 0) return groups;
     using _ = this.timer("rescore");
-    const packed = packForScoring(others, this.#rectangles);
     const rectangles: Float32Array[] = [];
     for (const { batch } of packed) rectangles.push(await this.engine.logprobs(batch));
+    for (let filler = packed.length; filler < numBatches; filler++) await this.engine.logprobs(emptyBatch);
     const logprobs = unpackEntries(packed, rectangles, others.length);
     const rescored = new Map(others.map((episode, at) => [episode, { ...episode, oldLogprobs: logprobs[at] }]));
     return groups.map((group) => ({ ...group, episodes: group.episodes.map((one) => rescored.get(one) ?? one) }));
@@ -222,15 +221,23 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   #pack(samples: readonly TrainSample[]): PackedBatch[] {
     const { loss, normalisation } = this.#algorithm;
-    return packSamples(samples, { ...this.#rectangles, loss, normalisation });
+    return packSamples(samples, { ...this.#packing, loss, normalisation });
   }
 
   async #forwardBackward(packed: readonly PackedBatch[], loss: LossSpec, totals: TrainingTotals): Promise<void> {
+    const numBatches = await this.#mostOfRanks(packed.length);
     using _ = this.timer("forward-backward");
     this.hasGradient = true;
     for (const { batch, divisor } of packed) {
       totals.addLoss(await this.engine.forwardBackward(batch, loss), divisor);
     }
+    for (let filler = packed.length; filler < numBatches; filler++) await this.engine.forwardBackward(emptyBatch, loss);
+  }
+
+  async #mostOfRanks(own: number): Promise<number> {
+    if (this.worldSize === 1) return own;
+    const each = Float64Array.from({ length: this.worldSize }, (_, rank) => (rank === this.rank ? own : 0));
+    return Math.max(...(await this.messages.allReduceSum(each)));
   }
 
   /** Advantages are scaled over all policy tokens of the step, on all ranks. */

@@ -46,7 +46,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     await this.publish();
   }
 
-  /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
+  /** `epochs * minibatches` optimiser steps over the stream, whatever part of each round comes to this rank. */
   train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
     return this.training(() => this.#train(trajectories));
   }
@@ -55,7 +55,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
     const collected: Trajectory[] = [];
-    for await (const batch of trajectories.batches({ acknowledge: "call" })) {
+    for await (const batch of trajectories.batches({ acknowledge: "call", gang: true })) {
       for (const trajectory of batch) {
         checkTrajectory(trajectory, this.config.model, this.engine.policyVersion);
         this.#refuseStale(trajectory);

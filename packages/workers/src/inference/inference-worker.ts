@@ -76,8 +76,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
       const isScored = ({ finishReason }: Episode) => finishReason !== "abort";
       const episodes = batch.flatMap((group) => group.episodes.filter(isScored));
       const packed = packForScoring(episodes, {
-        columns: this.config.model.contextLength,
-        maxRows: this.config.model.microBatchRows,
+        ...this.config.model,
         paddingToken: this.config.paddingToken,
       });
       const pass = (output: "logprobs" | "values") => this.#forward(output, packed, episodes.length);

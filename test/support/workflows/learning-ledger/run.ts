@@ -25,7 +25,7 @@ const model = {
   contextLength: task.maxPromptTokens + task.maxAnswerTokens,
   seed: 1,
   valueHead: false,
-  microBatchRows: 16,
+  microBatchTokens: 256,
   slots: 16,
 };
 const { paddingToken } = task.tokenizer;
