@@ -175,10 +175,18 @@ export class CreditGate {
 
   /** What the waiting takes of a stream could still use, and how much of that its waiting puts have. */
   #demand(stream: StreamState): Demand {
-    const demand: Demand = { takes: hungryTakes(stream), items: 0, weight: 0, matches: 0 };
-    for (const { call, key, maxItems, maxWeight } of demand.takes) {
+    const alone = stream.takes.filter(({ inGang }) => !inGang);
+    const gangs = stream.gatheredGangs();
+    const demand: Demand = { takes: [...alone, ...gangs.flat()], items: 0, weight: 0, matches: 0 };
+    for (const { call, key, maxItems, maxWeight } of alone) {
       demand.items += maxItems - stream.queue.availableItems(call.call, key);
       demand.weight += maxWeight - stream.queue.availableWeight(call.call, key);
+    }
+    // C8: a rank that takes with its gang gets something once all of its ranks wait, and a round's items are for all of them.
+    for (const [first, ...others] of gangs as [TakeState, ...TakeState[]][]) {
+      demand.items += others.reduce((sum, { maxItems }) => sum + maxItems, first.maxItems);
+      demand.items -= stream.queue.availableItems(first.call.call);
+      demand.weight = Number.POSITIVE_INFINITY;
     }
     for (const put of this.#puts) {
       if (put.stream !== stream) continue;
@@ -188,11 +196,6 @@ export class CreditGate {
     }
     return demand;
   }
-}
-
-/** Those that would get what came now; a rank that takes with its gang does once all of its ranks wait (C8). */
-function hungryTakes(stream: StreamState): TakeState[] {
-  return [...stream.takes.filter(({ inGang }) => !inGang), ...stream.gatheredGangs().flat()];
 }
 
 function isWanted({ takes }: Demand, stream: StreamState, item: PutItem): boolean {

@@ -44,14 +44,16 @@ export function fillBatches(stream: StreamState, policy: PickPolicy, mustPick: b
 
 /**
  * C8: the policy says what is in the round, and weights say which rank gets it. It has all that its ranks ask for together, or
- * what there is where no more will come. A rank for which nothing is left gets an empty batch.
+ * what there is where no more will come: at the end, and where they ask for all of a stream that is full. A rank for which nothing
+ * is left gets an empty batch.
  */
 function fillRound(stream: StreamState, takes: readonly TakeState[], policy: PickPolicy, mustPick: boolean): Batch[] {
   const { queue } = stream;
   const first = takes[0] as TakeState;
   const maxItems = takes.reduce((sum, take) => sum + take.maxItems, 0);
   const available = queue.availableItems(first.call.call);
-  if (available === 0 || (available < maxItems && !mustPick)) return [];
+  const isWhole = available >= maxItems || stream.isSealed() || (mustPick && maxItems === Number.POSITIVE_INFINITY);
+  if (available === 0 || !isWhole) return [];
   const round: Batch = { take: { ...first, maxItems }, items: [], weight: 0 };
   if (policy.select) pick(stream, round, policy.select);
   if (!policy.select || (mustPick && round.items.length === 0)) fill(stream, round, maxItems);

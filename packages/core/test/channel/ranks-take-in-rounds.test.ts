@@ -173,7 +173,16 @@ test("C8: a rank that has replied is waited for no more", () => {
   expect(gang.got[0]?.batches).toEqual([[0]]);
 });
 
-test("C8: a full stream is dealt as it is, since nothing more can come", () => {
+test("C8: what a round lacks passes into a full stream, so that its parts are of like weight all the same", () => {
+  const gang = new Gang(2, { capacity: 1 });
+  gang.take(0, 2);
+  gang.put(4, 4);
+  gang.take(1, 2);
+  gang.put(8, 1);
+  expect(gang.got.map(({ batches }) => batches)).toEqual([[[2, 3]], [[0, 1]]]);
+});
+
+test("C8: of a full stream all is what it has, since nothing more can come", () => {
   const gang = new Gang(2, { capacity: 3 });
   gang.take(0);
   gang.put(4, 4, 8, 1);
