@@ -27,7 +27,7 @@ export const Stage = z.strictObject({
   engine: EmulatedProfile.omit({ devices: true }),
   devicesPerRank: z.int().positive().default(1),
   ranks: z.strictObject({ max: z.int().positive().optional(), fixed: z.int().positive().optional() }).optional(),
-  /** its ranks get their devices together, and start again together, as those of a data-parallel trainer */
+  /** its ranks get their devices together, take in rounds, and start again together, as those of a data-parallel trainer */
   gang: z.boolean().optional(),
 });
 type Stage = z.infer<typeof Stage>;
@@ -67,7 +67,8 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     const [sink] = sinks;
     if (this.config.work === "generate" && others.length === 0 && sink !== undefined && sinks.length === 1)
       return await this.#stream(main, sink);
-    for await (const batch of main.batches()) {
+    for await (const batch of main.batches({ gang: this.config.gang })) {
+      if (batch.length === 0) continue; // its fellow ranks have what is left
       for (const other of others) await other.take({ items: batch.length });
       const done = await this.#work(batch);
       for (const sink of sinks) await sink.put(...done);

@@ -148,6 +148,22 @@ test("ranks of a gang begin when each of them has something; other ranks, when t
   expect(times(true)).toBeCloseTo(4 + 3 + 3, 9); // both begin at 4, and one goes on at 7
 });
 
+test("a gang takes in rounds, each of all that its ranks want together, and one may have nothing of the last", () => {
+  const [producer, trainer] = fed([["2"]], true, 9) as [ReplayedCall, ReplayedCall];
+  const items = 5;
+  const times = (isGang: boolean) =>
+    replaySeconds({
+      calls: [
+        { ...producer, takes: [{ channel: "in", items, most: 1 }], puts: [{ channel: "between", items, capacity: 9 }] },
+        { ...trainer, isGang, takes: [{ channel: "between", items, most: 2 }] },
+      ],
+      workers: feeding,
+      memory: new Map(),
+    });
+  expect(times(true)).toBeCloseTo(8 + 3 + 3, 9); // four are there at 8, the fifth at 10, while it works until 11
+  expect(times(false)).toBeCloseTo(10 + 3, 9); // two are there at 4, two at 8, one at 10
+});
+
 test("a gang goes first where a producer on its devices waits for room that only the gang makes", () => {
   // The second rank's item has no room, so it has had no turn: without room the gang would wait for it, and it for the gang.
   const seconds = replaySeconds({ calls: fed([["0"], ["1"]], true, 1), workers: feeding, memory: new Map() });

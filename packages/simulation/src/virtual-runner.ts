@@ -46,6 +46,8 @@ type OpenCall = {
   readonly call: string;
   readonly from: Incarnation | undefined;
   readonly ends: readonly ChannelEnd[];
+  /** its ranks take in rounds (C8) */
+  readonly isGang: boolean;
   /** deliveries that it has not acknowledged: as long as there are any, what it puts is held back (C6) */
   held: readonly number[];
   staged: SimulatedItem[];
@@ -132,7 +134,7 @@ export class VirtualRunner {
     const calls = ranks.map((_, rank) => `${sequence}/${rank}`);
     for (const [rank, { worker, devices }] of ranks.entries()) {
       const call = calls[rank] as string;
-      this.#open(call, { worker, incarnation: 0 }, ends);
+      this.#open(call, { worker, incarnation: 0 }, ends, isGang);
       invariants.callOpened({ call, worker, devices, sequence, gang, takes: keys("source"), puts: keys("sink") });
     }
     this.#groups.set(sequence, { left: ranks.length, onSettled });
@@ -219,7 +221,7 @@ export class VirtualRunner {
     const end = endOf(open, channel, "source");
     this.#ask(call, { most: count ?? Number.POSITIVE_INFINITY, end, onAnswer }, ({ from }, request) => {
       settleHoldings(open);
-      const bounds = { maxItems: count, minItems: count };
+      const bounds = open.isGang ? { maxItems: count, inGang: true } : { maxItems: count, minItems: count };
       return { type: "take", request, from, call, channel, acknowledge: true, ...bounds };
     });
   }
@@ -229,8 +231,8 @@ export class VirtualRunner {
     this.feed({ type: "returned", ...(from as Incarnation), call });
   }
 
-  #open(call: string, from: Incarnation | undefined, ends: readonly ChannelEnd[]): void {
-    this.#calls.set(call, { call, from, ends, held: [], staged: [], token: undefined });
+  #open(call: string, from: Incarnation | undefined, ends: readonly ChannelEnd[], isGang = false): void {
+    this.#calls.set(call, { call, from, ends, isGang, held: [], staged: [], token: undefined });
     for (const end of ends) this.#options.invariants.opened(end);
   }
 

@@ -15,7 +15,7 @@ export type ReplayedCall = {
   readonly component: string;
   /** devices of every rank */
   readonly ranks: readonly (readonly string[])[];
-  /** its ranks get their devices together, and keep them until all have ended */
+  /** its ranks get their devices together, keep them until all have ended, and take in rounds */
   readonly isGang?: boolean | undefined;
   /** `most`: items of one take of a rank, or its equal share of all; `items`: of a step, over all ranks */
   readonly takes: readonly { readonly channel: string; readonly items: number; readonly most: number | "all" }[];
@@ -136,16 +136,20 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     lock.lend(member);
     lock.settle();
   };
-  const take = (channel: string, most: number | "all", then: (items: number) => void): void => {
+  /** Undefined at the end of the stream. */
+  const take = (channel: string, most: number | "all", then: (items: number | undefined) => void): void => {
     const stream = streamOf(channel);
     stream.acknowledge(member);
-    let items = 0;
+    let items: number | undefined;
     wait(
-      (found) =>
-        stream.take(member, most, (brought) => {
+      (found) => {
+        const onItems = (brought: number | undefined): void => {
           items = brought;
           found();
-        }),
+        };
+        if (call.isGang && !cycle) stream.takeInGang(call, call.ranks.length, { by: member, most, onItems });
+        else stream.take(member, most, onItems);
+      },
       () => then(items),
     );
   };
@@ -158,16 +162,20 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         return;
       }
       take(first.channel, first.most, (items) => {
-        taken += items;
-        if (items === 0) open.delete(first);
+        taken += items ?? 0;
+        if (items === undefined) open.delete(first);
         takeFrom(others);
       });
     };
     takeFrom([...open]);
   };
   const work = (taken: number): void => {
-    if (taken === 0 && (takes.length > 0 || !isFirst)) {
+    if (takes.length > 0 ? taken === 0 && open.size === 0 : !isFirst) {
       end();
+      return;
+    }
+    if (taken === 0 && takes.length > 0) {
+      round(); // it had nothing of one that its fellow ranks work on
       return;
     }
     // What takes from nowhere makes its part at once.
@@ -222,7 +230,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         return;
       }
       take(first.channel, first.most, (items) => {
-        if (items === 0) begin(others);
+        if (items === undefined) begin(others);
         else times.after(items * secondsPerItem(first.channel), () => begin(left));
       });
     };
@@ -238,7 +246,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         return;
       }
       const { channel, items: most } = first.take;
-      take(channel, most, (items) => times.after(items * secondsPerItem(channel), answer));
+      take(channel, most, (items = 0) => times.after(items * secondsPerItem(channel), answer));
     };
     begin(takes.filter(isOutside));
   };

@@ -3,7 +3,11 @@
 /** Sums of parts of items need not be whole. */
 const slack = 1e-9;
 
-type Take = { readonly by: object; readonly most: number | "all"; readonly onItems: (items: number) => void };
+/** `undefined` at the end of the stream */
+type OnItems = (items: number | undefined) => void;
+type Take = { readonly by: object; readonly most: number | "all"; readonly onItems: OnItems };
+/** Ranks that take in rounds (C8): `takes` are those that wait, of `ranks`. */
+type Gang = { readonly ranks: number; readonly takes: Take[] };
 type Put = { left: number; readonly onAccepted: () => void };
 
 export class ReplayedStream {
@@ -19,6 +23,7 @@ export class ReplayedStream {
   readonly #held = new Map<object, number>();
   readonly #takes: Take[] = [];
   readonly #puts: Put[] = [];
+  readonly #gangs = new Map<object, Gang>();
 
   constructor(itemsPerStep: number) {
     this.#itemsPerStep = itemsPerStep;
@@ -38,9 +43,16 @@ export class ReplayedStream {
     if (this.#producers === 0) this.#queued = this.#itemsPerStep;
   }
 
-  /** Answered with 0 at the end of the stream. */
-  take(by: object, most: number | "all", onItems: (items: number) => void): void {
+  take(by: object, most: number | "all", onItems: OnItems): void {
     this.#takes.push({ by, most, onItems });
+    this.#serve();
+  }
+
+  /** With so many ranks of the same gang: each gets its part of a round, which may be nothing. */
+  takeInGang(gang: object, ranks: number, take: Take): void {
+    const known = this.#gangs.get(gang) ?? { ranks, takes: [] };
+    this.#gangs.set(gang, known);
+    known.takes.push(take);
     this.#serve();
   }
 
@@ -67,20 +79,51 @@ export class ReplayedStream {
 
   #serve(): void {
     for (let goesOn = true; goesOn; ) {
-      goesOn = this.#admit();
+      goesOn = this.#deal() || this.#admit();
       // Who waits for the whole stream waits alike, so that its end is looked for once.
       if (!this.#isEnded && this.#takes[0]?.most === "all") continue;
       for (const [at, take] of this.#takes.entries()) {
         const items = this.#answer(take);
         if (items === undefined) continue;
         this.#takes.splice(at, 1);
-        this.#queued -= items;
-        this.#held.set(take.by, items);
-        take.onItems(items);
+        this.#give(take, items);
         goesOn = true;
         break;
       }
     }
+  }
+
+  #give({ by, onItems }: Take, items: number): void {
+    this.#queued -= items;
+    this.#held.set(by, items);
+    onItems(items > 0 ? items : undefined);
+  }
+
+  /** A round is dealt when there is all that its ranks want, or no more will come: all of a full stream is what it has (C8). */
+  #deal(): boolean {
+    for (const { ranks, takes } of this.#gangs.values()) {
+      if (takes.length < ranks) continue;
+      const isEmpty = this.#queued < slack;
+      const wanted = wantedOf(takes);
+      const isWhole = this.#queued >= wanted - slack || (this.#isFull && wanted === Number.POSITIVE_INFINITY);
+      if (!this.#isEnded && (isEmpty || !isWhole)) continue;
+      let left = isEmpty ? 0 : Math.min(this.#queued, wanted);
+      const round = takes.splice(0).map((take, at) => {
+        const items = Math.min(left, Math.ceil(left / (ranks - at) - slack));
+        left -= items;
+        return { take, items };
+      });
+      for (const { items } of round) this.#queued -= items;
+      for (const { take, items } of round) this.#held.set(take.by, items);
+      for (const { take, items } of round) take.onItems(isEmpty ? undefined : items);
+      return true;
+    }
+    return false;
+  }
+
+  /** A put waits for credit. */
+  get #isFull(): boolean {
+    return this.#puts.length > 0 && this.#capacity - this.#used < slack;
   }
 
   get #isEnded(): boolean {
@@ -92,7 +135,9 @@ export class ReplayedStream {
     const [put] = this.#puts;
     if (put === undefined) return false;
     const [take] = this.#takes;
-    const lacking = take === undefined || take.most === "all" ? 0 : take.most - this.#queued;
+    const gang = [...this.#gangs.values()].find(({ ranks, takes }) => takes.length === ranks);
+    const wanted = gang ? wantedOf(gang.takes) : take === undefined || take.most === "all" ? 0 : take.most;
+    const lacking = wanted - this.#queued;
     const items = Math.min(put.left, Math.max(0, this.#capacity - this.#used, lacking));
     put.left -= items;
     this.#queued += items;
@@ -118,3 +163,6 @@ export class ReplayedStream {
     return share;
   }
 }
+
+const wantedOf = (takes: readonly Take[]): number =>
+  takes.reduce((sum, { most }) => sum + (most === "all" ? Number.POSITIVE_INFINITY : most), 0);
