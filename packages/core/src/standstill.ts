@@ -7,13 +7,15 @@ export type Standstill = {
   readonly text: string;
 };
 
-/** The waits that channels know of: takers for data from producers, putters for room made by consumers. */
+/** The waits that channels know of: takers for data from producers, or for ranks of their gang; putters for room made by consumers. */
 export function channelWaits(snapshots: readonly ChannelSnapshot[]): WaitEdge[] {
   const edges: WaitEdge[] = [];
   for (const { channel, streams } of snapshots) {
     for (const { waitingTakes, waitingPuts, producers, consumers } of streams) {
-      for (const { worker, isWorking } of waitingTakes) {
+      for (const { worker, isWorking, missing = [] } of waitingTakes) {
         if (isWorking) continue;
+        for (const fellow of missing) edges.push({ waiter: worker, waitsFor: fellow, on: channel, kind: "data" });
+        if (missing.length > 0) continue;
         for (const producer of producers) {
           if (producer.worker !== worker)
             edges.push({ waiter: worker, waitsFor: producer.worker, on: channel, kind: "data" });

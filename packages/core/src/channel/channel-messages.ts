@@ -111,6 +111,8 @@ export type WaitingTake = {
   readonly key: string | undefined;
   /** The call works on items that it holds: it waits for more, and for nobody. */
   readonly isWorking: boolean;
+  /** Ranks of its gang that do not ask yet: without them there is no round (C8). */
+  readonly missing?: readonly string[];
 };
 
 export type WaitingPut = {

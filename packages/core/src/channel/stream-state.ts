@@ -89,22 +89,26 @@ export class StreamState {
     );
   }
 
-  /** C8: the takes of each gang all of whose ranks wait, one of each. */
+  /** C8: the takes of each gang all of whose ranks wait, one of each, in the order of ranks: who asks first changes nothing. */
   gatheredGangs(): TakeState[][] {
-    const gangs = new Map<string, Map<CallState, TakeState>>();
-    for (const take of this.takes) {
-      const { call, inGang } = take;
-      if (!inGang || call.gang === undefined) continue;
-      const gang = gangs.get(call.gang) ?? new Map<CallState, TakeState>();
-      gangs.set(call.gang, gang);
-      if (!gang.has(call)) gang.set(call, take);
-    }
-    if (gangs.size === 0) return [];
+    const asking = new Map<CallState, TakeState>();
+    for (const take of this.takes) if (take.inGang && !asking.has(take.call)) asking.set(take.call, take);
+    if (asking.size === 0) return [];
+    const gangs = new Map<string, TakeState[]>();
     const missing = new Set<string>();
     for (const call of this.consumers) {
-      if (call.gang !== undefined && !call.left && !gangs.get(call.gang)?.has(call)) missing.add(call.gang);
+      const { gang, left } = call;
+      if (gang === undefined) continue;
+      const take = asking.get(call);
+      if (take === undefined) {
+        if (!left) missing.add(gang);
+        continue;
+      }
+      const takes = gangs.get(gang) ?? [];
+      gangs.set(gang, takes);
+      takes.push(take);
     }
-    return [...gangs].flatMap(([gang, takes]) => (missing.has(gang) ? [] : [[...takes.values()]]));
+    return [...gangs].flatMap(([gang, takes]) => (missing.has(gang) ? [] : [takes]));
   }
 
   /** True when a batch for this take would be delivered now: nothing is gained by waiting, or enough is there. */
@@ -133,6 +137,12 @@ export class StreamState {
       const entry = inFlight.get(worker) ?? { worker, items: 0, weight: 0 };
       inFlight.set(worker, { worker, items: entry.items + held.length, weight: entry.weight + inFlightWeight });
     }
+    const missingOf = ({ call: { gang }, inGang }: TakeState): string[] => {
+      if (!inGang) return [];
+      const asking = new Set(this.takes.filter((take) => take.inGang).map(({ call }) => call));
+      const others = [...this.consumers].filter((call) => call.gang === gang && !call.left && !asking.has(call));
+      return others.map(({ worker }) => worker);
+    };
     return {
       stream: this.id,
       state: this.failure ? "failed" : this.isSealed() ? "ended" : "open",
@@ -141,15 +151,20 @@ export class StreamState {
       queuedBytes: this.queue.queuedBytes,
       stagedItems: this.numStaged,
       inFlight: [...inFlight.values()],
-      waitingTakes: this.takes.map(({ take, call, sinceMs, min, key, streams }) => ({
-        take,
-        call: call.call,
-        worker: call.worker,
-        sinceMs,
-        min,
-        key,
-        isWorking: streams && call.inFlight.length > 0,
-      })),
+      waitingTakes: this.takes.map((each) => {
+        const { take, call, sinceMs, min, key, streams } = each;
+        const missing = missingOf(each);
+        return {
+          take,
+          call: call.call,
+          worker: call.worker,
+          sinceMs,
+          min,
+          key,
+          isWorking: streams && call.inFlight.length > 0,
+          ...(missing.length > 0 && { missing }),
+        };
+      }),
       waitingPuts: this.gate.waitingPuts
         .filter((put) => put.stream === this)
         .map(({ put, call, sinceMs, items, next, staged }) => ({

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { RunnerEffect } from "../../src/runner/runner-messages.ts";
+import { channelWaits } from "../../src/standstill.ts";
 import { RunnerWorld } from "../runner/runner-world.ts";
 
 type Got = { readonly batches: number[][]; ended: boolean; failed: string | undefined };
@@ -165,6 +166,17 @@ test("C8: ranks may ask for parts of a round of different sizes, and for none", 
   expect(gang.got.map(({ batches }) => batches)).toEqual([[[0]], [[1]], [[2]]]);
 });
 
+test("C8: which rank gets what does not depend on who asks first", () => {
+  const dealtAfter = (order: readonly number[]) => {
+    const gang = new Gang(3);
+    gang.put(5, 9, 7);
+    for (const rank of order) gang.take(rank, 1);
+    return gang.got.map(({ batches }) => batches);
+  };
+  expect(dealtAfter([2, 0, 1])).toEqual([[[1]], [[2]], [[0]]]);
+  expect(dealtAfter([1, 2, 0])).toEqual(dealtAfter([0, 1, 2]));
+});
+
 test("C8: a rank that has replied is waited for no more", () => {
   const gang = new Gang(2);
   gang.put(1, 1);
@@ -197,4 +209,21 @@ test("ranks that start again one by one cannot take in rounds, and are told how 
   gang.take(0);
   expect(gang.got[0]?.failed).toContain(`'actor/0' takes from channel 'in' with 'gang'`);
   expect(gang.got[0]?.failed).toContain(`static restart = "group"`);
+});
+
+test("S3: a rank that waits for its fellow ranks says so, and not that nobody puts", () => {
+  const gang = new Gang(3);
+  gang.put(1);
+  gang.endOfStream();
+  gang.take(1);
+  const waits = () => channelWaits(gang.runner.state.channelSnapshots());
+  const on = { on: "in", kind: "data" } as const;
+  expect(waits()).toEqual([
+    { waiter: "actor/1", waitsFor: "actor/0", ...on },
+    { waiter: "actor/1", waitsFor: "actor/2", ...on },
+  ]);
+  gang.returned(0);
+  expect(waits()).toEqual([{ waiter: "actor/1", waitsFor: "actor/2", ...on }]);
+  gang.take(2);
+  expect(waits()).toEqual([]);
 });
