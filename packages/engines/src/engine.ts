@@ -234,8 +234,8 @@ export type Publication = { readonly ticket: WeightTicket } | { readonly obstacl
 
 export interface TrainingEngine extends Trainable {
   /**
-   * Adds the gradient of `sum(weights * term)` over the batch to the accumulated gradient. Any number of rows;
-   * splitting a batch over several calls gives the same sum up to rounding.
+   * Adds the gradient of `sum(weights * term)` over the batch to the accumulated gradient. Any number of rows, none included, which
+   * a rank has that is done before its fellow ranks; splitting a batch over several calls gives the same sum up to rounding.
    */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics>;
   /** Log-probability of each token given those before it, at its row's temperature, `[rows, columns]`; entry `[r, 0]` is 0. */

@@ -77,6 +77,20 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       expectClose(padded.subarray(0, 3), alone, 5);
     });
 
+    test("computes nothing for a batch without rows, which a rank has that is done before its fellow ranks", async () => {
+      const none = new Float32Array(0);
+      const nothing = { rows: 0, columns: 0, tokens: new Int32Array(0), weights: none };
+      const arrays = { temperatures: none, advantages: none, oldLogprobs: none, refLogprobs: none };
+      const targets = { returns: none, oldValues: none };
+      await zero();
+      expect(await engine.logprobs(nothing)).toEqual(new Float32Array(0));
+      expect(await engine.forwardBackward({ ...nothing, ...arrays, ...targets }, loss)).toMatchObject({
+        loss: 0,
+        weight: 0,
+      });
+      expect((await engine.gradients()).every((value) => value === 0)).toBe(true);
+    });
+
     test("refuses prompts, rows and losses that cannot be computed", async () => {
       const refused = { code: "engine.invalid-request" };
       for (const tokens of [[], [1, 1, 1, 1, 1, 1], [7]]) {

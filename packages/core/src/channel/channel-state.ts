@@ -167,8 +167,8 @@ export class ChannelState {
     };
     const out: ChannelEffect[] = [];
     stream.gate.enter(state, input.fromCaller === true && !stream.hadConsumer, out);
-    // A full stream overrules a policy that declines, and gangs that want all of it.
-    if (stream.gate.waitingPuts.length > 0)
+    // A full stream overrules a policy that declines.
+    if (this.#policy.select && stream.gate.waitingPuts.length > 0)
       for (const each of this.#streams) if (each.gate === stream.gate) this.#dirty.add(each);
     return this.#settle(out);
   }
