@@ -298,26 +298,37 @@ export class Exchange {
     if (!lock.isOrdered) this.#order(open, lock);
     this.#requests.asks(request, open, "acquire");
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
+    // Another lock of it may keep the devices, so that it never says that others may have them.
+    if (lock.token !== undefined) this.#parkAll(open);
   }
 
   /** EX3: ignored where the call has been answered meanwhile. Its engine may compute again, and its worker says when it is idle. */
   lend(call: string, worker: string, numAnswered: number): void {
     const open = this.#calls.get(call);
     if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;
-    const waiting = [...open.requests].filter((id) => {
-      const request = this.#requests.get(id);
-      return request?.hasWaited && request.outcome === undefined;
-    });
-    if (waiting.length === 0) return;
+    if (this.#waiting(open).length === 0) return;
     this.#lend(open.lock);
-    for (const id of waiting) this.#park(id);
+    this.#parkAll(open);
+  }
+
+  /** Puts and takes of a call that are not answered, nor about to be. */
+  #waiting({ requests }: OpenCall): number[] {
+    return [...requests].filter((id) => {
+      const request = this.#requests.get(id);
+      return request?.stream !== undefined && request.outcome === undefined;
+    });
+  }
+
+  #parkAll(open: OpenCall): void {
+    for (const id of this.#waiting(open)) this.#park(id);
   }
 
   /** Throws `lock.stale-token` for a grant that has been revoked (L3, EX5). */
   release(call: string, worker: string, token: number): void {
-    const lock = this.#calls.get(call)?.lock;
+    const open = this.#calls.get(call);
+    const lock = open?.lock;
     const current = lock && lock.firstToken === token ? lock.token : undefined;
-    if (!lock || current === undefined) {
+    if (!open || !lock || current === undefined) {
       throw new TreadleError(
         "lock.stale-token",
         `'${worker}' released its devices with token '${token}', which has been revoked`,
@@ -325,6 +336,7 @@ export class Exchange {
     }
     Object.assign(lock, { token: undefined, firstToken: undefined, isLent: false });
     this.#applyLock(this.#lock.release({ token: current }));
+    this.#parkAll(open); // what it waits for, it waits for without devices now
   }
 
   leased(lease: DeviceLease): void {

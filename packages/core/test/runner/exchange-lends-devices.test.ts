@@ -326,3 +326,28 @@ test("L2: a call that is about to lend its devices waits for nobody yet, so that
   take(judge, "acted");
   await second.answer;
 });
+
+test.each(["released", "asked for again"])(
+  "L2: a call that kept its devices for now waits like others once they are %s, so that its producer blocks nobody for its sake",
+  async (then) => {
+    const { world, open, acquire } = worldOf({ first: 10, last: 10 });
+    for (const name of ["asked", "seen", "back"]) world.define({ name });
+    world.exchange.addDevice("cpu:1", 100);
+    world.exchange.addWorker("middle", ["cpu:1"]);
+    world.exchange.reportMemory("middle", 10);
+    const first = open("first", [end("back", "source"), end("asked", "sink")]);
+    const middle = open("middle", [end("seen", "source"), end("back", "sink")]);
+    const last = open("last", [end("asked", "source"), end("seen", "sink")]);
+    const quiet = (promise: Promise<unknown>) => void promise.catch(() => {});
+    const held = acquire("middle", middle);
+    await held.answer;
+    quiet(world.take(middle, "seen", 1, true, { keeps: "for-now" })); // asked for ahead
+    quiet(world.take(first, "back", 1)); // before it asks for its device
+    const blocked = acquire("last", last);
+    await turns();
+    if (then === "released") world.release(middle, "middle", held.seen.token as number);
+    else quiet(acquire("middle", middle).answer);
+    await turns();
+    expect(blocked.seen.token).toBeDefined(); // `first` waits for `middle`, and that for it
+  },
+);
