@@ -12,7 +12,7 @@ type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 
 /**
  * What a step of a given plan takes by the profile, whatever else a search would find. Undefined where that is not known of
- * plans without a schedule: steps overlap. Throws as `planProblemOf` does.
+ * plans without a schedule: steps overlap, or several ranks share the turns of a cycle. Throws as `planProblemOf` does.
  */
 export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith): number | undefined {
   const { devices, batch } = target;
@@ -35,10 +35,10 @@ type ReplayedWith = {
 /** With more, a replay would take longer than the search; what single ranks do matters less there. */
 const mostRanks = 256;
 
-/** Seconds of a step whose calls overlap no other step's; undefined where what flows is unknown, or ranks are very many. */
+/** Seconds of a step whose calls overlap no other step's; undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle. */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
   const numRanks = Object.values(plan.components).reduce((sum, { ranks }) => sum + ranks.length, 0);
-  if (numRanks > mostRanks || !isTraced(profile)) return undefined;
+  if (numRanks > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
@@ -51,6 +51,13 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
     memory: new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes])),
   });
 }
+
+/** Which rank of a cycle's member answers whom is not known, and neither are the turns of each, where it may have several. */
+const mayShareTurns = ({ graph, components }: Profile): boolean =>
+  graph.cycles.flat().some((name) => {
+    const { maxDevices = 1, devicesPerRank = 1 } = (components as Partial<Profile["components"]>)[name] ?? {};
+    return maxDevices > devicesPerRank;
+  });
 
 /** A graph by hand may have edges alone, without the methods that take and put. */
 function isTraced({ graph, components }: Profile): boolean {

@@ -230,7 +230,8 @@ describe("what a call costs", () => {
     const { meter, pass } = handDriven(() =>
       left === 0 ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
     );
-    const settled = () => new Promise((resolve) => setImmediate(resolve));
+    const turn = () => new Promise((resolve) => setImmediate(resolve));
+    const settled = () => turn().then(turn);
     const wait = awaited(meter.channelWait("prompts", "source"));
     for (const ms of [10, 20]) {
       pass(ms);
@@ -254,6 +255,17 @@ describe("what a call costs", () => {
     wait.moved([blockOf(1, 1)]);
     pass(2);
     expect(meter.finish(worker)).toMatchObject({ busyMs: 12, channels: [{ waitMs: 0 }] });
+  });
+
+  test("a worker whose `idle` is asynchronous is asked again and again, and others have their turns", async () => {
+    let numAsked = 0;
+    const { meter, pass } = handDriven(async () => void numAsked++);
+    const wait = awaited(meter.channelWait("prompts", "source"));
+    pass(10);
+    await new Promise((resolve) => setTimeout(resolve, 1)); // it never came
+    expect(numAsked).toBeGreaterThan(1);
+    wait.moved([blockOf(1, 1)]);
+    expect(meter.finish(worker).busyMs).toBe(10);
   });
 
   test("waits that overlap are waited for once", () => {

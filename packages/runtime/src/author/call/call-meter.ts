@@ -201,15 +201,17 @@ export class CallMeter {
     return idleMs;
   }
 
-  #restUnlessEngineComputes(): void {
+  #restUnlessEngineComputes(isAgain = false): void {
     const computed = this.#readings.idle();
     if (!computed) {
       this.#rest();
       return;
     }
-    const goOn = () => {
-      if (this.#numWaits > 0 && this.#isBusy) this.#restUnlessEngineComputes();
+    const ask = () => {
+      if (this.#numWaits > 0 && this.#isBusy) this.#restUnlessEngineComputes(true);
     };
+    // One that always answers with a promise, whatever computes, leaves others their turns.
+    const goOn = isAgain ? () => void setImmediate(ask) : ask;
     void computed.then(goOn, goOn);
   }
 
