@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type DeviceSpec, type Plan, PoolConfig, Profile } from "@treadle/contracts";
 import { afterAll, expect, test } from "vitest";
-import { compareBeside, type PlannedBeside } from "../src/commands/beside.ts";
+import { checkBatch, compareBeside, type PlannedBeside } from "../src/commands/beside.ts";
 import { renderBeside } from "../src/view/beside-text.ts";
 
 const projectRoot = mkdtempSync(join(tmpdir(), "treadle-beside-"));
@@ -76,8 +76,32 @@ test("a run that has other devices costs nothing", async () => {
   expect(beside.runs[0]?.slowdown).toBeCloseTo(1, 2);
 });
 
-test("who was never measured cannot be compared with", async () => {
-  await expect(compareBeside(here, ["workflows/unknown"], settings)).rejects.toThrow(
-    "there is no profile of 'unknown'",
-  );
+test("who was never measured, or is not there, cannot be compared with", async () => {
+  const unknown = join(projectRoot, "workflows/unknown");
+  mkdirSync(unknown, { recursive: true });
+  await expect(compareBeside(here, [unknown], settings)).rejects.toThrow("there is no profile of 'unknown'");
+  for (const absent of ["runs/absent", ""])
+    await expect(compareBeside(here, [absent], settings)).rejects.toThrow(`--beside '${absent}' is not there`);
+});
+
+test.each([
+  ["", "plan.json' is no plan: it is no JSON"],
+  ['{"mode":', "plan.json' is no plan: it is no JSON"],
+  ["{}", "plan.json' is no plan: mode: "],
+])("a run whose plan is '%s' is named", async (text, message) => {
+  const folder = keepRun("busy-3", devices);
+  writeFileSync(join(folder, "plan.json"), text);
+  await expect(compareBeside(here, [folder], settings)).rejects.toThrow(message);
+});
+
+test("a pool that nobody understands is named", async () => {
+  const folder = keepRun("busy-4", devices);
+  const config = { workflow: "workflows/busy", config: { pool: { weight: -1 } } };
+  writeFileSync(join(folder, "config.json"), JSON.stringify(config));
+  await expect(compareBeside(here, [folder], settings)).rejects.toThrow("config.json' has no pool that is understood");
+});
+
+test("another batch than was profiled is refused", () => {
+  expect(() => checkBatch("mine", profile, 640)).toThrow("is 4 for 'mine', not 640");
+  expect(() => checkBatch("mine", profile, 4)).not.toThrow();
 });

@@ -4,6 +4,7 @@ export { runnerName } from "./channel/channel-messages.ts";
 export type { PayloadEffect } from "./channel/kept-payloads.ts";
 export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
 export { LendState } from "./device-lock/lend-state.ts";
+export { canKeepBounds } from "./device-pool/bounds.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
 export { answerPatienceMs } from "./membership/awaited-nodes.ts";

@@ -79,6 +79,24 @@ test("memory is shared, and who needs more than its part is named", () => {
   expect(simulateBeside(parts, limits).runs).toHaveLength(2);
 });
 
+test.each([
+  [{ maxSlowdown: 1.25 }, { maxSlowdown: 1.25 }, "bounds of pool.maxSlowdown (1.25, 1.25) cannot be kept together"],
+  [{ maxSlowdown: 1 }, {}, "bounds of pool.maxSlowdown (1, none) cannot be kept together"],
+  [{ memoryPerDeviceMiB: 60 }, { memoryPerDeviceMiB: 60 }, "ask for 120 MiB of 'gpu:0'"],
+])("what a pool would not let in together is not shown as if it were: %o and %o", (one, two, message) => {
+  const small = { ...busy, memoryBytes: 100 * 2 ** 20 };
+  expect(() => simulateBeside([run("a", small, one), run("b", small, two)], limits)).toThrow(message);
+});
+
+test("steps that are too far apart to be compared are refused, and so are turns that nobody would see the end of", () => {
+  const short = { stages: busy.stages.map((stage) => ({ ...stage, perItem: 0.0001 })) };
+  expect(() => simulateBeside([run("long", busy), run("short", short)], limits)).toThrow("run 'short' has steps of");
+  const turns = { ...limits, turnMs: 1e12 };
+  expect(() => simulateBeside([run("a", busy), run("b", busy)], turns)).toThrow("give shorter turns");
+  const none = { stages: busy.stages.map((stage) => ({ ...stage, perItem: 0 })) };
+  expect(() => simulateBeside([run("a", busy), run("none", none)], limits)).toThrow("run 'none' has steps of");
+});
+
 test("whatever they are, no run is faster beside others, none is lost, and all take no longer than one after the other", () => {
   const shape = fc.record({
     perItem: fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 2, maxLength: 3 }),

@@ -1,11 +1,14 @@
 /** `treadle plan --beside`: what a workflow loses and gains beside others that have the same devices. */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { type DeviceSpec, Plan, PoolConfig, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type Plan, PoolConfig, type Profile, TreadleError } from "@treadle/contracts";
 import { planFromProfile } from "@treadle/planner";
 import { profilePath, RunFolder, readProfile, validateWorkflow } from "@treadle/runtime/runner";
 import { type Beside, type PlannedRun, simulateBeside } from "@treadle/simulation";
 import { z } from "zod";
+import { describeMismatch } from "../view/profile-match.ts";
+import { singleLine } from "../view/text.ts";
+import { readPlanFile } from "./plan-file.ts";
 
 /** `on`: its plan on some of its devices; undefined where none fits, or where it runs and is not planned again. */
 export type PlannedBeside = PlannedRun & { readonly on: (devices: readonly DeviceSpec[]) => Plan | undefined };
@@ -26,9 +29,10 @@ export async function compareBeside(
 ): Promise<ComparedBeside> {
   const runs = [here];
   for (const each of others) {
-    const other = await (existsSync(join(each, "plan.json"))
-      ? ofRun(each, here, projectRoot)
-      : ofWorkflow(each, projectRoot, deadlineMs));
+    if (each === "" || !existsSync(each))
+      throw invalid(`--beside '${each}' is not there; give the folder of a workflow, or of a run, as 'runs/<id>'`);
+    const isRun = existsSync(join(each, "config.json"));
+    const other = await (isRun ? ofRun(each, here, projectRoot) : ofWorkflow(each, projectRoot, deadlineMs));
     const same = runs.filter(({ name }) => name.replace(/ \d+$/, "") === other.name).length;
     runs.push(same > 0 ? { ...other, name: `${other.name} ${same + 1}` } : other);
   }
@@ -40,17 +44,28 @@ export async function compareBeside(
   return { ...beside, turnSeconds, partsSeconds: partsSeconds(runs, beside) };
 }
 
+const invalid = (message: string) => new TreadleError("problem.invalid", message);
+
+/** What was measured is of steps of one size. */
+export function checkBatch(name: string, { graph }: Profile, batch: number): void {
+  if (graph.batch === batch) return;
+  throw invalid(
+    `runs beside each other are simulated with the batch that was profiled, which is ${graph.batch} for '${name}', not ${batch}; profile it with that batch, or plan for ${graph.batch}`,
+  );
+}
+
 type Settings = { readonly projectRoot: string; readonly turnSeconds: number; readonly deadlineMs: number };
 
 async function ofWorkflow(workflow: string, projectRoot: string, deadlineMs: number): Promise<PlannedBeside> {
   const name = basename(resolve(workflow));
   const profile = readProfile(profilePath(projectRoot, workflow), name);
   let planned: Omit<PlannedBeside, "pool"> | undefined;
-  const { config } = await validateWorkflow({
+  const { config, keys } = await validateWorkflow({
     workflow,
     projectRoot,
     decide: ({ components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness, wishes }) => {
       const batch = batchItems ?? profile.graph.batch;
+      checkBatch(name, profile, batch);
       const asked = { batch, maxStaleness, components, nodeGroups, pinned, wishes };
       const limits = { deadlineMs, nowMs: () => performance.now() };
       const plan = planFromProfile(profile, { ...asked, devices, ...limits }).plan;
@@ -60,6 +75,8 @@ async function ofWorkflow(workflow: string, projectRoot: string, deadlineMs: num
       return { plan, why: [] };
     },
   });
+  const mismatch = describeMismatch(profile, keys);
+  if (mismatch !== undefined) process.stderr.write(`! ${name}: ${singleLine(mismatch)}\n`);
   return { ...planned!, pool: config.pool };
 }
 
@@ -68,11 +85,14 @@ async function ofRun(path: string, { devices }: PlannedRun, projectRoot: string)
   const folder = new RunFolder(dirname(resolve(path)), basename(resolve(path)));
   const { workflow, config } = await folder.readConfig();
   const profile: Profile = readProfile(profilePath(projectRoot, resolve(projectRoot, workflow)), basename(workflow));
-  const plan = Plan.parse(JSON.parse(readFileSync(folder.planFile, "utf8")));
+  const plan = await readPlanFile(folder.planFile);
+  const stored = StoredPool.safeParse(config);
+  if (!stored.success)
+    throw invalid(`'${folder.configFile}' has no pool that is understood: ${z.prettifyError(stored.error)}`);
   const used = new Set(Object.values(plan.components).flatMap(({ ranks }) => ranks.flatMap((rank) => rank.devices)));
   const known = new Map(devices.map((device) => [device.id, device]));
   return {
-    ...{ name: folder.runId, profile, plan, pool: StoredPool.parse(config).pool },
+    ...{ name: folder.runId, profile, plan, pool: stored.data.pool },
     devices: [...used].map((id, index) => known.get(id) ?? { ...devices[0]!, id, index }),
     on: () => undefined,
   };

@@ -20,7 +20,7 @@ import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
 import { renderRehearsal } from "../view/rehearsal-text.ts";
 import { singleLine } from "../view/text.ts";
-import { type ComparedBeside, compareBeside, type PlannedBeside, whereItFits } from "./beside.ts";
+import { type ComparedBeside, checkBatch, compareBeside, type PlannedBeside, whereItFits } from "./beside.ts";
 import { knownProfile } from "./known-profile.ts";
 import { measureProfile } from "./measure.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
@@ -134,7 +134,8 @@ export function planCommand(): Command {
       if (flags.saveProfile !== undefined) await saveProfile(resolve(flags.saveProfile), plannedFor);
       if (flags.html !== undefined)
         writeFileSync(flags.html, planPage(first ? `${name}, ${plannedFor.hardware.description}` : name, cases));
-      const { devices, found } = cases[0]!;
+      const { devices, found, batch } = cases[0]!;
+      if (flags.beside.length > 0) checkBatch(name, plannedFor, batch);
       const here = { name, profile: plannedFor, plan: found.plan, devices, pool: config.pool, on };
       const beside =
         flags.beside.length === 0

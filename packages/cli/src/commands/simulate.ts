@@ -2,7 +2,7 @@
 import { mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
-import { type DeviceSpec, PlacementMode, Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { toHtmlTimeline } from "@treadle/dashboard";
 import { TraceWriter } from "@treadle/observe";
 import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
@@ -13,6 +13,7 @@ import { describeMismatch } from "../view/profile-match.ts";
 import { simulationTable } from "../view/simulation-table.ts";
 import { singleLine } from "../view/text.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
+import { readPlanFile } from "./plan-file.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
 import { simulateActionsCommand } from "./simulate-actions.ts";
@@ -128,23 +129,7 @@ async function readPlan(path: string, flags: SimulateFlags): Promise<Simulated> 
       `--${flag} is of no use with '${path}', which says it all; give the workflow's folder instead to make another plan`,
     );
   }
-  const invalid = (why: string) =>
-    new TreadleError("problem.invalid", `'${path}' is no plan: ${why}; each run's folder has one, plan.json`);
-  const text = await readFile(path, "utf8").catch((error: Error) => {
-    throw invalid(`it cannot be read (${error.message})`);
-  });
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw invalid(`it is no JSON (${(error as Error).message})`);
-  }
-  const parsed = Plan.safeParse(json);
-  if (!parsed.success) {
-    const problems = parsed.error.issues.map((issue) => `${issue.path.join(".") || "plan"}: ${issue.message}`);
-    throw invalid(problems.join("; "));
-  }
-  const plan = parsed.data;
+  const plan = await readPlanFile(path);
   const workflow = await workflowOfRun(dirname(resolve(path)));
   if (workflow === undefined && flags.profile === undefined) {
     throw new TreadleError(

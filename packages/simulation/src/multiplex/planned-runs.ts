@@ -1,6 +1,6 @@
 /** Planned runs beside each other on the devices of one pool, on virtual time: what each of them loses, and what all gain. */
 import { type DeviceSpec, type Plan, type PoolConfig, type Profile, TreadleError } from "@treadle/contracts";
-import type { PoolLimits } from "@treadle/core";
+import { canKeepBounds, type PoolLimits } from "@treadle/core";
 import { residentBytes, simulatedRun } from "../simulate.ts";
 import { shareDevices } from "./shared-devices.ts";
 
@@ -37,20 +37,21 @@ export type Beside = {
 /** Each run does as many steps as take about as long alone as so many of the run whose steps are longest, and as so many turns. */
 const stepsOfLongest = 10;
 const turnsOfAll = 6;
-const mostSteps = 1000;
+const mostSteps = 5000;
 const probedSteps = 4;
 const messageMs = 1;
 
 /**
- * Throws `placement.impossible` for a component that needs more memory than its run's part of a device, and what `simulate`
- * throws.
+ * Throws `placement.impossible` for runs that a pool would not let in together, and for a component that needs more memory than
+ * its run's part of a device; `problem.invalid` for runs whose steps, or turns, are too far apart; and what `simulate` throws.
  */
 export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, seed = 0): Beside {
+  checkTogether(runs);
   const inParts = runs.map((run) => withPart(run, limits.residents));
   const stepSeconds = inParts.map((run) => aloneMs(run, probedSteps, seed) / 1000 / probedSteps);
   const turnsSeconds = runs.length > 1 ? (turnsOfAll * limits.turnMs) / 1000 : 0;
   const windowSeconds = Math.max(stepsOfLongest * Math.max(...stepSeconds), turnsSeconds);
-  const steps = stepSeconds.map((seconds) => Math.min(mostSteps, Math.max(1, Math.round(windowSeconds / seconds))));
+  const steps = stepSeconds.map((seconds, i) => stepsIn(windowSeconds, seconds, runs[i]!.name));
   const alone = inParts.map((run, i) => aloneMs(run, steps[i]!, seed) / 1000);
   const members = inParts.map((run, i) => ({
     name: run.name,
@@ -79,6 +80,37 @@ export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, 
       };
     }),
   };
+}
+
+function stepsIn(windowSeconds: number, stepSeconds: number, name: string): number {
+  const steps = Math.max(1, Math.round(windowSeconds / stepSeconds));
+  if (steps <= mostSteps) return steps;
+  throw new TreadleError(
+    "problem.invalid",
+    `run '${name}' has steps of ${stepSeconds.toPrecision(2)} s, of which ${mostSteps} are simulated at most; beside it, steps and turns of ${windowSeconds.toPrecision(2)} s in all are too long: give shorter turns, or compare runs whose steps are more alike`,
+  );
+}
+
+/** As a pool lets runs in: of one device, all have their memory and can keep their bounds. */
+function checkTogether(runs: readonly PlannedRun[]): void {
+  const sharing = new Map<string, PlannedRun[]>();
+  for (const run of runs) for (const { id } of run.devices) sharing.set(id, [...(sharing.get(id) ?? []), run]);
+  const refused = (why: string) =>
+    new TreadleError("placement.impossible", `${why}; one of them would wait until the others have ended`);
+  for (const [id, on] of sharing) {
+    const names = on.map(({ name }) => `'${name}'`).join(" and ");
+    const bounds = on.map(({ pool }) => pool.maxSlowdown);
+    if (on.length > 1 && !canKeepBounds(bounds)) {
+      const said = bounds.map((bound) => bound ?? "none").join(", ");
+      throw refused(`${names} share '${id}', and their bounds of pool.maxSlowdown (${said}) cannot be kept together`);
+    }
+    const asked = on.reduce((sum, { pool }) => sum + (pool.memoryPerDeviceMiB ?? 0), 0);
+    const has = Math.min(...on.map((run) => run.devices.find((device) => device.id === id)!.memoryBytes)) / 2 ** 20;
+    if (asked > has)
+      throw refused(
+        `${names} ask for ${asked} MiB of '${id}' by pool.memoryPerDeviceMiB, which has ${Math.floor(has)}`,
+      );
+  }
 }
 
 function aloneMs(run: PlannedRun, steps: number, seed: number): number {
