@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { type DeviceSpec, type Plan, PoolConfig, type Profile, TreadleError } from "@treadle/contracts";
 import { planFromProfile } from "@treadle/planner";
 import { profilePath, RunFolder, readProfile, validateWorkflow } from "@treadle/runtime/runner";
-import { type Beside, type PlannedRun, simulateBeside } from "@treadle/simulation";
+import { type Beside, type PlannedRun, simulate, simulateBeside } from "@treadle/simulation";
 import { z } from "zod";
 import { describeMismatch } from "../view/profile-match.ts";
 import { singleLine } from "../view/text.ts";
@@ -17,9 +17,12 @@ export type PlannedBeside = PlannedRun & { readonly on: (devices: readonly Devic
 export type ComparedBeside = Beside & { readonly turnSeconds: number; readonly partsSeconds: number | undefined };
 
 const StoredPool = z.looseObject({ pool: PoolConfig.prefault({}) });
-/** Those of `treadle multiplex`, but for turns. */
-const patienceMs = 60_000;
-const never = Number.MAX_SAFE_INTEGER;
+/** As by default of `treadle multiplex`, of runs that neither die nor fail to yield. */
+const besideLimits = {
+  patienceMs: 60_000,
+  yieldMs: Number.MAX_SAFE_INTEGER,
+  beatLimitMs: Number.MAX_SAFE_INTEGER,
+};
 
 /** `others`: folders of workflows, which are planned as `here` is, or of runs, which have their plans. */
 export async function compareBeside(
@@ -36,10 +39,7 @@ export async function compareBeside(
     const same = runs.filter(({ name }) => name.replace(/ \d+$/, "") === other.name).length;
     runs.push(same > 0 ? { ...other, name: `${other.name} ${same + 1}` } : other);
   }
-  const limits = {
-    ...{ residents: runs.length, turnMs: turnSeconds * 1000, patienceMs },
-    ...{ yieldMs: never, beatLimitMs: never },
-  };
+  const limits = { ...besideLimits, residents: runs.length, turnMs: turnSeconds * 1000 };
   const beside = simulateBeside(runs, limits);
   return { ...beside, turnSeconds, partsSeconds: partsSeconds(runs, beside) };
 }
@@ -106,9 +106,7 @@ function partsSeconds(runs: readonly PlannedBeside[], { runs: compared }: Beside
     const devices = all.slice(from, to);
     const plan = devices.length === 0 ? undefined : run.on(devices);
     if (plan === undefined) return undefined;
-    const limits = { residents: 1, turnMs: never, patienceMs, yieldMs: never, beatLimitMs: never };
-    const [alone] = simulateBeside([{ ...run, plan, devices, pool: PoolConfig.parse({}) }], limits).runs;
-    return alone!.aloneSeconds * compared[i]!.steps;
+    return simulate({ plan, devices, profile: run.profile, steps: compared[i]!.steps, seed: 0 }).totalSeconds;
   });
   return seconds.every((each) => each !== undefined) ? Math.max(...seconds) : undefined;
 }

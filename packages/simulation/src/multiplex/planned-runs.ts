@@ -49,7 +49,7 @@ export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, 
   checkTogether(runs);
   const inParts = runs.map((run) => withPart(run, limits.residents));
   const stepSeconds = inParts.map((run) => aloneMs(run, probedSteps, seed) / 1000 / probedSteps);
-  const turnsSeconds = runs.length > 1 ? (turnsOfAll * limits.turnMs) / 1000 : 0;
+  const turnsSeconds = (turnsOfAll * limits.turnMs) / 1000;
   const windowSeconds = Math.max(stepsOfLongest * Math.max(...stepSeconds), turnsSeconds);
   const steps = stepSeconds.map((seconds, i) => stepsIn(windowSeconds, seconds, runs[i]!.name));
   const alone = inParts.map((run, i) => aloneMs(run, steps[i]!, seed) / 1000);
