@@ -16,8 +16,8 @@ export type RunningCommand = {
 /** How a driver starts and ends the processes of one command. */
 export type CommandHost = {
   start(): RunningCommand;
-  /** sent to everything that the command started */
-  signal(name: CommandSignal): void;
+  /** sent to everything that the command started; resolves when it was */
+  signal(name: CommandSignal): void | Promise<void>;
   /** ends everything for sure; resolves when nothing is left */
   kill(): Promise<void>;
   /** whether the kernel ended something of it for lack of memory */
@@ -29,7 +29,8 @@ export type CommandHost = {
  *
  * CD1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.
  * CD2 what is kept of its output never exceeds the limit; the command that exceeds it is ended.
- * CD3 its end is asked for first (SIGTERM), because a test run may write its report, and made after `graceMs` (SIGKILL).
+ * CD3 its end is asked for first (SIGTERM, then no more input), because a test run may write its report, and made after `graceMs`
+ * (SIGKILL).
  * CD4 what does not end after SIGKILL, as it waits for a disk that hangs, fails the command; nobody waits for it.
  */
 export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "command">): Promise<ExecResult> {
@@ -55,6 +56,11 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
     }
     return killed;
   };
+  const { stdin } = request;
+  const giveNoMore = (): void => {
+    if (stdin instanceof Readable) stdin.unpipe(command.stdin);
+    command.stdin.end();
+  };
   const end = (status: ExecStatus): void => {
     if (ending !== undefined) return;
     ending = status;
@@ -62,7 +68,9 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
       void kill();
       return;
     }
-    host.signal("SIGTERM");
+    // A shell's child that has not begun its program yet loses the signal, and would wait for input until it is killed. The end of
+    // the input alone would look like success.
+    void Promise.resolve(host.signal("SIGTERM")).finally(giveNoMore);
     graceTimer = setTimeout(() => void kill(), graceMs);
   };
   for (const stream of ["stdout", "stderr"] as const) {
@@ -79,13 +87,12 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
   }
   // The command may end without reading what it was given.
   command.stdin.on("error", () => {});
-  const { stdin } = request;
   if (stdin instanceof Readable) stdin.pipe(command.stdin);
   else command.stdin.end(stdin ?? "");
   let isOver = false;
   request.onStart?.((name) => {
     // What has its number by then may be somebody else's.
-    if (!isOver) host.signal(name);
+    if (!isOver) void host.signal(name);
   });
   const timer = setTimeout(() => end("timeout"), Math.min(timeoutMs, longestTimerMs));
   const abort = (): void => end("cancelled");

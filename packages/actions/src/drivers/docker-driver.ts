@@ -306,7 +306,7 @@ class ContainerSandbox extends OpenSandbox {
       const result = await runCommand(
         {
           start: () => running,
-          signal: (name) => void this.#signal(command, name).catch(() => {}),
+          signal: async (name) => void (await this.#signal(command, name).catch(() => {})),
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
         },

@@ -100,6 +100,23 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         await own.close();
       });
 
+      test("CD3 what waits for input gets no more when its end is asked for, whoever heard of that", async () => {
+        const waits = `trap 'echo cleaned' EXIT; trap 'exit 1' TERM; (trap '' TERM; exec cat)`;
+        const abort = new AbortController();
+        const endless = async function* () {
+          yield "begun\n";
+          await new Promise(() => {});
+        };
+        const { status, stdout } = await sandbox.exec({
+          command: ["sh", "-c", waits],
+          stdin: Readable.from(endless()),
+          signal: abort.signal,
+          onOutput: () => abort.abort(),
+          graceMs: 5000,
+        });
+        expect({ status, stdout: stdout.toString() }).toEqual({ status: "cancelled", stdout: "begun\ncleaned\n" });
+      });
+
       test("CD1 CD3 a command that ignores SIGTERM ends at its time limit, with its children", async () => {
         const result = await sandbox.exec({
           command: ["sh", "-c", `trap '' TERM; sleep ${pause(1)} & while :; do sleep 0.05; done`],
