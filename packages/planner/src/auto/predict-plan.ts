@@ -8,7 +8,7 @@ import { processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, planProblemOf } from "./profile-problem.ts";
 import { replayedCalls } from "./replayed-calls.ts";
 
-type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
+export type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 
 /**
  * What a step of a given plan takes by the profile, whatever else a search would find. Undefined where that is not known of

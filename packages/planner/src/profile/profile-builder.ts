@@ -8,6 +8,7 @@ import {
   type SequenceSums,
   type TimeFit,
 } from "@treadle/contracts";
+import { type PredictedWith, predictPlan } from "../auto/predict-plan.ts";
 import { Asks } from "./asks.ts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
@@ -22,6 +23,8 @@ export type ComponentTraits = Pick<
   ComponentProfile,
   "key" | "gang" | "deviceKind" | "model" | "devices" | "devicesPerRank" | "minDevices" | "maxDevices"
 >;
+
+export type PlacedOn = Pick<PredictedWith, "devices" | "components">;
 
 export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;
 
@@ -66,8 +69,11 @@ export class ProfileBuilder {
     );
   }
 
-  /** Components that flow nothing, or were never called, cost the flow nothing: they have to be placed all the same. */
-  build(header: ProfileHeader, traits: ReadonlyMap<string, ComponentTraits>): Profile {
+  /**
+   * Components that flow nothing, or were never called, cost the flow nothing: they have to be placed all the same.
+   * `placed`: where the measured plans have their ranks. Throws as `predictPlan` does.
+   */
+  build(header: ProfileHeader, traits: ReadonlyMap<string, ComponentTraits>, placed?: PlacedOn): Profile {
     const traced = this.graph();
     const silent = [...traits.keys()].filter((name) => !traced.components[name]);
     const graph = {
@@ -86,23 +92,18 @@ export class ProfileBuilder {
     for (const [name, own] of traits) {
       components[name] = profileOf(name, own, costs, graph, this.#swaps.get(name));
     }
-    return {
-      version: 1,
-      ...header,
-      graph,
-      ...this.#sequences(),
-      components,
-      overheadSeconds: this.#overhead(graph, costs),
-      steps: this.wholeSteps(),
-    };
+    const measured = { ...header, graph, ...this.#sequences(), components, steps: this.wholeSteps() };
+    const profile: Profile = { version: 1, ...measured, overheadSeconds: 0 };
+    return { ...profile, overheadSeconds: this.#overhead(profile, costs, placed) };
   }
 
   /**
-   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away. In a cycle
-   * they change hands with every turn of it, as often as no plan would let them.
+   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away: one after the
+   * other, or as a replay has them where that is more, since ranks of unequal width may be swapped twice. In a cycle they change
+   * hands with every turn of it, as often as no plan would let them.
    */
-  #overhead(graph: FlowGraph, costs: readonly StepCosts[]): number {
-    if (graph.cycles.length > 0) return 0;
+  #overhead(profile: Profile, costs: readonly StepCosts[], placed: PlacedOn | undefined): number {
+    if (profile.graph.cycles.length > 0) return 0;
     const inTurn = [...this.#steps.entries()].filter(
       ([at, { layout }]) =>
         layout.mode === "temporal" &&
@@ -110,9 +111,16 @@ export class ProfileBuilder {
         costs[at]?.samples.every(({ isContended }) => !isContended),
     );
     const most = Math.max(...inTurn.map(([, { layout }]) => layout.devices));
+    const plans = new Map(inTurn.map(([, { layout }]) => [layout.name, layout.plan]));
+    const replayed = new Map(
+      [...plans].map(([name, plan]) => [
+        name,
+        (plan && placed && predictPlan(profile, plan, { ...placed, batch: this.#batch })) ?? 0,
+      ]),
+    );
     const left = inTurn
       .filter(([, { layout }]) => layout.devices === most)
-      .map(([at, { seconds }]) => seconds - secondsInTurn(costs[at] as StepCosts));
+      .map(([at, { seconds, layout }]) => seconds - Math.max(secondsInTurn(costs[at]!), replayed.get(layout.name)!));
     return left.length > 0 ? Math.max(0, median(left)) : 0;
   }
 

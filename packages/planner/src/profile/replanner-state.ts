@@ -230,8 +230,8 @@ export class ReplannerState {
     }
     const next = phase.queue.shift();
     if (next) return this.#change(this.#probePlan(next), "profiling", [describeProbe(next)]);
-    const { header, traits } = this.#input;
-    this.#profile = withKnown(this.#builder.build(header, traits), this.#known, traits);
+    const { header, traits, devices, components } = this.#input;
+    this.#profile = withKnown(this.#builder.build(header, traits, { devices, components }), this.#known, traits);
     const reused = [...this.#known].map(([name, { workflow }]) => `'${name}' was measured by '${workflow}'`);
     return this.#choose([`measured ${this.#builder.numSteps} steps`, ...reused], []);
   }

@@ -11,6 +11,8 @@ export type RunningLayout = {
   readonly components: ReadonlyMap<string, ComponentLayout>;
   /** the same for plans that do the same */
   readonly name: string;
+  /** that runs so */
+  readonly plan?: Plan | undefined;
 };
 
 /** What runs without devices counts as one for each rank. */
@@ -25,7 +27,7 @@ export function layoutOf(given: Plan): RunningLayout {
     components.set(component, { devices: own.size || ranks.length, ranks: ranks.length, isOnProcessors });
   }
   const { mode, granularity } = plan;
-  return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };
+  return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan), plan };
 }
 
 /**

@@ -1,0 +1,77 @@
+import { type DeviceSpec, median } from "@treadle/contracts";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { predictPlan } from "../../src/auto/predict-plan.ts";
+import { type PlacementComponent, resolvePlacement } from "../../src/index.ts";
+import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
+import { layoutOf } from "../../src/profile/running-layout.ts";
+import { observed } from "./observed-calls.ts";
+
+const memoryBytes = 80;
+/** Any number of ranks divides it: whichever begins first has the same share. */
+const batch = 60;
+
+const stage = fc.record({
+  devicesPerRank: fc.integer({ min: 1, max: 3 }),
+  mostRanks: fc.integer({ min: 1, max: 6 }),
+  perItemMs: fc.integer({ min: 5, max: 50 }),
+  onloadMs: fc.integer({ min: 1, max: 200 }),
+  offloadMs: fc.integer({ min: 1, max: 200 }),
+  // No two fit together: each is swapped, as it was observed.
+  memoryBytes: fc.integer({ min: 41, max: 79 }),
+});
+
+const workload = fc.record({
+  stages: fc.array(stage, { minLength: 2, maxLength: 6 }),
+  numDevices: fc.integer({ min: 3, max: 7 }),
+  overheadsMs: fc.array(fc.integer({ min: 0, max: 500 }), { minLength: 1, maxLength: 3 }),
+});
+
+test("a step in turn is predicted as it was measured, however often ranks of unequal width are swapped in it", () => {
+  let numSwappedAgain = 0;
+  fc.assert(
+    fc.property(workload, ({ stages, numDevices, overheadsMs }) => {
+      const devices = Array.from(
+        { length: numDevices },
+        (_, index): DeviceSpec => ({ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes }),
+      );
+      const components = stages.map(
+        ({ devicesPerRank, mostRanks }, i): PlacementComponent => ({
+          name: `c${i}`,
+          devicesPerRank,
+          ranks: { min: 1, max: Math.min(mostRanks, Math.floor(numDevices / devicesPerRank)) },
+        }),
+      );
+      const plan = resolvePlacement({ mode: "temporal", components, devices, batchItems: batch, maxStaleness: 0 });
+      const calls = stages.flatMap(({ perItemMs, onloadMs, offloadMs, memoryBytes }, i) => {
+        const { length: numRanks } = plan.components[`c${i}`]!.ranks;
+        const last = i === stages.length - 1;
+        return Array.from({ length: numRanks }, (_, rank) => {
+          const items = batch / numRanks;
+          return observed(
+            { component: `c${i}`, rank, busyMs: perItemMs * items, onloadMs, offloadMs, memoryBytes },
+            { takes: [{ channel: `to-${i}`, items }], puts: last ? [] : [{ channel: `to-${i + 1}`, items }] },
+          );
+        });
+      });
+      const inTurn = stages.reduce((sum, { perItemMs, onloadMs, offloadMs }, i) => {
+        const items = batch / plan.components[`c${i}`]!.ranks.length;
+        return sum + perItemMs * items + onloadMs + offloadMs;
+      }, 0);
+      // Longer than any order of swaps takes.
+      const seconds = overheadsMs.map((ms) => (stages.length * inTurn + ms) / 1000);
+      const builder = new ProfileBuilder(batch);
+      for (const each of seconds) builder.add({ layout: layoutOf(plan), seconds: each, calls });
+      const traits = components.map(({ name, devicesPerRank = 1, ranks }) => {
+        const most = (ranks?.max ?? 1) * devicesPerRank;
+        return [name, { key: name, devicesPerRank, minDevices: devicesPerRank, maxDevices: most }] as const;
+      });
+      const header = { workflow: "w", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } };
+      const profile = builder.build(header, new Map(traits), { devices, components });
+      expect(predictPlan(profile, plan, { devices, batch, components })).toBeCloseTo(median(seconds), 6);
+      const least = median(seconds) - profile.overheadSeconds;
+      if (least > (inTurn + 1) / 1000) numSwappedAgain++;
+    }),
+  );
+  expect(numSwappedAgain, "steps that swap something twice are among those drawn").toBeGreaterThan(0);
+});
