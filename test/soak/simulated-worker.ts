@@ -57,7 +57,7 @@ function* maker({ max }: Call): Program {
 
 /** Holds its devices while it waits, which lends them, and its items until it ends: it is one batch. */
 function* trainer({ max }: Call): Program {
-  const token = tokenOf(yield { op: "lock" });
+  yield { op: "lock" };
   const trained: string[] = [];
   for (;;) {
     const items = itemsOf(yield { op: "take", channel: "items", max, holds: true });
@@ -65,14 +65,12 @@ function* trainer({ max }: Call): Program {
     yield { op: "work" };
     trained.push(...items);
   }
-  yield { op: "release", token };
-  yield { op: "close", items: trained };
+  yield { op: "close", items: trained }; // which frees its devices
 }
 
 function* pull(): Program {
-  const token = tokenOf(yield { op: "lock" });
+  yield { op: "lock" };
   yield { op: "work" };
-  yield { op: "release", token };
   yield { op: "close", items: [] };
 }
 

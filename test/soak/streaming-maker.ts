@@ -19,12 +19,11 @@ export type StreamingPorts = {
 const maxInFlight = 3;
 /** less than a call that was given items has before its devices are lent */
 const fetchMs = 200;
-const [lockTag, takeTag, releaseTag, firstCommitTag] = [0, 1, 2, 3];
+const [lockTag, takeTag, firstCommitTag] = [0, 1, 2];
 
 export class StreamingMaker {
   readonly #ports: StreamingPorts;
   readonly #lending = new LendState();
-  #token = -1;
   #isTaking = false;
   #hasEnded = false;
   #numInFlight = 0;
@@ -40,10 +39,7 @@ export class StreamingMaker {
   }
 
   answered(tag: number, answer: Answer): void {
-    if (tag === lockTag) {
-      this.#token = answer.type === "token" ? answer.token : -1;
-      this.#take();
-    } else if (tag === releaseTag) this.#ports.ask(0, { op: "close", items: [] });
+    if (tag === lockTag) this.#take();
     else if (tag === takeTag) this.#taken(answer);
     else this.#committed();
   }
@@ -99,7 +95,7 @@ export class StreamingMaker {
 
   #goOn(): void {
     this.#take();
-    if (this.#hasEnded && this.#numInFlight === 0) this.#ports.ask(releaseTag, { op: "release", token: this.#token });
+    if (this.#hasEnded && this.#numInFlight === 0) this.#ports.ask(0, { op: "close", items: [] });
     else this.#lend();
   }
 

@@ -107,20 +107,12 @@ export class SimulatedProcess {
     else this.#world.queue.after(this.#messageMs, arrives);
   }
 
-  /** The devices are released before the call is said to be over. */
   #end(call: ProcessCall): void {
-    const { queue, runner } = this.#world;
-    const isLocked = this.#devices.length > 0;
-    queue.after(isLocked ? this.#messageMs : 0, () => {
-      runner.release(call.call);
-      queue.after(isLocked ? this.#messageMs : 0, () => {
-        this.#record("call", call.method, this.#startedMs);
-        this.#current = undefined;
-        queue.after(this.#messageMs, () => call.onReply());
-        const next = this.#waitingCalls.shift();
-        if (next) this.#begin(next);
-      });
-    });
+    this.#record("call", call.method, this.#startedMs);
+    this.#current = undefined;
+    this.#world.queue.after(this.#messageMs, () => call.onReply());
+    const next = this.#waitingCalls.shift();
+    if (next) this.#begin(next);
   }
 
   #record(

@@ -162,17 +162,6 @@ export class VirtualRunner {
     });
   }
 
-  /** Nobody waits for the answer. Devices that a call does not hold are nobody's business. */
-  release(call: string): void {
-    const open = this.#calls.get(call);
-    if (open?.token === undefined) return;
-    this.#ask(call, { most: 0, onAnswer: () => {} }, ({ from, token }, request) => {
-      open.token = undefined;
-      this.#options.invariants.freed(call, true);
-      return { type: "release", request, from: from as Incarnation, call, token: token as number };
-    });
-  }
-
   put(call: string, channel: string, count: number, onAnswer: OnAnswer): void {
     this.#ask(call, { most: 0, onAnswer }, (open, request) => {
       const isStaged = open.held.length > 0;
@@ -226,9 +215,13 @@ export class VirtualRunner {
     });
   }
 
+  /** Its devices are free with its reply (EX7). */
   returned(call: string): void {
-    const { from } = this.#calls.get(call) as OpenCall;
-    this.feed({ type: "returned", ...(from as Incarnation), call });
+    this.#later(() => {
+      const { from } = this.#calls.get(call) as OpenCall;
+      this.#options.invariants.freed(call, true);
+      return { type: "returned", ...(from as Incarnation), call };
+    });
   }
 
   #open(call: string, from: Incarnation | undefined, ends: readonly ChannelEnd[], isGang = false): void {

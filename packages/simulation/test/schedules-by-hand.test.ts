@@ -60,8 +60,8 @@ describe("a step takes what the schedule takes that is worked out by hand", () =
     // The call, the lock and the first take; what is measured of a chunk has its take and its put.
     const rollout = message + ask + chunks * 8;
     // It asks for more, which commits the last chunk; inference is told, works, puts nothing, learns of the end when
-    // rollout's last call is over, unlocks and says so.
-    const inference = message + message + (2 - ask) + ask + ask + message;
+    // rollout's last call is over, and says so.
+    const inference = message + message + (2 - ask) + ask + message;
     const { stepSeconds } = simulate({ profile, plan, steps: 1, seed: 1 });
     expect(stepSeconds.mean).toBeCloseTo(rollout + inference, 9);
   });

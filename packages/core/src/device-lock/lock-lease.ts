@@ -67,15 +67,21 @@ export class LockLease {
   settle(holders: ReadonlyMap<string, unknown>, out: LockEffect[]): void {
     const missing = this.#missing;
     this.#missing = [];
+    // What is released now may be missing to a party that has leases of its other devices.
+    this.#releaseFree(holders, out);
     for (const devices of missing) {
       const leases = devices.map((device) => this.#leaseOf.get(device));
       if (leases.includes(undefined)) for (const lease of leases) if (lease) lease.drains = true;
     }
+    this.#releaseFree(holders, out);
+    for (const devices of missing) if (devices.every((device) => this.#isFree(device))) this.#ask(devices, out);
+  }
+
+  #releaseFree(holders: ReadonlyMap<string, unknown>, out: LockEffect[]): void {
     for (const lease of this.#leases.values()) {
       if (!lease.drains && !lease.isWanted) continue;
       if ([...lease.devices].every((device) => !holders.has(device))) this.#release(lease, out);
     }
-    for (const devices of missing) if (devices.every((device) => this.#isFree(device))) this.#ask(devices, out);
   }
 
   #isFree(device: string): boolean {

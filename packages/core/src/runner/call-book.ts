@@ -7,6 +7,9 @@
  * - CB2 the last call of a replayed method that succeeded on any rank is the one that is repeated.
  * - CB3 a call is forgotten once it has ended and no replay repeats it.
  */
+import { fromErrorRecord, toErrorRecord } from "@treadle/contracts";
+import type { CallOutcome } from "../channel/channel-messages.ts";
+
 export type RankCall = { readonly call: string; readonly worker: string; readonly index: number };
 type OpenRankCall = RankCall & { hasReplied: boolean; isSettled: boolean; savedPath: string | undefined };
 
@@ -33,6 +36,10 @@ export type Settled = {
   readonly savedPath: string | undefined;
   readonly failure: { readonly error: unknown } | undefined;
 };
+
+/** As consumers in other processes can be told. */
+export const outcomeOf = ({ failure }: Settled): CallOutcome =>
+  failure === undefined ? { ok: true } : { ok: false, error: fromErrorRecord(toErrorRecord(failure.error)) };
 
 export class CallBook {
   readonly #open = new Map<number, OpenCall>();

@@ -14,6 +14,8 @@
  * - EX5 (L3) a worker knows the token of its first grant. When its devices were lent and came back under a new token,
  *   that first one still stands for them, as long as the call is the same and its process lives.
  * - EX6 (L1) the ranks of a group that load for the first time get their devices together, and give them back loaded.
+ * - EX7 (L2) streams end with a reply before the devices of its calls are free: who can go on then asks for devices in the same
+ *   turn, and the order of calls decides among all of them.
  */
 import { type DeviceLease, type KeptItem, TreadleError } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
@@ -25,6 +27,7 @@ import type { LockEffect, LockSnapshot } from "../device-lock/lock-messages.ts";
 import type { WaitEdge } from "../device-lock/wait-for.ts";
 import { channelWaits } from "../standstill.ts";
 import { ChannelBook } from "./channel-book.ts";
+import { notAGang, notASource, notHeld, notOpen, revoked, wasClosed } from "./exchange-refusals.ts";
 import { type LoadOutcome, type LockPart, type OpenCall, OpenRequests, type Outcome } from "./open-requests.ts";
 import type { ChannelEnd, Emit, RunnerInput } from "./runner-messages.ts";
 
@@ -121,8 +124,20 @@ export class Exchange {
   }
 
   closeCall(call: string, outcome: CallOutcome): void {
+    this.closeCalls([{ call, outcome }]);
+  }
+
+  /** EX7. */
+  closeCalls(calls: readonly { readonly call: string; readonly outcome: CallOutcome }[]): void {
+    for (const open of calls.flatMap(({ call, outcome }) => this.#leaveChannels(call, outcome) ?? [])) {
+      if (open.lock?.isOrdered) this.#applyLock(this.#lock.closeCall({ call: open.call }));
+      this.#requests.callOff(open, "acquire");
+    }
+  }
+
+  #leaveChannels(call: string, outcome: CallOutcome): OpenCall | undefined {
     const open = this.#calls.get(call);
-    if (!open) return;
+    if (!open) return undefined;
     open.streamed.clear();
     if (outcome.ok) this.#settleHoldings(open);
     this.#calls.delete(call);
@@ -135,18 +150,22 @@ export class Exchange {
       this.#channels.forgetShares(end);
     }
     this.#requests.callOff(open, "take");
-    if (open.lock?.isOrdered) this.#applyLock(this.#lock.closeCall({ call }));
-    this.#requests.callOff(open, "acquire");
+    return open;
   }
 
-  /** A rank has replied, and its call stays open until its fellow ranks have: these wait neither for its share nor for it in rounds. */
+  /**
+   * A rank has replied, and its call stays open until its fellow ranks have: these wait neither for its share nor for it in rounds.
+   * What it did not release is free (EX7).
+   */
   replied(call: string): void {
-    for (const end of this.#calls.get(call)?.ends ?? []) {
+    const open = this.#calls.get(call);
+    for (const end of open?.ends ?? []) {
       if (end.role !== "source") continue;
       this.#channels.sharesOf(end).done(call);
       this.#serveShares(end);
       this.#applyChannel(this.#channels.get(end.channel).left({ call }));
     }
+    if (open?.lock?.token !== undefined) this.#free(open, open.lock, open.lock.token);
   }
 
   /**
@@ -215,8 +234,7 @@ export class Exchange {
     const source = this.#channels.get(channel);
     this.#requests.asks(request, open, "put", input);
     if (!source.holds(call, deliveries)) {
-      const message = `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`;
-      this.#requests.answer(request, { error: new TreadleError("call.cancelled", message) });
+      this.#requests.answer(request, { error: notHeld(open.worker, channel, call) });
       return;
     }
     this.#options.onProgress();
@@ -251,14 +269,12 @@ export class Exchange {
     const state = this.#channels.get(channel);
     const end = open.ends.find((each) => each.channel === channel && each.role === "source");
     if (!end) {
-      const message = `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`;
-      this.#requests.answer(request, { error: new TreadleError("workflow.invalid", message) });
+      this.#requests.answer(request, { error: notASource(open.worker, channel) });
       return;
     }
     const { streams, inGang } = input;
     if (inGang && open.lock?.gang === undefined) {
-      const message = `'${open.worker}' takes from channel '${channel}' with 'gang', and its ranks start again one by one; say 'static restart = "group"' in its class, or take without`;
-      this.#requests.answer(request, { error: new TreadleError("workflow.invalid", message) });
+      this.#requests.answer(request, { error: notAGang(open.worker, channel) });
       return;
     }
     if (streams) open.streamed.add(channel);
@@ -289,12 +305,7 @@ export class Exchange {
   acquire(request: number, call: string, worker: string): void {
     const open = this.#calls.get(call);
     const lock = open?.lock;
-    if (!open || !lock || open.worker !== worker) {
-      throw new TreadleError(
-        "lock.stale-token",
-        `'${worker}' asked for its devices in call '${call}', which is not open there any more`,
-      );
-    }
+    if (!open || !lock || open.worker !== worker) throw notOpen(worker, call);
     if (!lock.isOrdered) this.#order(open, lock);
     this.#requests.asks(request, open, "acquire");
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
@@ -328,14 +339,13 @@ export class Exchange {
     const open = this.#calls.get(call);
     const lock = open?.lock;
     const current = lock && lock.firstToken === token ? lock.token : undefined;
-    if (!open || !lock || current === undefined) {
-      throw new TreadleError(
-        "lock.stale-token",
-        `'${worker}' released its devices with token '${token}', which has been revoked`,
-      );
-    }
+    if (!open || !lock || current === undefined) throw revoked(worker, token);
+    this.#free(open, lock, current);
+  }
+
+  #free(open: OpenCall, lock: LockPart, token: number): void {
     Object.assign(lock, { token: undefined, firstToken: undefined, isLent: false });
-    this.#applyLock(this.#lock.release({ token: current }));
+    this.#applyLock(this.#lock.release({ token }));
     this.#parkAll(open); // what it waits for, it waits for without devices now
   }
 
@@ -354,7 +364,7 @@ export class Exchange {
 
   /** A consumer has let go of the memory of items that their producers keep. */
   read(worker: string, segments: readonly string[]): void {
-    for (const segment of segments) this.#free(this.#kept.read(segment, worker));
+    for (const segment of segments) this.#freePayloads(this.#kept.read(segment, worker));
   }
 
   onloaded(worker: string, residentBytes: number): void {
@@ -377,7 +387,7 @@ export class Exchange {
   /** Its process is gone, with its memory, its devices and whatever it had mapped. Its calls start over or close. */
   workerDied(worker: string): void {
     this.#applyLock(this.#lock.workerDied({ worker }));
-    this.#free(this.#kept.workerDied(worker));
+    this.#freePayloads(this.#kept.workerDied(worker));
   }
 
   /** L5. */
@@ -443,7 +453,7 @@ export class Exchange {
           break;
         }
         case "finished":
-          for (const segment of effect.segments) this.#free(this.#kept.finished(segment));
+          for (const segment of effect.segments) this.#freePayloads(this.#kept.finished(segment));
           break;
         case "end":
           this.#settle(effect.take as number, { answer: { type: "end-of-stream" } });
@@ -577,16 +587,13 @@ export class Exchange {
     lock.isOrdered = true;
   }
 
-  #free(effects: readonly PayloadEffect[]): void {
+  #freePayloads(effects: readonly PayloadEffect[]): void {
     for (const payload of effects) this.#options.emit({ type: "free", payload });
   }
 
   #requireCall(call: string, channel: string): OpenCall {
     const open = this.#calls.get(call);
     if (open) return open;
-    throw new TreadleError(
-      "channel.closed",
-      `channel '${channel}' was used by call '${call}', which has ended or was not given that channel; await every put within the method`,
-    );
+    throw wasClosed(channel, call);
   }
 }

@@ -15,14 +15,14 @@
  * - RS8 where states are saved beside the steps that follow, a step is committed with the first that is whole in saved states
  *   (SS1); a process that dies with what no saved state has ends this composition, to begin again after the last commit.
  */
-import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts";
+import { TreadleError } from "@treadle/contracts";
 import { Processes } from "../ranks/processes.ts";
 import type { RankState } from "../ranks/rank-state.ts";
 import { RankTable } from "../ranks/rank-table.ts";
 import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-state.ts";
 import type { Standstill } from "../standstill.ts";
 import { StepCommits } from "../steps/step-commits.ts";
-import { CallBook, type Settled } from "./call-book.ts";
+import { CallBook, outcomeOf, type Settled } from "./call-book.ts";
 import { streamOf } from "./channel-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChanges } from "./plan-changes.ts";
@@ -465,6 +465,7 @@ export class RunnerState {
   }
 
   #settle(settled: readonly Settled[]): void {
+    this.#exchange.closeCalls(settled.map((each) => ({ call: each.call.call, outcome: outcomeOf(each) })));
     for (const {
       call: { call, index },
       group,
@@ -472,15 +473,11 @@ export class RunnerState {
       failure,
     } of settled) {
       if (failure === undefined) {
-        this.#exchange.closeCall(call, { ok: true });
         const { component, step, sequence } = group;
         if (savedPath !== undefined) this.#commits.saved(component, savedPath, step);
         if (group.changes && index === 0) this.#commits.changed(component, step, sequence);
         this.#emit({ type: "settle", call });
       } else {
-        // The record is what consumers in other processes can be told.
-        const error = fromErrorRecord(toErrorRecord(failure.error));
-        this.#exchange.closeCall(call, { ok: false, error });
         this.#emit({ type: "settle-failed", call, error: failure.error });
       }
     }

@@ -91,6 +91,21 @@ test("what a party lacks is asked for with what it has, which is released first,
   expect(types(leased(lock, 2, "d0", "d1"))).toEqual(["grant"]);
 });
 
+test("a part of them that is released because others want it is asked for again with the rest (LL2, LL3)", () => {
+  const lock = leasedLock();
+  acquire(lock, "second");
+  lock.release({ token: tokenOf(leased(lock, 1, "d1")) });
+  acquire(lock, "first");
+  const token = tokenOf(leased(lock, 2, "d0"));
+  acquire(lock, "both");
+  lock.leaseWanted({ token: 2, drains: true });
+  expect(lock.release({ token })).toEqual([
+    { type: "release-lease", token: 2 },
+    { type: "release-lease", token: 1 },
+    ask("d0", "d1"),
+  ]);
+});
+
 test("the wait for other runs is no wait of the lock, and is named (L5)", () => {
   const lock = leasedLock();
   acquire(lock, "first", 0);

@@ -58,10 +58,10 @@ export const processorBoundShare = 0.1;
  */
 const leastDisturbedShare = 0.3;
 /**
- * What a turn costs besides its chunks, which have their own takes and puts: the call, the lock, to learn of the end of
- * the stream, to unlock, and the reply.
+ * What a turn costs besides its chunks, which have their own takes and puts: the call and its reply, the lock, and to learn of the
+ * end of the stream.
  */
-export const asksPerTurn = 4;
+export const asksPerTurn = 3;
 /** Clocks of what ran between waits say nothing any more. */
 const leastFreeShare = 0.02;
 

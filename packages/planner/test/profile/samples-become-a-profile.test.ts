@@ -202,8 +202,8 @@ describe("a profile", () => {
       const pull = observed({ component: "rollout", method: "pull", busyMs: 50, onloadMs: 10, queuedMs: 0 });
       return { layout: { ...layout(devices, devices), mode }, seconds, calls: [{ ...call, channels }, pull] };
     };
-    // 100 of work, one take in it, 50 before it, a swap of 30, and four messages for the turn.
-    const known = 0.1 + 0.001 + 0.05 + 0.03 + 4 * 0.001;
+    // 100 of work, one take in it, 50 before it, a swap of 30, and three messages for the turn.
+    const known = 0.1 + 0.001 + 0.05 + 0.03 + 3 * 0.001;
     const disturbed = step(3, { queuedMs: 50 });
     const others = [step(2, { mode: "spatial" }), step(2.5, { devices: 1 }), disturbed];
     const { overheadSeconds } = profileOf([...others, ...[0.9, 0.5, 0.6].map((seconds) => step(seconds))]);

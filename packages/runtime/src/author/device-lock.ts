@@ -13,6 +13,9 @@ export type ItemsOf<T> = { readonly given?: (reply: T) => number; readonly commi
 
 type Held = { readonly token: number; count: number; numKept: number };
 
+/** A token that a call has given up, and what the runner said of that, once it was told. */
+type GivenUp = { readonly token: number; readonly timer: NodeJS.Immediate; told: Promise<unknown> | undefined };
+
 /** What a call waits for in `take` and `put`, and who is told when that changes. */
 class Waits {
   readonly lending = new LendState();
@@ -51,6 +54,7 @@ export class DeviceLock {
   /** calls that were granted them and have not given them up, though they may be lent meanwhile */
   readonly #granted = new Set<string>();
   readonly #waits = new Map<string, Waits>();
+  readonly #givenUp = new Map<string, GivenUp>();
 
   constructor(ids: readonly string[], runner: Peer, tracer: Tracer, idle: () => Promise<void> | undefined) {
     this.#idle = idle;
@@ -66,7 +70,8 @@ export class DeviceLock {
 
   /**
    * Waits until this rank alone may use its devices and is loaded on them, then holds them until disposed:
-   * `await using _ = await this.devices.lock()`. Nested locks of one call count.
+   * `await using _ = await this.devices.lock()`. Nested locks of one call count. The runner is told with the reply where the call
+   * ends at once, and else by a message: in both cases after what the call has put.
    * Throws `lock.timeout` with the whole chain of who waits for whom.
    */
   async lock({ lend = "idle" }: LockOptions = {}): Promise<AsyncDisposable> {
@@ -77,6 +82,7 @@ export class DeviceLock {
         `'${method}' locks devices, but its component runs without any; leave 'devices: "none"' out of its launch, or 'none' out of placement.components, or do not lock`,
       );
     }
+    this.#tell(call);
     let held = this.#held.get(call);
     if (!held) {
       held = this.#acquire(call, signal);
@@ -113,6 +119,7 @@ export class DeviceLock {
     ask: (terms: WaitTerms) => Promise<T>,
     { given, committed = 0 }: ItemsOf<T> = {},
   ): Promise<T> {
+    this.#tell(call);
     const waits = this.#waitsOf(call);
     const asked = this.#held.get(call);
     const held = asked && (await asked.catch(() => undefined));
@@ -185,21 +192,25 @@ export class DeviceLock {
     }
   }
 
-  /** The call is over. */
+  /** The call is over, and what it has not given up is its runner's to free. */
   forget(call: string): void {
     this.#waits.delete(call);
+    this.#held.delete(call);
+    this.#granted.delete(call);
+    this.#givenUp.delete(call);
   }
 
+  /** Whether a call has not given them up. */
   holds(call: string): boolean {
     return this.#held.has(call);
   }
 
-  /** Gives up whatever a call still holds; called when the call ends, however it ends. */
-  async releaseAll(call: string): Promise<void> {
-    const held = await this.#held.get(call)?.catch(() => undefined);
-    if (!held) return;
-    held.count = 1;
-    await this.#releaseOnce(call);
+  /** Before the call's reply, which frees them as well. Throws what the runner said of those that were given up before (L3). */
+  async ending(call: string): Promise<void> {
+    const given = this.#givenUp.get(call);
+    if (given === undefined) return;
+    clearImmediate(given.timer);
+    await given.told;
   }
 
   async #acquire(call: string, signal: Cancellation): Promise<Held> {
@@ -207,7 +218,7 @@ export class DeviceLock {
     using _wait = currentCall()?.meter?.lockWait();
     const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
     this.#waits.get(call)?.lending.granted();
-    this.#granted.add(call);
+    if (this.#held.has(call)) this.#granted.add(call); // unless nobody waited for it
     return { token, count: 1, numKept: 0 };
   }
 
@@ -216,7 +227,18 @@ export class DeviceLock {
     if (!held || --held.count > 0) return;
     this.#held.delete(call);
     this.#granted.delete(call);
-    await this.#runner.request("lock.release", { call, token: held.token });
+    await this.#givenUp.get(call)?.told;
+    const timer = setImmediate(() => this.#tell(call));
+    this.#givenUp.set(call, { token: held.token, timer, told: undefined });
+  }
+
+  /** The call goes on without its devices. */
+  #tell(call: string): void {
+    const given = this.#givenUp.get(call);
+    if (given === undefined || given.told !== undefined) return;
+    clearImmediate(given.timer);
+    given.told = this.#runner.request("lock.release", { call, token: given.token });
+    given.told.catch(() => {}); // the call's end throws it
   }
 }
 

@@ -377,10 +377,7 @@ class WorkerHost {
       const durationMs = performance.now() - startedMs;
       const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
       if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
-      if (this.#devices.holds(call)) {
-        this.#sayUnreleased(request.method);
-        await this.#devices.releaseAll(call);
-      }
+      if (this.#devices.holds(call)) this.#sayUnreleased(request.method);
       const reply: CallReply = { value, durationMs, timers };
       if (request.saveIn !== undefined) {
         const files = await this.#save(request.saveIn);
@@ -388,15 +385,14 @@ class WorkerHost {
         else reply.saved = await files.written;
       }
       if (observation) reply.observation = observation;
+      await this.#devices.ending(call);
       return reply;
     } catch (error) {
       failure = this.#describe(error, request);
       throw failure;
     } finally {
       context.isOver = true;
-      this.#devices.forget(call);
-      // WH2; the runner frees it anyway when it is gone
-      if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
+      this.#devices.forget(call); // WH2
       span.end();
       if (request.sequence > 0) {
         if (failure?.disposition === "retryable")
