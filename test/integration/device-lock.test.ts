@@ -94,6 +94,15 @@ describe("three workers take turns on one device", () => {
   });
 });
 
+test("LW1: what a call has asked for before it has its devices is a reason to lend them, too", async () => {
+  const [consumer, producer] = await launch(60, { lockTimeoutMs: 20_000 });
+  const items = world.cluster.channel("items", Numbers);
+  const consuming = consumer?.consumeEarly(items.source);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await producer?.produceLocked(items.sink, [7]);
+  expect(await consuming?.first()).toEqual([7]);
+});
+
 test("L2: pipelines through one device neither deadlock nor lose what they lend while they wait", async () => {
   world = await startCluster({
     cluster: { devices: 1, memoryPerDeviceMiB: 100 },

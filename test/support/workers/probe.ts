@@ -263,6 +263,12 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     }
     return { seen, isSound };
   }
+  /** Asks for an item before it asks for its devices, and waits for it with them. */
+  async consumeEarly(source: Source<number>): Promise<readonly number[]> {
+    const next = source.take({ items: 1 });
+    await using _ = await this.devices.lock();
+    return (await next) ?? [];
+  }
   async numSwaps(): Promise<{ onload: number; offload: number }> {
     const count = (kind: string) => this.swaps.filter((each) => each === kind).length;
     return { onload: count("onload"), offload: count("offload") };

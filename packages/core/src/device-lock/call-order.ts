@@ -32,10 +32,13 @@ export type CallRecord = {
   isWaiting: boolean;
   /** others may have its devices until it asks for them again */
   hasLent: boolean;
-  parked: { readonly stream: string; readonly on: "take" | "put" } | undefined;
+  /** what it waits for, at once */
+  readonly parked: ParkedOn[];
   /** The last search that came by. */
   visit: number;
 };
+
+export type ParkedOn = { readonly stream: string; readonly on: "take" | "put" };
 
 export function streamKey({ channel, stream }: StreamRef): string {
   return `${channel}\n${typeof stream}\n${stream}`;
@@ -71,7 +74,7 @@ export class CallOrder {
       isHolding: false,
       isWaiting: false,
       hasLent: false,
-      parked: undefined,
+      parked: [],
       visit: 0,
     };
     this.#calls.set(record.call, record);
@@ -143,15 +146,14 @@ export class CallOrder {
   }
 
   /** The calls that can bring what a parked call waits for: producers of the data, or consumers that give credit. */
-  suppliersOf({ parked }: CallRecord): ReadonlySet<CallRecord> {
-    const found = parked && (parked.on === "take" ? this.#producers : this.#consumers).get(parked.stream);
-    return found ?? new Set();
+  suppliersOf({ stream, on }: ParkedOn): ReadonlySet<CallRecord> {
+    return (on === "take" ? this.#producers : this.#consumers).get(stream) ?? new Set();
   }
 
   /** Everybody a parked call may depend on: fellow consumers too, for what they have not acknowledged. */
-  awaitedBy(record: CallRecord): ReadonlySet<CallRecord>[] {
-    const fellows = record.parked?.on === "take" ? this.#consumers.get(record.parked.stream) : undefined;
-    return [this.suppliersOf(record), fellows ?? new Set()];
+  awaitedBy(wait: ParkedOn): ReadonlySet<CallRecord>[] {
+    const fellows = wait.on === "take" ? this.#consumers.get(wait.stream) : undefined;
+    return [this.suppliersOf(wait), fellows ?? new Set()];
   }
 
   #upstreamOf(record: CallRecord): ReadonlySet<string> {

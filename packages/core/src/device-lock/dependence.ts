@@ -56,16 +56,15 @@ export class Dependence {
       calls.push(next);
     };
     const add = (next: CallRecord): void => {
-      if (next.parked || next.isWaiting) start(next); // others depend on nobody
+      if (next.parked.length > 0 || next.isWaiting) start(next); // others depend on nobody
     };
     for (const each of starts) start(each);
     for (const each of calls) {
-      if (each.parked) {
-        const key = `${each.parked.on} ${each.parked.stream}`;
-        if (!streams.has(key)) {
-          streams.add(key);
-          for (const awaited of order.awaitedBy(each)) for (const next of awaited) add(next);
-        }
+      for (const wait of each.parked) {
+        const key = `${wait.on} ${wait.stream}`;
+        if (streams.has(key)) continue;
+        streams.add(key);
+        for (const awaited of order.awaitedBy(wait)) for (const next of awaited) add(next);
       }
       const member = members.get(each.call);
       if (member?.state !== "asking") continue;

@@ -121,20 +121,22 @@ export class DeviceLockState {
   }
 
   /**
-   * The call waits in `take` for data, or in `put` for credit. A holder lends first: what it still holds while it waits
+   * The call waits in `take` for data, or in `put` for credit, besides all that it is parked on. A holder lends first: what it still holds while it waits
    * looks like part of a circle.
    */
   park(input: { readonly call: string; readonly stream: StreamRef; readonly on: "take" | "put" }): LockEffect[] {
     const call = this.#order.get(input.call);
     if (!call) return [];
-    call.parked = { stream: streamKey(input.stream), on: input.on };
+    const stream = streamKey(input.stream);
+    if (!call.parked.some((wait) => wait.stream === stream && wait.on === input.on))
+      call.parked.push({ stream, on: input.on });
     this.#order.changed(call);
     return this.#schedule.run([]);
   }
 
   unpark(input: { readonly call: string }): void {
     const call = this.#order.get(input.call);
-    if (call) call.parked = undefined;
+    call?.parked.splice(0);
   }
 
   acquire(input: AcquireInput): LockEffect[] {
@@ -242,7 +244,7 @@ export class DeviceLockState {
   workerDied(input: { readonly worker: string }): LockEffect[] {
     for (const call of this.#order.calls) {
       if (call.worker !== input.worker) continue;
-      call.parked = undefined;
+      call.parked.splice(0);
       const member = this.#members.byCall.get(call.call);
       if (member) this.#members.drop(member);
     }

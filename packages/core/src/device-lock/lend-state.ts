@@ -46,7 +46,7 @@ export class LendState {
     this.#fresh ??= "turn";
   }
 
-  /** Of a wait that the call is about to ask for: what becomes of its devices meanwhile. Followed by `asked`, if it may lend them. */
+  /** Of a wait that the call is about to ask for with its devices: what becomes of them meanwhile. Followed by `asked`, if it may lend them. */
   terms({ keeps, computes }: Look): WaitTerms {
     if (computes) this.#computes();
     const goesOn = this.#fresh !== undefined || this.#isGoingOn; // LW3
@@ -54,7 +54,7 @@ export class LendState {
     return computes || goesOn ? { keeps: "for-now" } : { numAnswered: this.#numAnswered };
   }
 
-  /** A wait of a call that may lend its devices: `over` is no more said until it is answered. */
+  /** A wait of a call that may lend its devices, or lock them meanwhile: `over` is no more said until it is answered. */
   asked(): void {
     this.#numOpen++;
   }

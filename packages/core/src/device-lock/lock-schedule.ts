@@ -32,10 +32,12 @@ export class LockSchedule {
     const asked = new Set<ReadonlySet<CallRecord>>();
     for (const { call, state } of party.members.values()) {
       if (state !== "lent") continue;
-      const suppliers = this.#members.order.suppliersOf(call);
-      if (suppliers.size === 0 || asked.has(suppliers)) continue; // fellow ranks mostly wait for the same
-      asked.add(suppliers);
-      if (!this.#dependence.reachedFrom(suppliers).has(party)) return false;
+      for (const wait of call.parked) {
+        const suppliers = this.#members.order.suppliersOf(wait);
+        if (suppliers.size === 0 || asked.has(suppliers)) continue; // fellow ranks mostly wait for the same
+        asked.add(suppliers);
+        if (!this.#dependence.reachedFrom(suppliers).has(party)) return false;
+      }
     }
     return true;
   }

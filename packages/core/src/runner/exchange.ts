@@ -310,28 +310,20 @@ export class Exchange {
     this.#requests.asks(request, open, "acquire");
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
     // Another lock of it may keep the devices, so that it never says that others may have them.
-    if (lock.token !== undefined) this.#parkAll(open);
+    if (lock.token !== undefined) for (const id of this.#requests.waitingOf(open)) this.#park(id);
   }
 
   /** EX3: ignored where the call has been answered meanwhile. Its engine may compute again, and its worker says when it is idle. */
   lend(call: string, worker: string, numAnswered: number): void {
     const open = this.#calls.get(call);
     if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;
-    if (this.#waiting(open).length === 0) return;
+    if (this.#requests.waitingOf(open).length === 0) return;
     this.#lend(open.lock);
     this.#parkAll(open);
   }
 
-  /** Puts and takes of a call that are not answered, nor about to be. */
-  #waiting({ requests }: OpenCall): number[] {
-    return [...requests].filter((id) => {
-      const request = this.#requests.get(id);
-      return request?.stream !== undefined && request.outcome === undefined;
-    });
-  }
-
   #parkAll(open: OpenCall): void {
-    for (const id of this.#waiting(open)) this.#park(id);
+    for (const id of this.#requests.waitingOf(open)) if (!this.#requests.keepsForNow(id)) this.#park(id);
   }
 
   /** Throws `lock.stale-token` for a grant that has been revoked (L3, EX5). */
@@ -500,6 +492,7 @@ export class Exchange {
     if (request.outcome !== undefined) this.#requests.answer(id, request.outcome, request.outcome.servedMs);
     else {
       lock.firstToken = token; // EX5
+      this.#lock.unpark({ call: request.open.call }); // it has devices now, until it lends them
       this.#requests.answer(id, { answer: { type: "token", token } });
     }
   }
@@ -522,6 +515,7 @@ export class Exchange {
     this.#lock.unpark({ call });
     if (!open.lock?.isLent || this.#calls.get(call) !== open) {
       this.#requests.answer(id, outcome);
+      this.#parkAll(open); // what else it waits for
       return;
     }
     request.outcome = { ...outcome, servedMs: this.#nowMs };
@@ -539,8 +533,7 @@ export class Exchange {
     if (lock === undefined || end === undefined) return;
     request.stream = { channel, stream: end.stream };
     if (!request.keeps) this.#lend(lock);
-    const isHolding = lock.token !== undefined && !lock.isLent;
-    if (request.keeps !== "for-now" || !isHolding) this.#park(id);
+    if (!this.#requests.keepsForNow(id)) this.#park(id);
   }
 
   /** The lock is told that the call waits for others, unless what was lent has let somebody answer it already. */

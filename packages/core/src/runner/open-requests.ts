@@ -78,6 +78,21 @@ export class OpenRequests {
     return this.#open.get(request);
   }
 
+  /** Puts and takes of a call that are not answered, nor about to be. */
+  waitingOf({ requests }: OpenCall): number[] {
+    return [...requests].filter((id) => {
+      const request = this.#open.get(id);
+      return request?.stream !== undefined && request.outcome === undefined;
+    });
+  }
+
+  /** Its call has devices, and may set them to work a moment later. */
+  keepsForNow(id: number): boolean {
+    const request = this.#open.get(id);
+    const lock = request?.open.lock;
+    return request?.keeps === "for-now" && lock?.token !== undefined && !lock.isLent;
+  }
+
   /** EX4. */
   answer(id: number, outcome: Outcome, servedMs?: number): void {
     const request = this.#open.get(id);

@@ -94,6 +94,28 @@ test("EX3: what a call waits for fails it only when it has its devices back, sin
   await next.answer;
 });
 
+test.each([
+  ["while it waits for both", false],
+  ["when it has one of them", true],
+])("L2: a call without devices that waits for two streams depends on the makers of both, %s", async (_, isFed) => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  for (const name of ["y", "m"]) world.define({ name });
+  world.open("runner:y:1", "runner", [end("y", "sink")]);
+  const both = open("a", [end("m", "sink"), end("x", "source"), end("y", "source")]);
+  // It consumes what the first one makes, which goes first on the device; but that one waits for what only it can make.
+  const other = open("b", [end("m", "source"), end("x", "sink")]);
+  const taking = ["x", "y"].map((channel) => world.take(both, channel, 1));
+  if (isFed) {
+    await world.put("runner:y:1", "y", 1);
+    expect(await taking[1]).toEqual([1]);
+  }
+  const { seen } = acquire("b", other);
+  await turns();
+  expect(seen.token).toBeDefined();
+  await world.put(other, "x", 2);
+  expect(await taking[0]).toEqual([2]);
+});
+
 test("EX4: of calls that start over together none is given what another gives back, and each has its devices again", async () => {
   const { world, open, acquire } = worldOf({ a: 60, b: 60 });
   const feed = "runner:x:1";

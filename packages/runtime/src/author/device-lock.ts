@@ -124,11 +124,13 @@ export class DeviceLock {
     const asked = this.#held.get(call);
     const held = asked && (await asked.catch(() => undefined));
     const lends = held?.numKept === 0;
+    // The call may lock its devices while it waits.
+    const mayLend = held === undefined || lends;
     const computes = lends && this.#idle() !== undefined;
     if (committed > 0 && waits.lending.committed(committed)) waits.change();
     const terms = held === undefined ? {} : waits.lending.terms({ keeps: !lends, computes });
     const answer = ask(terms);
-    if (lends) waits.lending.asked();
+    if (mayLend) waits.lending.asked();
     if (computes) waits.change();
     if (lends && terms.keeps) this.#watch(call, waits);
     let hasItems = false;
@@ -140,7 +142,7 @@ export class DeviceLock {
       return reply;
     } finally {
       // Before whoever asked goes on.
-      waits.lending.answered(hasItems ? "items" : "room", lends, numGiven);
+      waits.lending.answered(hasItems ? "items" : "room", mayLend, numGiven);
       waits.change();
       if (waits.lending.isWaiting) this.#watch(call, waits);
     }
@@ -217,7 +219,9 @@ export class DeviceLock {
     using _ = this.#tracer.span("device lock", "lock-wait");
     using _wait = currentCall()?.meter?.lockWait();
     const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
-    this.#waits.get(call)?.lending.granted();
+    const waits = this.#waits.get(call);
+    waits?.lending.granted();
+    if (waits?.lending.isWaiting) this.#watch(call, waits);
     if (this.#held.has(call)) this.#granted.add(call); // unless nobody waited for it
     return { token, count: 1, numKept: 0 };
   }
