@@ -42,7 +42,7 @@ const probedSteps = 4;
 const messageMs = 1;
 
 /**
- * Throws `placement.impossible` for runs that a pool would not let in together, and for a component that needs more memory than
+ * The first one joins the others. Throws `placement.impossible` for runs that a pool would not let in together, and for a component that needs more memory than
  * its run's part of a device; `problem.invalid` for runs whose steps, or turns, are too far apart; and what `simulate` throws.
  */
 export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, seed = 0): Beside {
@@ -58,12 +58,13 @@ export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, 
     steps: steps[i]!,
     member: {
       ...run.pool,
-      devices: run.devices.map(({ id, memoryBytes }) => ({ id, memoryMiB: memoryBytes / 2 ** 20 })),
+      devices: runs[i]!.devices.map(({ id, memoryBytes }) => ({ id, memoryMiB: memoryBytes / 2 ** 20 })),
     },
     make: (_firstStep: number, left: number, shared: Parameters<typeof simulatedRun>[1]) =>
       simulatedRun({ ...run, steps: left, seed }, shared).run,
   }));
-  const { runs: outcomes, makespanMs } = shareDevices({ runs: members, limits, messageMs });
+  const [newcomer, ...others] = members;
+  const { runs: outcomes, makespanMs } = shareDevices({ runs: [...others, newcomer!], limits, messageMs });
   return {
     seconds: makespanMs / 1000,
     serialSeconds: alone.reduce((sum, seconds) => sum + seconds, 0),
