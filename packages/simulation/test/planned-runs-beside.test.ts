@@ -75,8 +75,12 @@ test("memory is shared, and who needs more than its part is named", () => {
     expect(error.code).toBe("placement.impossible");
     expect(error.message).toContain("'rollout' of 'a' needs 60 MiB of 'gpu:0', where the run's part is 50 MiB");
   }
-  const parts = [run("a", large, { memoryPerDeviceMiB: 60 }), run("b", { ...busy, memoryBytes: 100 * 2 ** 20 })];
-  expect(simulateBeside(parts, limits).runs).toHaveLength(2);
+  const parts = (mebibytes?: number) => [
+    run("a", large, { memoryPerDeviceMiB: 60 }),
+    run("b", { ...busy, memoryBytes: 100 * 2 ** 20 }, { memoryPerDeviceMiB: mebibytes }),
+  ];
+  expect(() => simulateBeside(parts(), limits)).toThrow("'a' and 'b' ask for 110 MiB of 'gpu:0', which has 100");
+  expect(simulateBeside(parts(40), limits).runs).toHaveLength(2);
 });
 
 test.each([

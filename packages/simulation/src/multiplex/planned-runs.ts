@@ -46,7 +46,7 @@ const messageMs = 1;
  * its run's part of a device; `problem.invalid` for runs whose steps, or turns, are too far apart; and what `simulate` throws.
  */
 export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, seed = 0): Beside {
-  checkTogether(runs);
+  checkTogether(runs, limits.residents);
   const inParts = runs.map((run) => withPart(run, limits.residents));
   const stepSeconds = inParts.map((run) => aloneMs(run, probedSteps, seed) / 1000 / probedSteps);
   const turnsSeconds = (turnsOfAll * limits.turnMs) / 1000;
@@ -93,7 +93,7 @@ function stepsIn(windowSeconds: number, stepSeconds: number, name: string): numb
 }
 
 /** As a pool lets runs in: of one device, all have their memory and can keep their bounds. */
-function checkTogether(runs: readonly PlannedRun[]): void {
+function checkTogether(runs: readonly PlannedRun[], residents: number): void {
   const sharing = new Map<string, PlannedRun[]>();
   for (const run of runs) for (const { id } of run.devices) sharing.set(id, [...(sharing.get(id) ?? []), run]);
   const refused = (why: string) =>
@@ -105,11 +105,11 @@ function checkTogether(runs: readonly PlannedRun[]): void {
       const said = bounds.map((bound) => bound ?? "none").join(", ");
       throw refused(`${names} share '${id}', and their bounds of pool.maxSlowdown (${said}) cannot be kept together`);
     }
-    const asked = on.reduce((sum, { pool }) => sum + (pool.memoryPerDeviceMiB ?? 0), 0);
     const has = Math.min(...on.map((run) => run.devices.find((device) => device.id === id)!.memoryBytes)) / 2 ** 20;
-    if (asked > has)
+    const asked = on.reduce((sum, { pool }) => sum + (pool.memoryPerDeviceMiB ?? has / residents), 0);
+    if (asked > has + 1e-6)
       throw refused(
-        `${names} ask for ${asked} MiB of '${id}' by pool.memoryPerDeviceMiB, which has ${Math.floor(has)}`,
+        `${names} ask for ${Math.ceil(asked)} MiB of '${id}', which has ${Math.floor(has)}: who says no pool.memoryPerDeviceMiB asks for an equal part`,
       );
   }
 }
