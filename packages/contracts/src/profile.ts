@@ -187,8 +187,10 @@ export const Profile = z.strictObject({
   /** of what was sampled meanwhile; `perItem`: sequences of an item of the batch */
   sequences: SequenceLengths.extend({ perItem: z.number().positive() }).optional(),
   components: z.record(name, ComponentProfile),
-  /** what a step takes besides its components: the runner's own work, and messages on their way */
+  /** what a step takes besides its components, where they take turns: the runner's own work, and messages on their way */
   overheadSeconds: seconds.default(0),
+  /** of any other step, for each rank that it calls; absent where too little is known, and the same holds for every step */
+  rankOverheadSeconds: seconds.optional(),
   /** whole steps as measured, by how they ran; `seconds` is the median */
   steps: z.array(
     z.strictObject({

@@ -14,6 +14,7 @@ export {
 export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-timeline.ts";
 export { predictPlan } from "./auto/predict-plan.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
+export { overheadOf } from "./auto/step-overhead.ts";
 export { pieceOf, streamedParts } from "./auto/streamed-parts.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";

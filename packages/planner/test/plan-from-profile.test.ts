@@ -159,8 +159,8 @@ describe("the plan", () => {
       return Object.fromEntries(alternatives.map(({ mode, stepSeconds }) => [mode, stepSeconds]));
     };
     const [without, withMessages] = [both(0), both(0.5)];
-    expect(withMessages["temporal"]! - without["temporal"]!).toBeCloseTo(2 * 4 * 0.5, 9);
-    expect(withMessages["spatial"]! - without["spatial"]!).toBeCloseTo(4 * 0.5, 9);
+    expect(withMessages["temporal"]! - without["temporal"]!).toBeCloseTo(2 * 3 * 0.5, 9);
+    expect(withMessages["spatial"]! - without["spatial"]!).toBeCloseTo(3 * 0.5, 9);
   });
 
   test("a plan whose devices hold all that is on them swaps nothing, though all components together would not fit", () => {

@@ -7,6 +7,7 @@ import {
   type Flow,
   itemSpread,
   layoutOf,
+  overheadOf,
   usedBy,
 } from "@treadle/planner";
 
@@ -108,7 +109,7 @@ export function modelWorkflow(
       .filter(([, { producers }]) => producers.length === 0)
       .map(([channel, { itemsPerStep }]) => ({ channel, items: Math.round(itemsPerStep) })),
     outputs: channels.filter(([, { consumers }]) => consumers.length === 0).map(([channel]) => channel),
-    overheadMs: profile.overheadSeconds * 1000,
+    overheadMs: overheadOf(profile, plan) * 1000,
     hasCycles: graph.cycles.length > 0,
     isOrderPlain: graph.cycles.length === 0 && components.every((component) => !component.isGang),
     isBounded: (channel) => plan.capacity?.[channel] !== undefined,

@@ -40,8 +40,12 @@ export function describeProfile(profile: Profile): string[] {
     ({ mode, devices, granularity, seconds, samples }) =>
       `${mode} on ${plural(devices, "device")}, granularity ${granularity}: ${formatSeconds(seconds)} a step (${plural(samples, "step")})`,
   );
-  const { overheadSeconds } = profile;
-  const overhead = overheadSeconds > 0 ? [`${formatSeconds(overheadSeconds)} a step besides its components`] : [];
+  const { overheadSeconds, rankOverheadSeconds = 0 } = profile;
+  const ofRanks = rankOverheadSeconds > 0 ? `; else ${formatSeconds(rankOverheadSeconds)} for each rank` : "";
+  const overhead =
+    overheadSeconds + rankOverheadSeconds > 0
+      ? [`${formatSeconds(overheadSeconds)} a step besides its components, where they take turns${ofRanks}`]
+      : [];
   return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, ...overhead, "", ...steps];
 }
 

@@ -40,6 +40,7 @@ import {
   type Share,
   sharesOf,
 } from "./schedule-placement.ts";
+import { overheadOf } from "./step-overhead.ts";
 import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
@@ -185,7 +186,11 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const explanation = [...words, ...dropped, ...question.notes];
   return {
     plan: { ...best.plan, explanation: [...explanation] },
-    predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
+    predicted: {
+      stepSeconds: best.stepSeconds,
+      serialSeconds: serialSeconds + overheadOf(profile, best.plan),
+      schedule: best.schedule,
+    },
     alternatives: inOrder,
     limits: best.limits,
     explanation,
@@ -442,12 +447,13 @@ function placeShares(
   const serial = new Map(
     Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
   );
-  const stepSeconds = Math.max(time, onCores) + serialSeconds;
+  const besides = serialSeconds + overheadOf(profile, placed);
+  const stepSeconds = Math.max(time, onCores) + besides;
   return {
     mode: realised,
     stepSeconds,
     proven: proven && realised === mode,
-    boundSeconds: Math.min(stepSeconds, bound + serialSeconds),
+    boundSeconds: Math.min(stepSeconds, bound + besides),
     schedule,
     placement: Object.fromEntries(
       shares.map(({ component, devices: own }) => [

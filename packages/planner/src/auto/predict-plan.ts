@@ -7,6 +7,7 @@ import { replaySeconds } from "./plan-replay.ts";
 import { processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, planProblemOf } from "./profile-problem.ts";
 import { replayedCalls } from "./replayed-calls.ts";
+import { numRanks, overheadOf } from "./step-overhead.ts";
 
 export type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 
@@ -22,7 +23,7 @@ export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith)
   const { problem, serialSeconds } = planProblemOf(profile, { ...slotted, maxStaleness: 0 });
   const seconds = replayOf(plan, { profile, problem, devices, batch });
   if (seconds === undefined) return undefined;
-  return Math.max(seconds, processorBoundSeconds(profile, devices)) + serialSeconds;
+  return Math.max(seconds, processorBoundSeconds(profile, devices)) + serialSeconds + overheadOf(profile, plan);
 }
 
 type ReplayedWith = {
@@ -37,8 +38,7 @@ const mostRanks = 256;
 
 /** Seconds of a step whose calls overlap no other step's; undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle. */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
-  const numRanks = Object.values(plan.components).reduce((sum, { ranks }) => sum + ranks.length, 0);
-  if (numRanks > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
+  if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));

@@ -34,7 +34,7 @@ export type ProfileProblem = {
   readonly problem: PlanProblem;
   /** the devices behind the pools of the problem; the one that is in none of them is the problem's own `devices` */
   readonly pools: readonly Pool[];
-  /** of a step's calls that overlap nothing; to be added to the time of a schedule */
+  /** of a step's calls that overlap nothing; to be added to the time of a schedule, with `overheadOf` its plan */
   readonly serialSeconds: number;
   /** what the answer rests on that was not measured, a sentence each */
   readonly notes: readonly string[];
@@ -126,10 +126,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     nodes,
     edges: uniqueEdges(profile.graph.edges.map(({ from, to }) => [from, to])),
   };
-  const serialSeconds = names.reduce(
-    (sum, name) => sum + profile.components[name]!.serialSeconds,
-    profile.overheadSeconds,
-  );
+  const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
   return { problem, pools, serialSeconds, notes };
 }
 

@@ -9,6 +9,7 @@ import {
   type TimeFit,
 } from "@treadle/contracts";
 import { type PredictedWith, predictPlan } from "../auto/predict-plan.ts";
+import { numRanks } from "../auto/step-overhead.ts";
 import { Asks } from "./asks.ts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
@@ -94,34 +95,34 @@ export class ProfileBuilder {
     }
     const measured = { ...header, graph, ...this.#sequences(), components, steps: this.wholeSteps() };
     const profile: Profile = { version: 1, ...measured, overheadSeconds: 0 };
-    return { ...profile, overheadSeconds: this.#overhead(profile, costs, placed) };
+    return { ...profile, ...this.#overheads(profile, costs, placed) };
   }
 
   /**
-   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away: one after the
-   * other, or as a replay has them where that is more, since ranks of unequal width may be swapped twice. In a cycle they change
-   * hands with every turn of it, as often as no plan would let them.
+   * What is left of steps when all that they cost is taken away. In a cycle components change hands with every turn of it, as
+   * often as no plan would let them.
    */
-  #overhead(profile: Profile, costs: readonly StepCosts[], placed: PlacedOn | undefined): number {
-    if (profile.graph.cycles.length > 0) return 0;
-    const inTurn = [...this.#steps.entries()].filter(
-      ([at, { layout }]) =>
-        layout.mode === "temporal" &&
-        layout.granularity === "all" &&
-        costs[at]?.samples.every(({ isContended }) => !isContended),
+  #overheads(
+    profile: Profile,
+    costs: readonly StepCosts[],
+    placed: PlacedOn | undefined,
+  ): Pick<Profile, "overheadSeconds" | "rankOverheadSeconds"> {
+    if (profile.graph.cycles.length > 0) return { overheadSeconds: 0 };
+    const quiet = this.#steps.flatMap((step, at) =>
+      costs[at]!.samples.every(({ isContended }) => !isContended) ? [{ ...step, costs: costs[at]! }] : [],
     );
-    const most = Math.max(...inTurn.map(([, { layout }]) => layout.devices));
-    const plans = new Map(inTurn.map(([, { layout }]) => [layout.name, layout.plan]));
-    const replayed = new Map(
-      [...plans].map(([name, plan]) => [
-        name,
-        (plan && placed && predictPlan(profile, plan, { ...placed, batch: this.#batch })) ?? 0,
-      ]),
-    );
-    const left = inTurn
-      .filter(([, { layout }]) => layout.devices === most)
-      .map(([at, { seconds, layout }]) => seconds - Math.max(secondsInTurn(costs[at]!), replayed.get(layout.name)!));
-    return left.length > 0 ? Math.max(0, median(left)) : 0;
+    const replays = new Map<string, number>();
+    const ofRanks: number[] = [];
+    for (const name of new Set(quiet.map(({ layout }) => layout.name))) {
+      const steps = quiet.filter(({ layout }) => layout.name === name);
+      const { plan } = steps[0]!.layout;
+      const replayed = plan && placed && predictPlan(profile, plan, { ...placed, batch: this.#batch });
+      if (plan === undefined || replayed === undefined) continue;
+      replays.set(name, replayed);
+      ofRanks.push((stepTimes(steps.map(({ seconds }) => seconds)).seconds - replayed) / numRanks(plan));
+    }
+    const rankOverheadSeconds = ofRanks.length > 0 ? { rankOverheadSeconds: Math.max(0, median(ofRanks)) } : {};
+    return { overheadSeconds: overheadInTurn(quiet, replays), ...rankOverheadSeconds };
   }
 
   #sequences(): Pick<Profile, "sequences"> {
@@ -181,6 +182,22 @@ function fitOf(
     undefined,
     once,
   );
+}
+
+/**
+ * Of steps in which components took turns, on most devices: one after the other, or as a replay has them where that is more, since
+ * ranks of unequal width may be swapped twice.
+ */
+function overheadInTurn(
+  steps: readonly (MeasuredStep & { readonly costs: StepCosts })[],
+  replays: ReadonlyMap<string, number>,
+): number {
+  const inTurn = steps.filter(({ layout }) => layout.mode === "temporal" && layout.granularity === "all");
+  const most = Math.max(...inTurn.map(({ layout }) => layout.devices));
+  const left = inTurn
+    .filter(({ layout }) => layout.devices === most)
+    .map(({ seconds, layout, costs }) => seconds - Math.max(secondsInTurn(costs), replays.get(layout.name) ?? 0));
+  return left.length > 0 ? Math.max(0, median(left)) : 0;
 }
 
 /** One component after the other. */

@@ -1,4 +1,4 @@
-import { type DeviceSpec, median } from "@treadle/contracts";
+import { type DeviceSpec, median, type Plan, type Profile } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { predictPlan } from "../../src/auto/predict-plan.ts";
@@ -74,4 +74,44 @@ test("a step in turn is predicted as it was measured, however often ranks of une
     }),
   );
   expect(numSwappedAgain, "steps that swap something twice are among those drawn").toBeGreaterThan(0);
+});
+
+test("what a plan that was not measured takes besides its components is known by rank, of all that were", () => {
+  const devices = [0, 1].map(
+    (index): DeviceSpec => ({ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes }),
+  );
+  const components = ["a", "b"].map((name): PlacementComponent => ({ name, ranks: { min: 1, max: 2 } }));
+  const placed = (mode: "temporal" | "spatial", granularity: "all" | number): Plan => {
+    const plan = resolvePlacement({ mode, components, devices, batchItems: batch, maxStaleness: 0 });
+    return { ...plan, granularity: { default: granularity, channels: {} } };
+  };
+  const [turns, apart] = [placed("temporal", "all"), placed("spatial", "all")];
+  const builder = new ProfileBuilder(batch);
+  const measure = (plan: Plan, seconds: number): void => {
+    const calls = ["a", "b"].flatMap((component) => {
+      const { length } = plan.components[component]!.ranks;
+      const moved = (channel: string) => [{ channel, items: batch / length }];
+      const flow = component === "a" ? { takes: moved("in"), puts: moved("to-b") } : { takes: moved("to-b") };
+      return Array.from({ length }, (_, rank) => observed({ component, rank, busyMs: 600 / length }, flow));
+    });
+    builder.add({ layout: layoutOf(plan), seconds, calls });
+  };
+  measure(turns, 0.6 + 0.08);
+  for (const seconds of [1.19, 1.23]) measure(apart, seconds);
+  const traits = new Map(["a", "b"].map((key) => [key, { key, devicesPerRank: 1, minDevices: 1, maxDevices: 2 }]));
+  const header = { workflow: "w", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } };
+  const profile = builder.build(header, traits, { devices, components });
+  // 80 ms of four ranks, and 10 of two.
+  expect(profile).toMatchObject({
+    overheadSeconds: expect.closeTo(0.08, 6),
+    rankOverheadSeconds: expect.closeTo((0.02 + 0.005) / 2, 6),
+  });
+  const without: Profile = { ...profile, overheadSeconds: 0, rankOverheadSeconds: 0 };
+  const besides = (plan: Plan): number => {
+    const [all, less] = [profile, without].map((each) => predictPlan(each, plan, { devices, batch, components })!);
+    return all! - less!;
+  };
+  expect(besides(turns)).toBeCloseTo(0.08, 6);
+  expect(besides(placed("spatial", 10))).toBeCloseTo(2 * 0.0125, 6);
+  expect(besides(placed("temporal", 10))).toBeCloseTo(4 * 0.0125, 6);
 });
