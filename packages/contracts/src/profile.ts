@@ -90,7 +90,7 @@ export const ProfileSample = z.strictObject({
   spread: z.number().nonnegative(),
   accepted: count,
   rejected: z.int().nonnegative(),
-  /** how many times as long its busiest rank took for its items as ranks took for as many on average; of a whole batch on several ranks */
+  /** how many times as long its busiest rank took as a rank takes for the largest fair share on average; of a whole batch on several ranks */
   unevenness: z.number().min(1).optional(),
   /** others used the processors meanwhile and no sample was free of it: the seconds are what it would have taken alone */
   contended: z.boolean(),

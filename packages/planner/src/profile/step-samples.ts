@@ -147,12 +147,18 @@ function busiest(calls: readonly ObservedCall[]): number {
   return Math.max(0, ...byRank.values());
 }
 
-/** Of ranks with any items: undefined where fewer than two have them. */
+/**
+ * How many times as long the busiest rank took as the largest fair share of whole items takes on average, of ranks with any items:
+ * undefined where fewer than two have them. One that takes longest for fewer items than others is no more uneven than that.
+ */
 function unevennessOf(calls: readonly ObservedCall[]): number | undefined {
   const byRank = new Map<number, { busyMs: number; items: number }>();
+  const counted = new Set<string>();
   for (const { rank, busyMs, channels } of calls) {
     const isTaking = channels.some(({ role }) => role === "source");
-    const items = channels.reduce((sum, each) => sum + (!isTaking || each.role === "source" ? each.items : 0), 0);
+    const ends = channels.filter(({ role }) => !isTaking || role === "source");
+    for (const { channel } of ends) counted.add(channel);
+    const items = ends.reduce((sum, each) => sum + each.items, 0);
     const known = byRank.get(rank) ?? { busyMs: 0, items: 0 };
     byRank.set(rank, { busyMs: known.busyMs + busyMs, items: known.items + items });
   }
@@ -160,7 +166,8 @@ function unevennessOf(calls: readonly ObservedCall[]): number | undefined {
   const [most] = ranks.toSorted((a, b) => b.busyMs - a.busyMs);
   if (most === undefined || ranks.length < 2) return undefined;
   const all = ranks.reduce((sum, { busyMs, items }) => ({ busyMs: sum.busyMs + busyMs, items: sum.items + items }));
-  return Math.max(1, (most.busyMs / most.items) * (all.items / all.busyMs));
+  const largestShare = counted.size * Math.ceil(all.items / counted.size / ranks.length);
+  return Math.max(1, (most.busyMs / largestShare) * (all.items / all.busyMs));
 }
 
 /**

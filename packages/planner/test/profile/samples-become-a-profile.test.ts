@@ -81,6 +81,14 @@ describe("a profile", () => {
         [100, 4],
         [50, 2],
       ]),
+      "of equal shares",
+    ).toBeCloseTo(4 / 3, 9);
+    expect(
+      unevennessOf([
+        [80, 4],
+        [90, 3],
+      ]),
+      "no more than if it had had the largest share",
     ).toBe(1);
     expect(
       unevennessOf([
