@@ -85,23 +85,28 @@ test("TL1: 'cut' of prompts trains as many as a step wants, and counts the other
 }, 240_000);
 
 test.each([
-  ["batch", "temporal", 0],
-  ["batch", "spatial", 1],
-  ["carry", "temporal", 0],
-  ["carry", "spatial", 1],
+  ["batch", "temporal", 0, false],
+  ["batch", "spatial", 1, false],
+  ["carry", "temporal", 0, false],
+  ["carry", "spatial", 1, false],
+  ["carry", "temporal", 0, true],
+  ["carry", "spatial", 1, true],
 ] as const)(
-  "TL1, TQ1, CI1, CI2, W2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s', staleness %s",
-  async (tail, mode, maxStaleness) => {
+  "TL1, TQ1, TW4, TW5, CI1, CI2, W2: '%s' trains every prompt once or has it wait, whichever rank and runner dies: mode '%s', staleness %s, with a tool: %s",
+  async (tail, mode, maxStaleness, hasTool) => {
     const { events, struckWorkers, onEvent } = struck([2, 4, 5]);
-    const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8"];
+    const tools = struck([3, 7], "project-tool");
+    const common = [`placement.mode=${mode}`, "flow.granularity=all", "steps=8", "groupSize=8", `tool=${hasTool}`];
     const overrides = [
       ...common,
       `flow.maxStaleness=${maxStaleness}`,
-      ...tailOf(tail, tail === "batch" ? 1.5 : 1, 1.5),
+      // Of more that go on, more call again.
+      ...tailOf(tail, tail === "batch" ? 1.5 : 1, hasTool ? 3 : 1.5),
     ];
     const kill = new AbortController();
     const killing = (event: RunEvent) => {
       onEvent(event);
+      if (hasTool) tools.onEvent(event);
       if (event.type === "step-started" && event.step === 6)
         setTimeout(() => kill.abort(), 80 * random.split(`${mode} runner`).float());
     };
@@ -114,7 +119,8 @@ test.each([
     expect(struckWorkers.length).toBeGreaterThan(0);
     const folder = join(root, runId);
     await expectWholeTailLedger(folder, 8);
-    const { steps } = await readTailLedger(folder);
+    const { steps, numBehindAnswers } = await readTailLedger(folder);
+    if (hasTool) expect([tools.struckWorkers.length > 0, numBehindAnswers > 0]).toEqual([true, true]);
     expect(steps.some(({ carried }) => carried.length > 0)).toBe(true);
     if (tail === "batch")
       expect(steps.some(({ given }) => given.length === batch)).toBe(true); // of late ones

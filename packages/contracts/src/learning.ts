@@ -20,6 +20,15 @@ export const BegunEpisode = z.object({
   policyVersion: z.int(),
   /** it had ended, and its group had not */
   finishReason: FinishReason.optional(),
+  /** of an episode that has called a tool */
+  tool: z
+    .object({
+      /** as the tool knows it; absent where it has ended there */
+      trajectory: z.string().optional(),
+      /** where its answers stand in `tokens`: from and to */
+      answers: z.array(z.tuple([z.int().nonnegative(), z.int().positive()]).readonly()).min(1),
+    })
+    .optional(),
 });
 export type BegunEpisode = z.infer<typeof BegunEpisode>;
 

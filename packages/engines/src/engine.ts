@@ -125,7 +125,11 @@ export type JoiningCompletion = {
 };
 
 /** What a completion has so far, under the weights of the engine that it joins, what was appended to it included. */
-export type BegunCompletion = Pick<Completion, "tokens" | "logprobs"> & { readonly numAppended: number };
+export type BegunCompletion = Pick<Completion, "tokens" | "logprobs"> & {
+  readonly numAppended: number;
+  /** where the turn under way began: behind the last that was appended */
+  readonly turnFrom: number;
+};
 
 /** Of one call: which of its completions get the places that there are. */
 export type GenerationOrder = {

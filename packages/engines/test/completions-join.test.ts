@@ -42,6 +42,7 @@ describe("a completion that joins a call", () => {
         tokens: Int32Array.of(...completion.tokens, ...answer),
         logprobs: Float32Array.of(...completion.logprobs, 0, 0),
         numAppended: (turn + 1) * answer.length,
+        turnFrom: completion.tokens.length + answer.length,
       };
       // Another engine of the same weights, in the midst of other completions.
       const elsewhere = await TransformerEngine.create(config);
@@ -93,7 +94,8 @@ describe("a completion that joins a call", () => {
     ["no room in the context", { numTokens: 38, numAppended: 38 }, /joins with '40' tokens where at most 39/],
     ["chosen all that it may", { numTokens: 13, numAppended: 1 }, /joins with '12' chosen tokens where at most 11/],
   ])("SL9: is refused where it has %s, and the others go on", async (_, { numTokens, numAppended }, message) => {
-    const begun = { tokens: new Int32Array(numTokens).fill(2), logprobs: new Float32Array(numTokens), numAppended };
+    const tokens = new Int32Array(numTokens).fill(2);
+    const begun = { tokens, logprobs: new Float32Array(numTokens), numAppended, turnFrom: numTokens };
     for (const engine of [
       await TransformerEngine.create(config),
       EmulatedEngine.create({ vocabSize: 9, contextLength: config.contextLength }),
@@ -112,7 +114,7 @@ describe("a completion that joins a call", () => {
   test("SL3: a completion that has begun elsewhere begins again when its weights change", async () => {
     const engine = await TransformerEngine.create(config);
     const weights = await (await TransformerEngine.create({ ...config, seed: 9 })).exportWeights();
-    const begun = { tokens: Int32Array.of(2, 2, 7, 8), logprobs: new Float32Array(4), numAppended: 1 };
+    const begun = { tokens: Int32Array.of(2, 2, 7, 8), logprobs: new Float32Array(4), numAppended: 1, turnFrom: 4 };
     await engine.pause();
     const going = join(engine, { prompt: prompts[3]!, key: 14, begun });
     await engine.loadWeights(sealWeights({ ...weights, policyVersion: 1 }));

@@ -222,7 +222,7 @@ describe("an emulated engine", () => {
     const answer = Int32Array.of(9, 9);
     const numTurns = ({ tokens }: Completion) => tokens.filter((token) => token === 7).length;
 
-    test("a completion that goes on elsewhere, behind a tool's answer, is what it is at home", async () => {
+    test("a completion that goes on elsewhere, behind a tool's answer or in the midst of the turn after it, is what it is at home", async () => {
       const varied = { ...turns, response: { medianTokens: 10, spread: 0.5 } };
       const seen: Completion[] = [];
       const extend = async (_: number, completion: Completion) => {
@@ -237,11 +237,14 @@ describe("an emulated engine", () => {
       const lengths = seen.map(({ tokens }, turn) => tokens.length - (seen[turn - 1]?.tokens.length ?? 0));
       expect(new Set(lengths).size, "turns differ in length").toBeGreaterThan(1);
       expect([...whole!.logprobs].filter((logprob) => logprob === 0)).toHaveLength(4);
-      for (const [turn, { tokens, logprobs }] of seen.slice(0, 2).entries()) {
+      const points = [0, 1].flatMap((turn) => [0, 2].map((ahead) => ({ turn, ahead })));
+      for (const { turn, ahead } of points) {
+        const turnFrom = seen[turn]!.tokens.length + answer.length;
         const begun = {
-          tokens: Int32Array.of(...tokens, ...answer),
-          logprobs: Float32Array.of(...logprobs, 0, 0),
+          tokens: whole!.tokens.slice(0, turnFrom + ahead),
+          logprobs: whole!.logprobs.slice(0, turnFrom + ahead),
           numAppended: 2 * (turn + 1),
+          turnFrom,
         };
         const elsewhere = EmulatedEngine.create(varied, { clock, rank: 1 });
         const going = elsewhere.generate([], sampling, {

@@ -97,6 +97,7 @@ test("one that has begun elsewhere goes on as it would have there, and begins at
         tokens: whole!.tokens.slice(0, numBegun),
         logprobs: whole!.logprobs.slice(0, numBegun),
         numAppended: 0,
+        turnFrom: 0,
       };
       fc.pre(numBegun < whole!.tokens.length);
       const sequences = new Sequences([], { ...base, stopTokens: [] }, limits);

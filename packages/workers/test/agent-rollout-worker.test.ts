@@ -1,8 +1,8 @@
-import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
-import type { WorkerGroup } from "@treadle/runtime";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Sink, WorkerGroup } from "@treadle/runtime";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
@@ -34,21 +34,25 @@ beforeAll(async () => {
 });
 afterAll(() => tool.teardown());
 
-/** The worker as a group of one rank. */
-const group = {
-  size: 1,
-  onRanks: () => group,
-  ...Object.fromEntries(
-    (["open", "submit", "collect", "report", "close"] as const).map((method) => [
-      method,
-      (...args: never[]) => {
-        const value = (tool[method] as (...args: never[]) => Promise<unknown>)(...args);
-        // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
-        return { first: () => value, then: value.then.bind(value) };
-      },
-    ]),
-  ),
-} as unknown as WorkerGroup<ToolWorker>;
+/** A worker as a group of one rank. */
+function groupOf(workerNow: () => ToolWorker): WorkerGroup<ToolWorker> {
+  const group = {
+    size: 1,
+    onRanks: () => group,
+    ...Object.fromEntries(
+      (["open", "submit", "collect", "report", "close"] as const).map((method) => [
+        method,
+        (...args: never[]) => {
+          const value = (workerNow()[method] as (...args: never[]) => Promise<unknown>)(...args);
+          // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
+          return { first: () => value, then: value.then.bind(value) };
+        },
+      ]),
+    ),
+  } as unknown as WorkerGroup<ToolWorker>;
+  return group;
+}
+const group = groupOf(() => tool);
 
 const prompt = (text: string, answer: string): Prompt => ({ id: text, tokens: tokenizer.encode(text), answer });
 
@@ -133,6 +137,85 @@ test("the reward judges what follows the last answer, and an episode without a s
   expect(episodes.some(({ reward }) => reward === 1)).toBe(true);
   expect(episodes.some(({ reward }) => reward === 0)).toBe(true);
 }, 240_000);
+
+describe("an episode that is carried on with its tool", () => {
+  /** Answers with how many calls its sandbox has had. */
+  const program = 'n=$(cat n 2>/dev/null || echo 0); n=$((n + 1)); echo "$n" > n; echo "$n"';
+  let counting: ToolWorker;
+  beforeEach(async () => {
+    const actions = { drivers: ["process"], sandboxes: "trajectory", scheduling: "trajectory", cores: 1 };
+    counting = new ToolWorker(contextOf(ToolConfig.parse({ program, actions }), "tool"));
+    await counting.setup();
+  });
+  afterEach(() => counting.teardown());
+
+  const asked = ["1+2", "2+2", "1", "2", "1+1", "21"].map((text) => prompt(text, "3"));
+  const few = { ...config, groupSize: 16, maxTokens: 20 };
+
+  async function play(given: readonly Prompt[], tail: "wait" | "carry", component = "rollout") {
+    const own = { ...few, ...(tail === "carry" && { tail, oversample: { prompts: 4 } }) };
+    const worker = new AgentRolloutWorker(contextOf(own, component));
+    await worker.setup();
+    const late: Prompt[] = [];
+    const put = async (...items: Prompt[]) => void late.push(...items);
+    const sink = tail === "carry" ? ({ name: "late", put } as unknown as Sink<Prompt>) : undefined;
+    const stream = streamOf([given]);
+    const { toolCalls } = await worker.generate(
+      stream.source,
+      stream.sink,
+      groupOf(() => counting),
+      sink,
+    );
+    const numEpisodes = stream.groups.flatMap(({ episodes }) => episodes).length;
+    return { groups: stream.groups, late, numCalls: Math.round(toolCalls * numEpisodes) };
+  }
+
+  /** Each answer ends with one token. */
+  const numAnswers = ({ tokens, mask, promptLength }: Episode): number => {
+    const read = tokens.filter((_, at) => at >= promptLength && mask[at] === 0);
+    return tokenizer.transcribe(read).split(call.end).length - 1;
+  };
+
+  /** Of each sample of the prompts, what a step that waits makes of it. */
+  async function whole(): Promise<Map<string, readonly Episode[]>> {
+    const worker = new AgentRolloutWorker(contextOf(few, "waiting"));
+    await worker.setup();
+    const stream = streamOf([asked]);
+    await worker.generate(
+      stream.source,
+      stream.sink,
+      groupOf(() => counting),
+    );
+    return new Map(stream.groups.map(({ promptId, episodes }) => [promptId, episodes]));
+  }
+
+  test("TW4, TW5, W1: is, bit for bit, that of a step that waits, in the sandbox that it had, and so again after a death", async () => {
+    const all = await whole();
+    const { groups, late } = await play(asked, "carry");
+    expect(late.length).toBe(4);
+    const begun = late.flatMap(({ begun = [] }) => begun);
+    expect(begun.some(({ tool, finishReason }) => tool?.trajectory !== undefined && !finishReason)).toBe(true);
+    // The second time as to a rank whose predecessor has died: what that had called meanwhile is in no sandbox any more.
+    for (const component of ["rollout", "another"]) {
+      const second = await play(late, "carry", component);
+      expect(second.late).toEqual([]);
+      const numAnswered = second.groups
+        .flatMap(({ episodes }) => episodes)
+        .reduce((sum, one) => sum + numAnswers(one), 0);
+      const numBefore = begun.reduce((sum, { tool }) => sum + (tool?.answers.length ?? 0), 0);
+      const numMade = second.numCalls;
+      expect(numBefore).toBeGreaterThan(0);
+      if (component === "rollout") expect(numMade).toBe(numAnswered - numBefore);
+      else expect(numMade).toBeGreaterThan(numAnswered - numBefore);
+      const made = [...groups, ...second.groups];
+      expect(made.map(({ promptId }) => promptId).toSorted()).toEqual(asked.map(({ id }) => id).toSorted());
+      for (const { promptId, episodes } of made) {
+        expect(episodes).toHaveLength(16);
+        for (const episode of episodes) expect(all.get(promptId)).toContainEqual(episode);
+      }
+    }
+  }, 240_000);
+});
 
 test("call characters without tokens are refused", () => {
   const wrong = { ...config, call: { ...call, open: "[" } };

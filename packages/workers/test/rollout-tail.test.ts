@@ -1,15 +1,17 @@
-import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { EpisodeGroup, FinishReason, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import type { Sink } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
-import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
-import { EpisodeStream } from "../src/rollout/episode-stream.ts";
+import type { ToolAnswer } from "../src/rollout/episode-host.ts";
+import { EpisodeStream, type StreamedEpisode } from "../src/rollout/episode-stream.ts";
 import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
 import { mostStaleness } from "../src/rollout/order-config.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
 import { withoutBegun } from "../src/rollout/step-prompts.ts";
+import { StepTail } from "../src/rollout/step-tail.ts";
+import { sandboxGone } from "../src/tool/items.ts";
 import { contextOf } from "./support/context.ts";
-import { HandEngine, turns } from "./support/hand-engine.ts";
+import { completionOf, HandEngine, turns } from "./support/hand-engine.ts";
 import { streamOf } from "./support/stream.ts";
 
 const alphabet = "12+=";
@@ -242,6 +244,105 @@ describe("an episode that is cut while its tool works", () => {
   });
 });
 
+describe("an episode that is cut while its tool works, and is carried on", () => {
+  type Said = ToolAnswer | typeof sandboxGone | Error;
+  const said = (...tokens: number[]): ToolAnswer => ({
+    ...{ answer: Int32Array.of(...tokens), toolSeconds: 0, hasToolFailed: false },
+  });
+
+  function cutAtTool(begun?: StreamedEpisode["begun"]) {
+    const engine = new HandEngine();
+    const over: string[] = [];
+    const asked: string[] = [];
+    let answer!: (said: Said) => void;
+    const stream = new EpisodeStream({
+      engine: engine.asEngine,
+      sampling: { maxTokens: 99, temperature: 1, stopTokens: [0], seed: 1 },
+      cuts: true,
+      carries: { contextLength: 10 },
+      over: (name) => over.push(name),
+      tool: (name) => {
+        asked.push(name);
+        return new Promise((resolve, reject) => {
+          answer = (what) => (what instanceof Error ? reject(what) : resolve(what));
+        });
+      },
+    });
+    const ended: unknown[] = [];
+    const cut = stream.run({
+      ...{ prompt: prompts[0] as Prompt, begun, key: 1, name: "a~1~0" },
+      ended: ({ tokens, logprobs, finishReason }, answers, trajectory) =>
+        ended.push({ tokens: [...tokens], numLogprobs: logprobs.length, finishReason, answers, trajectory }),
+    });
+    return { engine, stream, over, asked, ended, cut, answer: (what: Said) => answer(what) };
+  }
+
+  test.each<[string, ToolAnswer | typeof sandboxGone, object, readonly string[]]>([
+    [
+      "behind its answer",
+      said(7, 8),
+      { tokens: [0, 0, 7, 8], numLogprobs: 4, finishReason: "abort", answers: [[2, 4]], trajectory: "a~1~0" },
+      [],
+    ],
+    [
+      "not where the answer has no room: it has ended, as in the engine",
+      said(1, 2, 3, 4),
+      { tokens: [0, 0], numLogprobs: 2, finishReason: "length", answers: [], trajectory: undefined },
+      ["a~1~0"],
+    ],
+    [
+      "from its prompt where its sandbox is gone",
+      sandboxGone,
+      { tokens: [], numLogprobs: 0, finishReason: "abort", answers: [], trajectory: undefined },
+      ["a~1~0"],
+    ],
+  ])("goes on %s", async (_, what, expected, ends) => {
+    const { engine, stream, over, ended, cut, answer } = cutAtTool();
+    const turn = engine.turn(0, 2);
+    await turns();
+    cut();
+    const finished = stream.finish();
+    await turns();
+    expect([ended, stream.numUnfinished]).toEqual([[], 1]);
+    answer(what);
+    await finished;
+    expect(await turn).toBeUndefined();
+    expect([ended, over, stream.numUnfinished]).toEqual([[expected], ends, 0]);
+  });
+
+  test("fails with its tool, of which the engine hears no more", async () => {
+    const { engine, stream, ended, cut, answer } = cutAtTool();
+    const turn = engine.turn(0, 2).catch((error: Error) => error.message);
+    await turns();
+    cut();
+    answer(new Error("no cores"));
+    await expect(stream.finish()).rejects.toThrow("no cores");
+    expect([await turn, ended]).toEqual(["no cores", []]);
+  });
+
+  test("begins again under another name where its sandbox is gone by then, and is cut as itself", async () => {
+    const tool = { trajectory: "a~1~0", answers: [[1, 2]] as const };
+    const written = { tokens: Int32Array.of(5, 6, 5), logprobs: new Float32Array(3) };
+    const begun = { ...written, policyVersion: 0, tool: { ...tool, answers: [...tool.answers] } };
+    const { engine, over, asked, ended, cut, answer } = cutAtTool(begun);
+    expect(engine.joined[0]).toMatchObject({ begun: { ...written, numAppended: 1, turnFrom: 2 } });
+    const turn = engine.turn(0, 4);
+    await turns();
+    answer(sandboxGone);
+    await turn;
+    expect(engine.joined[1]).toEqual({ prompt: prompts[0]?.tokens, key: 1 });
+    expect([asked, over, ended]).toEqual([["a~1~0"], ["a~1~0"], []]);
+    void engine.turn(1, 2);
+    await turns();
+    expect(asked).toEqual(["a~1~0", "a~1~1"]);
+    answer(said(7));
+    await turns();
+    cut();
+    expect(engine.cut).toEqual([1]);
+    expect(ended).toMatchObject([{ finishReason: "abort", trajectory: "a~1~1" }]);
+  });
+});
+
 describe("a tail is refused", () => {
   const refused = (given: Given, message: RegExp) =>
     expect(() => RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, ...given }))).toThrow(message);
@@ -395,18 +496,31 @@ describe("a prompt that is carried on", () => {
       expect([mostStaleness({ tail: "batch" }, most), mostStaleness({}, most)]).toEqual([most, most]);
     }
   });
+});
 
-  test("is refused where it calls a tool", () => {
-    const call = { open: "<", close: ">", end: "|", failure: "!", maxCalls: 1, maxAnswerTokens: 4 };
-    const config = AgentRolloutConfig.parse({
-      ...usual,
-      model: { ...model, vocabSize: 10 },
-      tail: "carry",
-      alphabet: `${alphabet}<>|!`,
-      call,
-    });
-    expect(() => AgentRolloutWorker.checkConfig(config)).toThrow(/'tail' is 'carry' where episodes call a tool/);
+test("what a tool has of an episode that is cut ends with a group that is whole, and is kept where the prompt goes on", async () => {
+  const { late, sink } = lateSink();
+  const said: string[] = [];
+  const config = { tail: "carry", groupSize: 1, oversample: { samples: 2, prompts: 2 } } as const;
+  const tail = new StepTail(config, sink, () => {}, {
+    over: (name) => said.push(`${name} is over`),
+    keep: (name) => said.push(`${name} is kept`),
   });
+  const { source, sink: groups } = streamOf([prompts.slice(0, 2)]);
+  for await (const batch of source.itemBatches()) for (const item of batch) tail.take(item, groups);
+  const end = (number: number, sample: number, finishReason: FinishReason, trajectory?: string) =>
+    tail.ended(number, sample, { completion: completionOf(2, finishReason), answers: [[0, 1]], trajectory }, async () =>
+      Promise.reject(new Error("nothing is judged in this test")),
+    );
+  for (const number of [0, 1])
+    for (const sample of [0, 1]) tail.began(number, sample, () => end(number, sample, "abort", `${number}/${sample}`));
+  tail.seal();
+  end(0, 1, "stop");
+  await turns();
+  expect(said.toSorted()).toEqual(["0/0 is over", "1/0 is kept", "1/1 is kept"]);
+  expect(late).toMatchObject([
+    { id: prompts[1]?.id, begun: [0, 1].map((sample) => ({ tool: { trajectory: `1/${sample}`, answers: [[0, 1]] } })) },
+  ]);
 });
 
 describe("a group whose rewards are all alike", () => {

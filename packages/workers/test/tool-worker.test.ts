@@ -152,12 +152,78 @@ describe("a rank's session", () => {
       await tool.submit("rollout/1", [{ trajectory: "moved", text: "echo fine" }], []);
       await collectAll(tool, "rollout/1", 1);
       await tool.open("rollout/1");
-      await tool.submit("rollout/0", [{ trajectory: "moved", text: "echo fine", goesOn: true }], []);
+      await tool.submit("rollout/0", [{ trajectory: "moved", text: "echo fine", numAnswered: 1 }], []);
       expect((await collectAll(tool, "rollout/0", 1)).get("moved")).toMatchObject(expected);
-      await tool.submit("rollout/0", [{ trajectory: "new", text: "echo fine", goesOn: false }], []);
+      await tool.submit("rollout/0", [{ trajectory: "new", text: "echo fine" }], []);
       expect((await collectAll(tool, "rollout/0", 1)).get("new")?.output).toBe("fine\n");
     },
   );
+
+  test("TW4: is told where the sandbox has run calls that it knows nothing of, as of a rank that died behind them", async () => {
+    const tool = await start({ sandboxes: "trajectory" });
+    for (const owner of ["rollout/0", "rollout/1"]) await tool.open(owner);
+    const said = async (owner: string, numAnswered: number) => {
+      await tool.submit(owner, [{ trajectory: "moved", text: "echo >> n; wc -l < n", numAnswered }], []);
+      const { status, output } = (await collectAll(tool, owner, 1)).get("moved") as ToolResult;
+      return status === "exited" ? output.trim() : status;
+    };
+    expect([await said("rollout/0", 0), await said("rollout/0", 1)]).toEqual(["1", "2"]);
+    expect(await said("rollout/1", 1)).toBe(sandboxGone);
+    expect(await said("rollout/1", 2)).toBe("3");
+  });
+
+  test("TW5: keeps a trajectory with its sandbox for a session of another rank, and no cores meanwhile", async () => {
+    const tool = await start({ scheduling: "trajectory", sandboxes: "trajectory", cores: 1 });
+    const say = async (owner: string, trajectory: string, numAnswered = 0) => {
+      await tool.submit(owner, [{ trajectory, text: "echo >> n; wc -l < n", numAnswered }], []);
+      return (await collectAll(tool, owner, 1)).get(trajectory)?.output;
+    };
+    await tool.open("rollout/0");
+    expect(await say("rollout/0", "carried")).toBe("1\n");
+    await tool.submit("rollout/0", [], [], ["carried", "never opened"]);
+    expect(await say("rollout/0", "other")).toBe("1\n"); // on the only core
+    await tool.close("rollout/0");
+    await tool.open("rollout/0"); // as for an evaluation
+    await tool.close("rollout/0");
+    await tool.open("rollout/1");
+    expect(await say("rollout/1", "carried", 1)).toBe("2\n");
+    await tool.submit("rollout/1", [], ["carried"]);
+    expect(await say("rollout/1", "other", 0)).toBe("1\n"); // it ended with its session
+  });
+
+  test("TW5: ends what it kept with a rank that died before it had said so, and with a step that was undone", async () => {
+    let step = 1;
+    worker = new ToolWorker({
+      ...contextOf(
+        ToolConfig.parse({ program: "echo", actions: { drivers: ["process"], sandboxes: "trajectory" } }),
+        "t",
+      ),
+      step: () => step,
+    });
+    const tool = worker;
+    await tool.setup();
+    const keep = async (trajectory: string) => {
+      await tool.submit("rollout/0", [{ trajectory, text: "" }], []);
+      await collectAll(tool, "rollout/0", 1);
+      await tool.submit("rollout/0", [], [], [trajectory]);
+    };
+    const statusOf = async (trajectory: string) => {
+      await tool.submit("rollout/1", [{ trajectory, text: "", numAnswered: 1 }], []);
+      return (await collectAll(tool, "rollout/1", 1)).get(trajectory)?.status;
+    };
+    await tool.open("rollout/0");
+    await keep("of the dead");
+    await tool.open("rollout/0");
+    step = 5;
+    await keep("undone");
+    await keep("going on");
+    await tool.close("rollout/0");
+    await tool.open("rollout/1");
+    expect([await statusOf("of the dead"), await statusOf("going on")]).toEqual([sandboxGone, "exited"]);
+    step = 4;
+    await tool.open("rollout/1");
+    expect(await statusOf("undone")).toBe(sandboxGone);
+  });
 
   test("of one rank does not see another's", async () => {
     const tool = await start();

@@ -1,7 +1,8 @@
 /** An actor that keeps a ledger beside its weights: which prompts every optimiser step was taken on. */
-import type { EpisodeGroup } from "@treadle/contracts";
+import type { Episode, EpisodeGroup } from "@treadle/contracts";
+import { arithmeticAlphabet, createCharacterTokenizer } from "@treadle/learning";
 import type { BatchOptions, Source, StateReader, StateWriter } from "@treadle/runtime";
-import { ActorWorker, InferenceWorker, RolloutWorker } from "@treadle/workers";
+import { ActorWorker, AgentRolloutWorker, InferenceWorker, RolloutWorker, ToolWorker } from "@treadle/workers";
 import { z } from "zod";
 
 export const LearningLedger = z.object({
@@ -9,6 +10,8 @@ export const LearningLedger = z.object({
   trained: z.array(z.string()),
   /** of the engine */
   policyVersion: z.int(),
+  /** episodes that went on in a later step behind an answer of their tool */
+  numBehindAnswers: z.int().default(0),
 });
 export type LearningLedger = z.infer<typeof LearningLedger>;
 
@@ -20,23 +23,45 @@ export class ProjectInferenceWorker extends InferenceWorker {
   static override readonly module: string = import.meta.url;
 }
 
+export class ProjectAgentRolloutWorker extends AgentRolloutWorker {
+  static override readonly module: string = import.meta.url;
+}
+export class ProjectToolWorker extends ToolWorker {
+  static override readonly module: string = import.meta.url;
+}
+
+/** How a tool that counts the calls of each of its sandboxes answers. */
+export const countingProgram = 'n=$(cat n 2>/dev/null || echo 0); n=$((n + 1)); echo "$n" > n; echo "$n"';
+export const countingCall = { open: "<", close: ">", end: "|", failure: "!", maxCalls: 5, maxAnswerTokens: 3 };
+export const agentAlphabet = `${arithmeticAlphabet}<>|!`;
+export const agentTokenizer = createCharacterTokenizer(agentAlphabet);
+
 /** What is trained is what `ActorWorker` is given: real episodes, real gradients, summed over ranks. */
 export class LedgerActorWorker extends ActorWorker {
   static override readonly module: string = import.meta.url;
   #trained: string[] = [];
+  #numBehindAnswers = 0;
 
   override async train(groups: Source<EpisodeGroup>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     const mine: string[] = [];
-    const metrics = await super.train(noting(groups, mine));
+    let numBehindAnswers = 0;
+    const note = ({ promptId, episodes }: EpisodeGroup): void => {
+      mine.push(promptId);
+      for (const episode of episodes) if (wentOnBehindAnswer(episode)) numBehindAnswers++;
+    };
+    const metrics = await super.train(noting(groups, note));
     const all = await this.messages.broadcast((await this.messages.gather(mine))?.flat());
     this.#trained = [...this.#trained, ...(all as string[]).toSorted()];
+    const [numAcross = 0] = await this.messages.allReduceSum(Float64Array.of(numBehindAnswers));
+    this.#numBehindAnswers += numAcross;
     return metrics;
   }
 
   override async checkpoint(state: StateWriter): Promise<void> {
     const { policyVersion } = this.engine;
-    state.write("ledger", JSON.stringify({ trained: this.#trained, policyVersion } satisfies LearningLedger));
+    const ledger = { trained: this.#trained, policyVersion, numBehindAnswers: this.#numBehindAnswers };
+    state.write("ledger", JSON.stringify(ledger satisfies LearningLedger));
     await super.checkpoint(state);
   }
 
@@ -45,13 +70,28 @@ export class LedgerActorWorker extends ActorWorker {
     await super.restore(state);
     if (this.engine.policyVersion !== ledger.policyVersion) throw new Error("the ledger is of other weights");
     this.#trained = ledger.trained;
+    this.#numBehindAnswers = ledger.numBehindAnswers;
   }
 }
 
-/** Writes down whose episodes pass. */
-function noting(groups: Source<EpisodeGroup>, ids: string[]): Source<EpisodeGroup> {
+/**
+ * Whether an episode went on in a later step behind an answer of its tool. Throws where that did not count on from call to call: one was
+ * lost, or made twice.
+ */
+function wentOnBehindAnswer({ promptId, promptLength, tokens, mask, policyVersions }: Episode): boolean {
+  const read = tokens.filter((_, at) => at >= promptLength && mask[at] === 0);
+  const answers = agentTokenizer.transcribe(read);
+  const expected = Array.from({ length: answers.split("|").length - 1 }, (_, call) => `${call + 1}|`).join("");
+  if (answers !== expected) throw new Error(`the tool of '${promptId}' answered '${answers}', and not '${expected}'`);
+  const first = policyVersions[promptLength] as number;
+  const at = policyVersions.findIndex((version) => version > first);
+  return at >= 0 && mask.subarray(promptLength, at).includes(0);
+}
+
+/** Tells of each group that passes. */
+function noting(groups: Source<EpisodeGroup>, tell: (group: EpisodeGroup) => void): Source<EpisodeGroup> {
   const note = (batch: EpisodeGroup[] | undefined) => {
-    ids.push(...(batch ?? []).map(({ promptId }) => promptId));
+    batch?.forEach(tell);
     return batch;
   };
   return {

@@ -4,7 +4,7 @@
  * Owned here: the shells and their sandboxes, the reservations of trajectories, the count of core time.
  *
  * SA1 with scheduling `action`, cores belong to an action while it runs (allocate-on-execution, ARL-Tangram §5.2); with
- *    `trajectory`, the baseline, to a trajectory from its first action to its end, also while its model thinks.
+ *    `trajectory`, the baseline, to a trajectory from its first action to its end or `rest`, also while its model thinks.
  * SA2 with sandboxes by `slot`, whoever is granted some cores uses the sandbox of those cores, so nobody shares one at a
  *    time, and files outlive trajectories: for tools that keep nothing. By `trajectory`, each has its own from its first
  *    action to its end.
@@ -172,6 +172,15 @@ export class ShellActions {
     await (await state.shell?.catch(() => undefined))?.sandbox.close();
     state.reservation?.end();
     await state.reservation?.handle.result.catch(() => {});
+  }
+
+  /** SA1. Nothing of it runs: its cores are others' until its next action. */
+  async rest(trajectory: string): Promise<void> {
+    const state = this.#stateOf(trajectory);
+    const { reservation } = state;
+    state.reservation = undefined;
+    reservation?.end();
+    await reservation?.handle.result.catch(() => {});
   }
 
   coreTime(): CoreTime {

@@ -71,7 +71,12 @@ type Turn = {
   readonly mayGoOn: boolean;
 };
 
-const nothing: BegunCompletion = { tokens: new Int32Array(), logprobs: new Float32Array(), numAppended: 0 };
+const nothing: BegunCompletion = {
+  tokens: new Int32Array(),
+  logprobs: new Float32Array(),
+  numAppended: 0,
+  turnFrom: 0,
+};
 
 export type EmulatedEngineOptions = {
   readonly clock?: Clock | undefined;
@@ -369,8 +374,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     { prompt, key, begun = nothing }: JoiningCompletion,
     settle: Pick<Running, "end" | "fail">,
   ): Running {
-    // A tool's answer ends a turn; without any, what has begun is in the midst of its first.
-    const said = begun.numAppended > 0 ? begun : nothing;
+    const said = saidBefore(begun);
     const one = { call, index, prompt, key, said, isHeld: false, attempt: 0, ...settle };
     const turn = this.#turn(one, {
       numAhead: begun.tokens.length - said.tokens.length,
@@ -483,7 +487,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       const tokens = joined(completion.tokens, answer);
       const logprobs = new Float32Array(tokens.length);
       logprobs.set(completion.logprobs);
-      running.said = { tokens, logprobs, numAppended: said.numAppended + answer.length };
+      running.said = { tokens, logprobs, numAppended: said.numAppended + answer.length, turnFrom: tokens.length };
       running.turn = this.#turn(running, { numRead: answer.length });
       this.#decoder.add([this.#sequence(id, running)]);
     }
@@ -544,4 +548,10 @@ function joined(a: Int32Array, b: Int32Array): Int32Array {
   both.set(a);
   both.set(b, a.length);
   return both;
+}
+
+/** What stands before the turn under way, whose tokens are drawn where it begins. */
+function saidBefore({ tokens, logprobs, numAppended, turnFrom }: BegunCompletion): BegunCompletion {
+  if (turnFrom === 0) return nothing;
+  return { tokens: tokens.slice(0, turnFrom), logprobs: logprobs.slice(0, turnFrom), numAppended, turnFrom };
 }

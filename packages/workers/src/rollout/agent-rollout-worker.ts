@@ -61,16 +61,6 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
   readonly #closeToken: number;
 
-  static override checkConfig(config: AgentRolloutConfig): void {
-    // biome-ignore lint/complexity/noThisInStatic: it asks the class that is launched
-    super.checkConfig(config);
-    if (config.tail !== "carry") return;
-    throw new TreadleError(
-      "config.invalid",
-      "'tail' is 'carry' where episodes call a tool, which no other step goes on with; set it to 'batch', where they begin again",
-    );
-  }
-
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
     const { open, close, end, failure } = this.config.call;
@@ -89,7 +79,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     this.#closeToken = this.tokenizer.encode(close)[0]!;
   }
 
-  /** One group of `groupSize` scored episodes for each prompt; with `tail: batch`, prompts that have none go to `late`. */
+  /** One group of `groupSize` scored episodes for each prompt; with `tail` `batch` or `carry`, prompts that have none go to `late`. */
   async generate(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
@@ -97,7 +87,9 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     late?: Sink<Prompt>,
   ): Promise<AgentMetrics> {
     await using _ = await this.lock();
-    const session = await (this.isSharing ? ToolSessions.open(tool, this.#name) : this.#session(tool));
+    // What goes on at another rank, or in another step, calls the rank of the tool that has its sandbox.
+    const isMoving = this.isSharing || this.config.tail === "carry";
+    const session = await (isMoving ? ToolSessions.open(tool, this.#name) : this.#session(tool));
     let numEpisodes = 0;
     let numCallers = 0;
     const metrics = await this.play(prompts, groups, {
@@ -151,6 +143,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     return {
       call: (name, completion, answers) => this.#toolCall(session, name, completion, answers),
       over: (name) => session.end(name),
+      keep: (name) => session.keep(name),
       isStateful: session.isStateful,
     };
   }
@@ -165,7 +158,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const { call } = this.config;
     const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
     if (text === undefined || answers.length === call.maxCalls) return undefined;
-    return this.#ask(session, { trajectory, text, goesOn: answers.length > 0 });
+    return this.#ask(session, { trajectory, text, numAnswered: answers.length });
   }
 
   async #ask(session: ToolCaller, asked: ToolCall): Promise<ToolAnswer | typeof sandboxGone> {

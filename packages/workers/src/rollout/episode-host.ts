@@ -2,6 +2,7 @@ import type { Completion, Sampling } from "@treadle/contracts";
 import type { GenerateOptions, GenerationEngine, GenerationOrder, JoiningCompletion } from "@treadle/engines";
 import type { CompanyMark, MeasuredInterference } from "@treadle/trajectories";
 import { sandboxGone } from "../tool/items.ts";
+import { answered, begunOf } from "./episode-state.ts";
 import { FirstFailure } from "./first-failure.ts";
 import type { EpisodeState, Move } from "./rank-messages.ts";
 import { StayTrace, type StayTraceOptions } from "./stay-trace.ts";
@@ -242,8 +243,8 @@ export class EpisodeHost {
       return undefined;
     }
     const { answer, ...outcome } = said;
-    const answers: EpisodeState["answers"] = [...row.answers, [tokens.length, tokens.length + answer.length]];
-    const state = { tokens: joined(tokens, answer), logprobs: extended(logprobs, answer.length), answers };
+    const state = answered(completion, row.answers, answer);
+    const { answers } = state;
     row.answers = answers;
     row.stay.answered(outcome.toolSeconds);
     // The engine ends it with `length`, as it would wherever it goes on.
@@ -349,23 +350,7 @@ export class EpisodeHost {
   }
 }
 
-function joiningOf({ prompt, key, state }: HostedEpisode): JoiningCompletion {
-  if (!state) return { prompt, key };
-  const { tokens, logprobs, answers } = state;
-  const numAppended = answers.reduce((sum, [from, to]) => sum + to - from, 0);
-  return { prompt, key, begun: { tokens, logprobs, numAppended } };
-}
-
-function joined(a: Int32Array, b: Int32Array): Int32Array {
-  const both = new Int32Array(a.length + b.length);
-  both.set(a);
-  both.set(b, a.length);
-  return both;
-}
-
-/** What was appended was not drawn. */
-function extended(logprobs: Float32Array, by: number): Float32Array {
-  const all = new Float32Array(logprobs.length + by);
-  all.set(logprobs);
-  return all;
-}
+const joiningOf = ({ prompt, key, state }: HostedEpisode): JoiningCompletion => ({
+  ...{ prompt, key },
+  ...(state && { begun: begunOf(state, state.answers) }),
+});

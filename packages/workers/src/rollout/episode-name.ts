@@ -6,3 +6,7 @@ export const nameOf = (stem: string, numbered: string, numLosses: number): strin
 
 /** `rollout:7*8/3`, whoever owns it. */
 export const stemOf = (name: string): string => name.replace(/~[^~]*~\d+$/, "");
+
+/** As nobody knows it yet. */
+export const nameAfterLoss = (name: string): string =>
+  name.replace(/~(\d+)$/, (_, numLosses: string) => `~${Number(numLosses) + 1}`);

@@ -3,6 +3,8 @@ import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletio
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
 import type { ToolAnswer } from "./episode-host.ts";
+import { nameAfterLoss } from "./episode-name.ts";
+import { answered, begunOf } from "./episode-state.ts";
 import { FirstFailure } from "./first-failure.ts";
 
 /** From and to, counted after the prompt. */
@@ -16,8 +18,11 @@ export type StreamedEpisode = {
   readonly name: string;
   /** what an earlier step had of it, which has not ended */
   readonly begun?: BegunEpisode | undefined;
-  /** `answers`: where a tool's tokens stand */
-  readonly ended: (completion: Completion, answers: readonly Span[]) => void;
+  /**
+   * `answers`: where a tool's tokens stand. `trajectory`: it was cut and may go on in a later step, as its tool knows it; whoever is
+   * told ends that, or keeps it.
+   */
+  readonly ended: (completion: Completion, answers: readonly Span[], trajectory: string | undefined) => void;
 };
 
 export type EpisodeStreamOptions = {
@@ -33,12 +38,17 @@ export type EpisodeStreamOptions = {
         answers: readonly Span[],
       ) => Promise<ToolAnswer | typeof sandboxGone> | undefined)
     | undefined;
-  /** an episode that has called the tool has ended */
+  /** an episode that has called the tool has ended, and goes on in no later step */
   readonly over?: ((name: string) => void) | undefined;
   /** around each call of the engine */
   readonly timer?: (() => Disposable) | undefined;
   /** single episodes are cut, for which the engine must be able to end single completions */
   readonly cuts?: boolean | undefined;
+  /**
+   * What is cut may go on in a later step, behind what its tool answers to the call under way; the context length of the engine then,
+   * which an answer may have no room in. Undefined: nothing goes on.
+   */
+  readonly carries?: { readonly contextLength: number } | undefined;
   /** what a call of the engine took, and made */
   readonly took?: ((seconds: number, completions: readonly Completion[]) => void) | undefined;
 };
@@ -53,8 +63,14 @@ type Row = {
   /** calls of a tool that have not answered: one, and those of earlier weights */
   numWorking: number;
   hasEnded: boolean;
+  /** it was cut while its tool worked, with this, and goes on behind the answer */
+  cut: Completion | undefined;
+  /** its tool knows it no more: it begins again */
+  isLost: boolean;
   /** of the weights under which it joined */
   readonly joinedAt: number;
+  /** ends it early, whichever call of the engine it is in */
+  readonly cutting: { cut: () => void };
 };
 
 /** One call of the engine: what joined it, by the engine's index, and what it offers. */
@@ -111,10 +127,18 @@ export class EpisodeStream {
    * `engine.invalid-request` for a prompt that the engine refuses.
    */
   run(episode: StreamedEpisode): () => void {
+    const cutting = { cut: () => {} };
+    this.#begin(episode, cutting);
+    return () => cutting.cut();
+  }
+
+  #begin(episode: StreamedEpisode, cutting: Row["cutting"]): void {
     const at = this.#options.order?.add(episode.prompt) ?? 0;
+    const joinedAt = this.#options.engine.policyVersion;
     const row: Row = {
-      ...{ episode, at, answers: [], policyVersion: undefined, numWorking: 0, hasEnded: false },
-      joinedAt: this.#options.engine.policyVersion,
+      ...{ episode, at, numWorking: 0, hasEnded: false, cut: undefined, isLost: false, joinedAt, cutting },
+      answers: episode.begun?.tool?.answers ?? [],
+      policyVersion: episode.begun && joinedAt,
     };
     this.#numUnfinished++;
     // The engine asks for the priority of the one that joins before it says its index.
@@ -125,7 +149,7 @@ export class EpisodeStream {
     }
     const call = this.#call;
     const index = call.rows.length - 1;
-    return () => void call.cut?.(index);
+    cutting.cut = () => void call.cut?.(index);
   }
 
   /** Resolves when all have ended, and tools work for none any more. */
@@ -180,14 +204,22 @@ export class EpisodeStream {
     if (!calling) return undefined;
     row.numWorking++;
     this.#late.add(calling);
-    const said = await calling.finally(() => this.#late.delete(calling));
+    const said = await calling.finally(() => this.#late.delete(calling)).catch(this.#failIfEnded(row));
     row.numWorking--;
+    if (row.cut) {
+      this.#carry(row, row.cut, said, completion);
+      return undefined;
+    }
     if (row.hasEnded) {
       if (row.numWorking === 0) this.#options.over?.(name);
       return undefined;
     }
-    // It is this rank's alone: no other goes on with it.
-    if (said === sandboxGone) throw new Error(`the sandbox of '${name}' is gone`);
+    if (said === sandboxGone) {
+      // What began here is this rank's alone: no other goes on with it.
+      if (!row.episode.begun) throw new Error(`the sandbox of '${name}' is gone`);
+      row.isLost = true;
+      return undefined;
+    }
     const { answer, ...outcome } = said;
     order?.toolEnded(row.at, { ...outcome, observedTokens: answer.length });
     const { length } = completion.tokens;
@@ -197,22 +229,75 @@ export class EpisodeStream {
   }
 
   #end(row: Row, completion: Completion): void {
-    const { order, over } = this.#options;
+    const { order, over, carries } = this.#options;
+    const { episode, numWorking } = row;
+    const isCut = completion.finishReason === "abort";
     row.hasEnded = true;
-    // What works for it still has its sandbox.
-    if (row.answers.length > 0 && row.numWorking === 0) over?.(row.episode.name);
+    if (row.isLost) {
+      over?.(episode.name);
+      order?.cut(row.at);
+      if (isCut) episode.ended(nothingOf(completion), [], undefined);
+      else this.#begin({ ...episode, begun: undefined, name: nameAfterLoss(episode.name) }, row.cutting);
+      this.#count();
+      return;
+    }
     order?.ended(row.at, completion);
+    if (carries && isCut && numWorking > 0) {
+      row.cut = completion;
+      return;
+    }
     // Of an answer that had no room, nothing was appended.
     const answers = answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
-    row.episode.ended(withBegun(row, completion), answers);
+    const isOpen = row.answers.length > 0 && numWorking === 0; // what works for it still has its sandbox
+    if (isOpen && !(carries && isCut)) over?.(episode.name);
+    const trajectory = carries && isCut && isOpen ? episode.name : undefined;
+    episode.ended(withBegun(row, completion), answers, trajectory);
+    this.#count();
+  }
+
+  /** Of one that was cut: its tool has answered the turn that had ended with `turn`. */
+  #carry(row: Row, cut: Completion, said: ToolAnswer | typeof sandboxGone, turn: Completion): void {
+    const { over, carries } = this.#options;
+    const { name, prompt, ended } = row.episode;
+    row.cut = undefined;
+    // A call of an earlier time, with other weights, says nothing to this one.
+    const isOfNow = turn.tokens.length === cut.tokens.length && turn.policyVersion === cut.policyVersion;
+    const state = isOfNow && said !== sandboxGone ? answered(cut, answersIn(row, cut), said.answer) : undefined;
+    if (state && prompt.tokens.length + state.tokens.length < (carries?.contextLength ?? 0)) {
+      const { answers, ...written } = state;
+      ended(withBegun(row, { ...cut, ...written }), answers, name);
+    } else {
+      over?.(name);
+      // Without room for the answer it ends as in the engine.
+      if (state) ended(withBegun(row, { ...cut, finishReason: "length" }), answersIn(row, cut), undefined);
+      else ended(nothingOf(cut), [], undefined);
+    }
+    this.#count();
+  }
+
+  #count(): void {
     this.#numUnfinished--;
     this.#wake();
   }
+
+  /** The engine asks no more about what has ended, and so hears of no failure. */
+  readonly #failIfEnded = (row: Row) => (error: unknown) => {
+    if (row.hasEnded) this.fail(error);
+    throw error;
+  };
 }
 
-const joiningOf = ({ prompt, key, begun }: StreamedEpisode): JoiningCompletion => ({
-  ...{ prompt: prompt.tokens, key },
-  ...(begun && begun.tokens.length > 0 && { begun: { ...begun, numAppended: 0 } }),
+function joiningOf({ prompt, key, begun }: StreamedEpisode): JoiningCompletion {
+  const joining = { prompt: prompt.tokens, key };
+  if (!begun || begun.tokens.length === 0) return joining;
+  return { ...joining, begun: begunOf(begun, begun.tool?.answers ?? []) };
+}
+
+/** It begins again. */
+const nothingOf = (completion: Completion): Completion => ({
+  ...completion,
+  tokens: new Int32Array(),
+  logprobs: new Float32Array(),
 });
 
 /** What was begun has no part in it when the completion has begun again with other weights since. */

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import {
   type BegunEpisode,
   type Completion,
@@ -24,6 +25,7 @@ import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import { checkDegrees, degreesSizer, tokenTimesOf } from "./degrees.ts";
+import { nameOf } from "./episode-name.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
 import type { GroupDelivery } from "./group-delivery.ts";
 import {
@@ -38,7 +40,7 @@ import {
 } from "./order-config.ts";
 import { checkSharing, isShared, sharingOf } from "./rank-sharing.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
-import { checkTail, StepTail } from "./step-tail.ts";
+import { checkTail, type EpisodeEnd, StepTail } from "./step-tail.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
   .extend(TokenizerChoice.shape)
@@ -173,9 +175,9 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
    * `tail` says so, what is too long ends early.
    */
   protected async play(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<RolloutMetrics> {
-    const tail = new StepTail(this.config, playing.late, (number, prompt, samples) =>
-      begin(samples.map((sample) => ({ prompt, number, sample }))),
-    );
+    const again = (number: number, prompt: Prompt, samples: readonly number[]) =>
+      begin(samples.map((sample) => ({ prompt, number, sample })));
+    const tail = new StepTail(this.config, playing.late, again, playing.tool);
     await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
     const { numSamples } = tail;
     const { granularity } = prompts;
@@ -185,18 +187,19 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       for (const { tokens, promptLength } of group.episodes) this.sampled(promptLength, tokens.length - promptLength);
       playing.made(group);
     };
-    const ended = ({ prompt, number, sample }: Row, completion: Completion, answers: readonly Span[]): void =>
-      tail.ended(number, sample, completion, () => playing.judge(prompt, completion, answers));
+    const ended = ({ prompt, number, sample }: Row, end: EpisodeEnd): void =>
+      tail.ended(number, sample, end, () => playing.judge(prompt, end.completion, end.answers));
     const begin = (rows: readonly Row[]): void => {
       const running = rows.filter(({ begun }) => begun?.finishReason === undefined);
-      const cut = players.run(running, (index, completion, answers) =>
-        ended(running[index] as Row, completion, answers),
-      );
+      const cut = players.run(running, (index, end) => ended(running[index] as Row, end));
       for (const [index, { number, sample }] of running.entries()) tail.began(number, sample, () => cut(index));
       const { temperature } = this.config;
-      for (const row of rows)
-        if (row.begun?.finishReason)
-          ended(row, { temperature, ...row.begun, finishReason: row.begun.finishReason }, []);
+      for (const row of rows) {
+        const { finishReason, tool, ...written } = row.begun ?? {};
+        if (!finishReason) continue;
+        const completion = { temperature, ...(written as BegunEpisode), finishReason };
+        ended(row, { completion, answers: tool?.answers ?? [] });
+      }
     };
     const kept: GroupDelivery[] = [];
     const open = new Set<Promise<void>>();
@@ -237,6 +240,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   /** Episodes that stay at this rank. */
   #alone(tool: EpisodeTool | undefined): Players {
     const stream = this.streamOf(this.config.temperature, tool, this.#streamOrder());
+    const nonce = randomUUID();
     let numEpisodes = 0;
     return {
       shareTogether: 0,
@@ -256,8 +260,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
             prompt,
             begun,
             key: sampleKey(prompt, sample),
-            name: `${prompt.id}#${numEpisodes++}`,
-            ended: (completion, answers) => ended(index, completion, answers),
+            name: begun?.tool?.trajectory ?? nameOf(this.#stemOf(prompt, sample), `${nonce}.${numEpisodes++}`, 0),
+            ended: (completion, answers, trajectory) => ended(index, { completion, answers, trajectory }),
           }),
         );
         return (index) => cuts[index]?.();
@@ -277,6 +281,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       tool: tool?.call,
       over: tool?.over,
       cuts: (this.config.tail ?? "wait") !== "wait",
+      carries: this.config.tail === "carry" ? this.config.model : undefined,
       timer: () => this.timer("decode"),
       took: order && ((seconds, completions) => this.#took(seconds, completions)),
     });
@@ -342,11 +347,13 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       run: (samples, ended) => {
         const prompts = samples.map(({ prompt }) => prompt);
         const rows = samples.map(({ prompt, sample }) => {
-          return { prompt, key: sampleKey(prompt, sample), name: `${this.component}:${prompt.id}/${sample}` };
+          return { prompt, key: sampleKey(prompt, sample), name: this.#stemOf(prompt, sample) };
         });
         decoding ??= this.timer("decode");
         const batch = rollout
-          .play(rows, this.#callOrder(order, prompts, { places, tokenSeconds }), ended)
+          .play(rows, this.#callOrder(order, prompts, { places, tokenSeconds }), (index, completion, answers) =>
+            ended(index, { completion, answers }),
+          )
           .catch(rollout.fail)
           .then(() => {
             playing.delete(batch);
@@ -363,6 +370,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       finish: () => rollout.finish(),
       [Symbol.asyncDispose]: () => rollout.close(),
     };
+  }
+
+  /** As tools know it, whoever owns it. */
+  #stemOf(prompt: Prompt, sample: number): string {
+    return `${this.component}:${prompt.id}/${sample}`;
   }
 
   protected abstract sampling(temperature: number): Sampling;
@@ -484,6 +496,8 @@ export type EpisodeTool = {
   readonly call: NonNullable<EpisodeStreamOptions["tool"]>;
   /** an episode that has called it has ended */
   readonly over: (name: string) => void;
+  /** it goes on in a later step */
+  readonly keep: (name: string) => void;
   /** what it keeps of an episode is lost with the rank that called it */
   readonly isStateful: boolean;
 };
@@ -530,7 +544,7 @@ type Players = AsyncDisposable & {
   /** Begins an episode for each, in this sample of its prompt. Returns what ends one early. */
   readonly run: (
     samples: readonly { readonly prompt: Prompt; readonly sample: number; readonly begun?: BegunEpisode | undefined }[],
-    ended: (index: number, completion: Completion, answers: readonly Span[]) => void,
+    ended: (index: number, end: EpisodeEnd) => void,
   ) => (index: number) => void;
   /** Resolves when all have ended. */
   readonly ended: () => Promise<void>;

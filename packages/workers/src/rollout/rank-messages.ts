@@ -5,7 +5,7 @@ import { z } from "zod";
 const tokenArray = z.custom<Int32Array>((value) => value instanceof Int32Array);
 
 /** From and to, counted after the prompt. */
-const Stretch = z.tuple([z.int().nonnegative(), z.int().nonnegative()]);
+const Stretch = z.tuple([z.int().nonnegative(), z.int().nonnegative()]).readonly();
 
 /** What an episode has: all after its prompt, and where in it a tool's answers stand. */
 export const EpisodeState = z.strictObject({

@@ -13,7 +13,7 @@ import {
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   static override readonly module: string = import.meta.url;
 
-  /** One group of `groupSize` scored episodes for each prompt; with `tail: batch`, prompts that have none go to `late`. */
+  /** One group of `groupSize` scored episodes for each prompt; with `tail` `batch` or `carry`, prompts that have none go to `late`. */
   async generate(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,

@@ -9,6 +9,7 @@ import {
 import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
+import type { Span } from "./episode-stream.ts";
 import { GroupDelivery } from "./group-delivery.ts";
 import { defersPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
 import { isShared } from "./rank-sharing.ts";
@@ -37,9 +38,24 @@ type Racing = {
   readonly delivery: GroupDelivery;
   readonly cuts: (() => void)[];
   /** what each sample has come to, where that may go on later */
-  readonly completions: Map<number, Completion>;
+  readonly ends: Map<number, EpisodeEnd>;
   isLost: boolean;
   numDraws: number;
+};
+
+/** How an episode has ended, or was cut. */
+export type EpisodeEnd = {
+  readonly completion: Completion;
+  /** where a tool's tokens stand */
+  readonly answers: readonly Span[];
+  /** it was cut, and its tool still has this of it */
+  readonly trajectory?: string | undefined;
+};
+
+/** What a tool has of episodes that were cut: it ends, or goes on in a later step. */
+export type CutTrajectories = {
+  readonly over: (trajectory: string) => void;
+  readonly keep: (trajectory: string) => void;
 };
 
 /** Begins these samples of a prompt. */
@@ -56,6 +72,7 @@ export class StepTail {
 
   readonly #resample: number;
   readonly #begin: Begin;
+  readonly #tool: CutTrajectories | undefined;
   #carriedTokens = 0;
   #numRedrawn = 0;
   #numAlike = 0;
@@ -65,6 +82,7 @@ export class StepTail {
     config: RolloutOrderConfig & { readonly groupSize: number },
     late: Sink<Prompt> | undefined,
     begin: Begin,
+    tool: CutTrajectories | undefined,
   ) {
     const { tail = "wait", groupSize, resample = 0 } = config;
     if (defersPrompts(config) !== (late !== undefined))
@@ -78,6 +96,7 @@ export class StepTail {
     this.#late = late;
     this.#resample = resample;
     this.#begin = begin;
+    this.#tool = tool;
     this.#race = new TailRace(groupSize, oversamplingOf(config));
   }
 
@@ -91,7 +110,7 @@ export class StepTail {
     const delivery = new GroupDelivery(item, groups);
     const { isLate, begun } = item.value;
     const { prompt: number, samples } = this.#race.take(isLate, begun?.length);
-    this.#prompts.push({ delivery, cuts: [], completions: new Map(), isLost: false, numDraws: 1 });
+    this.#prompts.push({ delivery, cuts: [], ends: new Map(), isLost: false, numDraws: 1 });
     for (const { tokens } of begun ?? []) this.#carriedTokens += tokens.length;
     return { delivery, number, samples };
   }
@@ -102,14 +121,19 @@ export class StepTail {
   }
 
   /** An episode has ended, or was cut; where it counts, it is judged. */
-  ended(number: number, sample: number, completion: Completion, judge: () => Promise<Episode>): void {
-    const { delivery, completions, isLost } = this.#of(number);
-    if (this.#tail === "carry") completions.set(sample, completion);
-    count(this.#lengths.generated, completion.tokens.length);
-    if (isLost) this.#defer(number);
-    if (!this.#race.isRunning(number, sample)) return;
-    delivery.add(sample, judge());
-    this.#obey(this.#race.ended(number, sample));
+  ended(number: number, sample: number, end: EpisodeEnd, judge: () => Promise<Episode>): void {
+    const racing = this.#of(number);
+    const goesOn = this.#goesOn(racing);
+    if (goesOn) racing.ends.set(sample, end);
+    count(this.#lengths.generated, end.completion.tokens.length);
+    if (this.#race.isRunning(number, sample)) {
+      racing.delivery.add(sample, judge());
+      this.#obey(this.#race.ended(number, sample));
+      return;
+    }
+    const isCarried = goesOn && racing.isLost;
+    if (end.trajectory !== undefined) this.#tool?.[isCarried ? "keep" : "over"](end.trajectory);
+    if (isCarried) this.#defer(racing);
   }
 
   /** No prompt comes any more. */
@@ -138,19 +162,27 @@ export class StepTail {
     };
   }
 
+  /** Whether a prompt, where it loses, goes on with what it has. One that was drawn again begins again: its samples have other numbers. */
+  #goesOn({ numDraws }: Racing): boolean {
+    return this.#tail === "carry" && numDraws === 1;
+  }
+
   /**
    * A prompt goes on later with what its samples have, once that is known of each: one that ended with the last token of the race is
-   * told of after it. They count as generated when they end.
+   * told of after it, and one whose tool works when that has answered. They count as generated when they end.
    */
-  #defer(number: number): void {
-    const racing = this.#of(number);
-    const { delivery, completions } = racing;
-    racing.isLost = true;
-    if (completions.size < this.#race.numSamples) return;
-    const begun = Array.from({ length: completions.size }, (_, sample): BegunEpisode => {
-      const { tokens, logprobs, policyVersion, finishReason } = completions.get(sample) as Completion;
+  #defer({ delivery, ends }: Racing): void {
+    if (ends.size < this.#race.numSamples) return;
+    const begun = Array.from({ length: ends.size }, (_, sample): BegunEpisode => {
+      const { completion, answers, trajectory } = ends.get(sample) as EpisodeEnd;
+      const { tokens, logprobs, policyVersion, finishReason } = completion;
       count(this.#lengths.generated, -tokens.length, -1);
-      return { tokens, logprobs, policyVersion, ...(finishReason !== "abort" && { finishReason }) };
+      const tool = { ...(trajectory !== undefined && { trajectory }), answers: [...answers] };
+      return {
+        ...{ tokens, logprobs, policyVersion },
+        ...(finishReason !== "abort" && { finishReason }),
+        ...(answers.length > 0 && { tool }),
+      };
     });
     delivery.lose(this.#late, begun);
   }
@@ -177,17 +209,17 @@ export class StepTail {
   }
 
   #obey(orders: readonly TailOrder[]): void {
-    const lost = new Set(orders.flatMap((order) => (order.type === "lose" ? [order.prompt] : [])));
+    for (const { type, prompt } of orders) if (type === "lose") this.#of(prompt).isLost = true;
     for (const order of orders) {
-      const { delivery, cuts, numDraws } = this.#of(order.prompt);
+      const racing = this.#of(order.prompt);
+      const { delivery, cuts, isLost } = racing;
       if (order.type === "keep") delivery.keep(order.samples, (group) => this.#isDrawnAgain(order.prompt, group));
       else if (order.type === "lose") {
         this.#numCut.prompts++;
-        // One that was drawn again begins again: its samples have other numbers.
-        if (this.#tail === "carry" && numDraws === 1) this.#defer(order.prompt);
-        else delivery.lose(this.#late);
+        // What goes on is put with the end of its last sample: at least one was cut, or has just ended.
+        if (!this.#goesOn(racing)) delivery.lose(this.#late);
       } else {
-        this.#numCut[lost.has(order.prompt) ? "withStep" : "withGroup"]++;
+        this.#numCut[isLost ? "withStep" : "withGroup"]++;
         cuts[order.sample]?.();
       }
     }

@@ -4,12 +4,12 @@ import { z } from "zod";
 export const ToolCall = z.object({
   trajectory: z.string(),
   text: z.string(),
-  /** it was answered before: where sandboxes belong to trajectories, there is one that it goes on in */
-  goesOn: z.boolean().default(false),
+  /** calls that were answered before: where sandboxes belong to trajectories, it goes on in one that has answered so many */
+  numAnswered: z.int().nonnegative().default(0),
 });
 export type ToolCall = z.input<typeof ToolCall>;
 
-/** Status of a call that goes on in a sandbox which is here no more, so that nothing was run. */
+/** Status of a call that goes on in a sandbox which is here no more, or has run other calls since, so that nothing was run. */
 export const sandboxGone = "sandbox-gone";
 
 /** What the tool answered; a call that outlived its limits or failed has no exit code of 0. */

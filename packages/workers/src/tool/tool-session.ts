@@ -15,6 +15,7 @@ export class ToolSession {
   readonly #waiting = new Map<string, Waiting>();
   #calls: ToolCall[] = [];
   #ended: string[] = [];
+  #kept: string[] = [];
   #flushes: Promise<void> | undefined;
   #isCollecting = false;
   #failure: { readonly error: unknown } | undefined;
@@ -56,7 +57,13 @@ export class ToolSession {
     this.#flush();
   }
 
-  /** Waits for what was submitted, ends every trajectory, and says what happened. */
+  /** The trajectory has no call under way, and goes on in a later session, whoever's. */
+  keep(trajectory: string): void {
+    this.#kept.push(trajectory);
+    this.#flush();
+  }
+
+  /** Waits for what was submitted, ends every trajectory that is not kept, and says what happened. */
   async close(): Promise<ToolReport> {
     while (this.#flushes) await this.#flushes;
     if (this.#failure) throw this.#failure.error;
@@ -68,17 +75,18 @@ export class ToolSession {
   #flush(): void {
     this.#flushes ??= new Promise<void>((resolve) => setImmediate(resolve))
       .then(async () => {
-        const [calls, ended] = [this.#calls, this.#ended];
+        const [calls, ended, kept] = [this.#calls, this.#ended, this.#kept];
         this.#calls = [];
         this.#ended = [];
-        const submitted = this.#tool.submit(this.#owner, calls, ended);
+        this.#kept = [];
+        const submitted = this.#tool.submit(this.#owner, calls, ended, kept);
         if (calls.length > 0) void this.#collect();
         await submitted;
       })
       .catch((error: unknown) => this.#fail(error))
       .finally(() => {
         this.#flushes = undefined;
-        if (!this.#failure && (this.#calls.length > 0 || this.#ended.length > 0)) this.#flush();
+        if (!this.#failure && [this.#calls, this.#ended, this.#kept].some(({ length }) => length > 0)) this.#flush();
       });
   }
 

@@ -5,7 +5,7 @@ import { ToolSession } from "./tool-session.ts";
 import type { ToolWorker } from "./tool-worker.ts";
 
 /** What an episode's rank asks of its tool. */
-export type ToolCaller = Pick<ToolSession, "isStateful" | "call" | "end" | "close">;
+export type ToolCaller = Pick<ToolSession, "isStateful" | "call" | "end" | "keep" | "close">;
 
 /**
  * One rank's conversations with all ranks of a tool. A trajectory's name says which of them has its sandbox, so whichever rank
@@ -33,6 +33,10 @@ export class ToolSessions implements ToolCaller {
 
   end(trajectory: string): void {
     this.#of(trajectory).end(trajectory);
+  }
+
+  keep(trajectory: string): void {
+    this.#of(trajectory).keep(trajectory);
   }
 
   async close(): Promise<ToolReport> {

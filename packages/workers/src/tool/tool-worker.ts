@@ -6,12 +6,15 @@
  * collected. A rank submits calls and collects answers in batches, so that any number is under way and one that takes
  * long delays nobody else's.
  *
- * TW1 `open` and `close` end whatever their owner had open: a rank that died is followed by one that opens again.
+ * TW1 `open` and `close` end whatever their owner had open: a rank that died is followed by one that opens again. `close` alone
+ *    leaves what is kept.
  * TW2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
  * TW3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
  *    trajectories had left in sandboxes is gone, so they have to begin again.
  * TW4 a trajectory that another owner goes on with is that owner's from its next call, or its end, with its sandbox. Where that has
- *    ended with the owner before, the call is not run, and says so.
+ *    ended with the owner before, or has run calls that the owner now knows nothing of, the call is not run, and says so.
+ * TW5 a trajectory that is kept is nobody's, holds no cores, and has its sandbox until it goes on (TW4). One that no step can go on with
+ *    any more, since the step that kept it was undone, ends at a later `open`.
  */
 import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
@@ -22,7 +25,10 @@ import type { ToolConfig } from "./tool-config.ts";
 import { ToolStatistics } from "./tool-statistics.ts";
 
 type Owner = {
-  readonly trajectories: Set<string>;
+  /** open ones, and how many calls of each were run */
+  readonly trajectories: Map<string, number>;
+  /** of these, those that go on in a later session */
+  readonly kept: Set<string>;
   readonly statistics: ToolStatistics;
   answers: ToolResult[];
   failure: unknown;
@@ -33,7 +39,13 @@ type Owner = {
   wake: () => void;
 };
 
+/** A trajectory that goes on in a later step. */
+type Kept = { readonly numCalls: number; readonly step: number };
+
 const Calls = z.array(ToolCall);
+
+/** What a step leaves unfinished is another's after so many steps at most, whatever `flow.maxStaleness` allows. */
+const mostStepsKept = 65;
 
 export class ToolWorker extends Worker<ToolConfig> {
   static override readonly module: string = import.meta.url;
@@ -41,6 +53,7 @@ export class ToolWorker extends Worker<ToolConfig> {
   #actions!: ShellActions;
   #numCores = 0;
   readonly #owners = new Map<string, Owner>();
+  readonly #kept = new Map<string, Kept>();
 
   override async setup(): Promise<void> {
     const { policy, scheduling, sandboxes, memoryMiB, maxProcesses, network } = this.config.actions;
@@ -62,9 +75,10 @@ export class ToolWorker extends Worker<ToolConfig> {
 
   /** Begins a session of a rank, by the rank's name (TW1). */
   async open(owner: string): Promise<{ readonly isStateful: boolean }> {
-    await this.close(owner);
+    await Promise.all([this.#close(owner), this.#endForgotten()]);
     this.#owners.set(owner, {
-      trajectories: new Set(),
+      trajectories: new Map(),
+      kept: new Set(),
       statistics: new ToolStatistics(performance.now(), this.#actions.coreTime()),
       answers: [],
       failure: undefined,
@@ -79,29 +93,46 @@ export class ToolWorker extends Worker<ToolConfig> {
     return this.config.actions.sandboxes === "trajectory";
   }
 
-  /** Starts calls, and ends trajectories that make no more. Answers come from `collect`. */
-  async submit(owner: string, calls: readonly ToolCall[], ended: readonly string[]): Promise<void> {
+  /**
+   * Starts calls, ends trajectories that make no more, and keeps those that go on in a later session (TW5). Answers come from
+   * `collect`.
+   */
+  async submit(
+    owner: string,
+    calls: readonly ToolCall[],
+    ended: readonly string[],
+    kept: readonly string[] = [],
+  ): Promise<void> {
     const state = this.#ownerOf(owner);
-    for (const { trajectory, text, goesOn } of Calls.parse(calls)) {
-      if (!this.#adopt(state, trajectory)) {
-        if (goesOn && this.#isStateful) {
-          const output = `the sandbox of '${trajectory}' is gone with the rank that called last; its trajectory begins again`;
-          state.answers.push({ trajectory, status: sandboxGone, exitCode: null, output });
-          state.wake();
-          continue;
-        }
-        this.#actions.openTrajectory(trajectory);
-        state.trajectories.add(trajectory);
+    for (const { trajectory, text, numAnswered } of Calls.parse(calls)) {
+      const numCalls = this.#adopt(state, trajectory);
+      if (this.#isStateful && numAnswered > 0 && numCalls !== numAnswered) {
+        const what = numCalls === undefined ? "is gone with the rank that called last" : `has run '${numCalls}' calls`;
+        const output = `the sandbox of '${trajectory}' ${what}, where '${numAnswered}' were answered; its trajectory begins again`;
+        state.answers.push({ trajectory, status: sandboxGone, exitCode: null, output });
+        state.wake();
+        continue;
       }
+      if (numCalls === undefined) this.#actions.openTrajectory(trajectory);
+      state.trajectories.set(trajectory, numAnswered + 1);
       this.#run(state, trajectory, text);
     }
     // What they hold is given back beside whatever comes next; `close` waits for it.
     for (const trajectory of ended) {
       this.#adopt(state, trajectory);
-      const ending = this.#end(state, trajectory).catch((error: unknown) => this.#fail(state, error));
-      state.endings.add(ending);
-      void ending.then(() => state.endings.delete(ending));
+      this.#ending(state, this.#end(state, trajectory));
     }
+    for (const trajectory of kept) {
+      if (this.#adopt(state, trajectory) === undefined) continue;
+      state.kept.add(trajectory);
+      this.#ending(state, this.#actions.rest(trajectory));
+    }
+  }
+
+  #ending(state: Owner, act: Promise<void>): void {
+    const ending = act.catch((error: unknown) => this.#fail(state, error));
+    state.endings.add(ending);
+    void ending.then(() => state.endings.delete(ending));
   }
 
   /** The answers since the last time, at least one; none when the session was closed meanwhile. */
@@ -124,13 +155,39 @@ export class ToolWorker extends Worker<ToolConfig> {
     return statistics.report(performance.now(), this.#actions.coreTime(), this.#numCores);
   }
 
+  /** Ends what is not kept. */
   async close(owner: string): Promise<void> {
+    const state = this.#owners.get(owner);
+    for (const name of state?.kept ?? []) {
+      const numCalls = state?.trajectories.get(name);
+      if (numCalls === undefined) continue; // another owner goes on with it by now
+      state?.trajectories.delete(name);
+      this.#kept.set(name, { numCalls, step: this.#stepNow });
+    }
+    await this.#close(owner);
+  }
+
+  async #close(owner: string): Promise<void> {
     const state = this.#owners.get(owner);
     if (!state) return;
     this.#owners.delete(owner);
     state.isClosed = true;
     state.wake();
-    await Promise.all([...state.endings, ...[...state.trajectories].map((name) => this.#end(state, name))]);
+    await Promise.all([...state.endings, ...[...state.trajectories.keys()].map((name) => this.#end(state, name))]);
+  }
+
+  get #stepNow(): number {
+    return this.step ?? 0;
+  }
+
+  /** TW5 */
+  async #endForgotten(): Promise<void> {
+    const now = this.#stepNow;
+    const names = [...this.#kept].flatMap(([name, { step }]) =>
+      step > now || step < now - mostStepsKept ? [name] : [],
+    );
+    for (const name of names) this.#kept.delete(name);
+    await Promise.all(names.map((name) => this.#actions.closeTrajectory(name)));
   }
 
   #ownerOf(owner: string): Owner {
@@ -142,15 +199,17 @@ export class ToolWorker extends Worker<ToolConfig> {
     );
   }
 
-  /** TW4. Whether the trajectory is open, whoever had it. */
-  #adopt(state: Owner, trajectory: string): boolean {
-    if (state.trajectories.has(trajectory)) return true;
-    for (const other of this.#owners.values()) {
-      if (!other.trajectories.delete(trajectory)) continue;
-      state.trajectories.add(trajectory);
-      return true;
-    }
-    return false;
+  /** TW4. How many calls of the trajectory were run, whoever had it; undefined where it is not open. */
+  #adopt({ trajectories }: Owner, trajectory: string): number | undefined {
+    const own = trajectories.get(trajectory);
+    if (own !== undefined) return own;
+    const other = [...this.#owners.values()].find((one) => one.trajectories.has(trajectory))?.trajectories;
+    const numCalls = other?.get(trajectory) ?? this.#kept.get(trajectory)?.numCalls;
+    if (numCalls === undefined) return undefined;
+    other?.delete(trajectory);
+    this.#kept.delete(trajectory);
+    trajectories.set(trajectory, numCalls);
+    return numCalls;
   }
 
   async #end(state: Owner, trajectory: string): Promise<void> {

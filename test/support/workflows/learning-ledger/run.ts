@@ -1,4 +1,4 @@
-/** Reasoning with GRPO on a very small model, whose actor writes down which prompts it has trained. */
+/** Reasoning with GRPO on a very small model, which may have a tool, and whose actor writes down which prompts it has trained. */
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
 import { type Carried, workflow } from "@treadle/runtime";
@@ -8,16 +8,35 @@ import {
   mostStaleness,
   promptsOfStep,
   RolloutOrderConfig,
+  ToolConfig,
   withoutBegun,
 } from "@treadle/workers";
 import { z } from "zod";
-import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
+import {
+  agentAlphabet,
+  agentTokenizer,
+  countingCall,
+  countingProgram,
+  LedgerActorWorker,
+  ProjectAgentRolloutWorker,
+  ProjectInferenceWorker,
+  ProjectRolloutWorker,
+  ProjectToolWorker,
+} from "../../workers/learning-ledger.ts";
 
 const task = createArithmeticTask({ minOperand: 0, maxOperand: 2, heldOutFraction: 0, validationFraction: 0 });
 export const promptsOf = (step: number, num: number): Prompt[] => task.problemsAt(step, num);
-export { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker };
+export {
+  LedgerActorWorker,
+  ProjectAgentRolloutWorker,
+  ProjectInferenceWorker,
+  ProjectRolloutWorker,
+  ProjectToolWorker,
+};
 
-const model = {
+/** Written by a policy that may call a tool. */
+const maxAgentTokens = 40;
+const plainModel = {
   vocabSize: task.tokenizer.vocabularySize,
   layers: 1,
   width: 16,
@@ -30,23 +49,35 @@ const model = {
 };
 const { paddingToken } = task.tokenizer;
 
-const Config = z.strictObject({ groupSize: z.int(), rollout: RolloutOrderConfig.prefault({}) });
+const Config = z.strictObject({
+  groupSize: z.int(),
+  rollout: RolloutOrderConfig.prefault({}),
+  tool: z.boolean().default(false),
+});
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { groupSize } = config;
-  const rollout = cluster.launch(
-    ProjectRolloutWorker,
-    {
-      model,
-      alphabet: arithmeticAlphabet,
-      groupSize,
-      maxTokens: task.maxAnswerTokens,
-      temperature: 1,
-      reward: { name: "arithmetic" },
-      ...config.rollout,
-    },
-    { ranks: { fixed: 2 } },
-  );
+  const model = {
+    ...plainModel,
+    ...(config.tool && {
+      vocabSize: agentTokenizer.vocabularySize,
+      contextLength: task.maxPromptTokens + maxAgentTokens + countingCall.maxCalls * countingCall.maxAnswerTokens,
+    }),
+  };
+  const { maxAnswerTokens } = task;
+  const common = { model, groupSize, temperature: 1, reward: { name: "arithmetic" }, ...config.rollout };
+  const plain = { ...common, alphabet: arithmeticAlphabet, maxTokens: maxAnswerTokens };
+  const agent = { ...common, alphabet: agentAlphabet, maxTokens: maxAgentTokens, call: countingCall };
+  const options = { name: "project-rollout", ranks: { fixed: 2 } };
+  const rollout = config.tool ? undefined : cluster.launch(ProjectRolloutWorker, plain, options);
+  const agents = config.tool ? cluster.launch(ProjectAgentRolloutWorker, agent, options) : undefined;
+  const tool =
+    config.tool &&
+    cluster.launch(
+      ProjectToolWorker,
+      ToolConfig.parse({ program: countingProgram, actions: { drivers: ["process"], sandboxes: "trajectory" } }),
+      { ranks: { fixed: 2 }, devices: "none" },
+    );
   const inference = cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
   const actor = cluster.launch(
     LedgerActorWorker,
@@ -66,10 +97,11 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const promptsAt = (step: number, carried: Carried<Prompt>) =>
     promptsOfStep(config.rollout, config.batch, { step, carried }, promptsOf);
   for await (const { batch, carry } of steps(promptsAt)) {
-    rollout.pullWeights(actor);
+    (agents ?? rollout)?.pullWeights(actor);
     inference.pullWeights(actor);
     await prompts.put(...batch);
-    report(rollout.generate(prompts.source, episodes.sink, late?.sink));
+    if (rollout) report(rollout.generate(prompts.source, episodes.sink, late?.sink));
+    else if (agents && tool) report(agents.generate(prompts.source, episodes.sink, tool, late?.sink));
     if (late) carry(late, withoutBegun);
     inference.score(episodes.source, scored.sink);
     report(actor.train(scored.source));
