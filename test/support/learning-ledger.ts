@@ -27,8 +27,9 @@ export async function readTailLedger(folder: string) {
   const { trained, numBehindAnswers } = LearningLedger.parse(JSON.parse(await state.text("ledger")));
   const idsOf = (items: readonly unknown[]) => (items as readonly { readonly id: string }[]).map(({ id }) => id);
   return {
-    steps: steps.map(({ items, carried = [], metrics }) => ({
+    steps: steps.map(({ items, carried = [], cut = {}, metrics }) => ({
       given: items,
+      cut: Object.values(cut).flat(),
       carried: idsOf(new CarriedItems([{ items: [], carried }]).now.items),
       metrics,
     })),
@@ -38,14 +39,15 @@ export async function readTailLedger(folder: string) {
   };
 }
 
-/** Every prompt that a step was given it has trained once, in its turn, or carried on; what was drawn is trained, or waits. */
+/** Every prompt that a step was given it has trained once, in its turn, carried on, or cut; what was drawn is trained, waits, or was cut. */
 export async function expectWholeTailLedger(folder: string, numSteps: number): Promise<void> {
   const { steps, waiting, trained } = await readTailLedger(folder);
   expect(steps).toHaveLength(numSteps);
   expect(trained).toEqual(
-    steps.flatMap(({ given, carried }) => given.filter((id) => !carried.includes(id)).toSorted()),
+    steps.flatMap(({ given, carried, cut }) => given.filter((id) => ![...carried, ...cut].includes(id)).toSorted()),
   );
   expect(new Set(trained).size).toBe(trained.length);
   const drawn = new Set(steps.flatMap(({ given }) => given));
-  expect([...trained, ...waiting].toSorted()).toEqual([...drawn].toSorted());
+  const cut = steps.flatMap((step) => step.cut);
+  expect([...trained, ...waiting, ...cut].toSorted()).toEqual([...drawn].toSorted());
 }

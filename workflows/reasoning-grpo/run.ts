@@ -23,12 +23,12 @@ import {
   accuracyOf,
   DataConfig,
   Demonstration,
-  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
+  leavesPrompts,
   mostStaleness,
   openDataset,
   openTokenizer,
@@ -36,7 +36,7 @@ import {
   RolloutOrderConfig,
   RolloutWorker,
   TokenizerChoice,
-  withoutBegun,
+  unfinishedPrompts,
 } from "treadle/workers";
 import { z } from "zod";
 
@@ -141,8 +141,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
-  // Prompts that have lost a race, where they are played in later steps.
-  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
+  // Prompts that a step leaves: later ones play them, or none does.
+  const late = leavesPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   // Ranks of the actor get as many tokens each.
   const byTokens = { weight: "episodes.tokens" } as const;
   const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
@@ -188,7 +188,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
     inference.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, late?.sink));
-    if (late) carry(late, withoutBegun);
+    if (late) carry(late, unfinishedPrompts);
     inference.score(episodes.source, scored.sink);
     const share = (index - 1) / config.steps;
     const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);

@@ -25,11 +25,11 @@ import {
   accuracyOf,
   CallSyntax,
   Demonstration,
-  defersPrompts,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
+  leavesPrompts,
   mostStaleness,
   promptsOfStep,
   RewardModelConfig,
@@ -37,7 +37,7 @@ import {
   RolloutOrderConfig,
   ToolConfig,
   ToolWorker,
-  withoutBegun,
+  unfinishedPrompts,
 } from "treadle/workers";
 import { z } from "zod";
 import { demonstrateCalls } from "./demonstration.ts";
@@ -133,8 +133,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
-  // Prompts that have lost a race, where they are played in later steps.
-  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
+  // Prompts that a step leaves: later ones play them, or none does.
+  const late = leavesPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   // Episodes differ in length by how often they call the tool: ranks get as many tokens each, not as many groups.
   const byTokens = { weight: "episodes.tokens", pick: "weight" } as const;
   const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
@@ -169,7 +169,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     rollout.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, tool, late?.sink));
-    if (late) carry(late, withoutBegun);
+    if (late) carry(late, unfinishedPrompts);
     if (judge) report(judge.score(episodes.source, judged.sink));
     const trained = actor.train(judged.source);
     report(trained);

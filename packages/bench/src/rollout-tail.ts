@@ -5,7 +5,7 @@
  */
 import type { EpisodeGroup as Group, Prompt } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
-import { defersPrompts, promptsOfStep, RolloutConfig } from "@treadle/workers";
+import { leavesPrompts, promptsOfStep, RolloutConfig } from "@treadle/workers";
 import type { z } from "zod";
 import { type BenchRow, row, timed } from "./row.ts";
 import { openBenchCluster } from "./runtime/bench-cluster.ts";
@@ -80,7 +80,7 @@ async function play(tail: Tail): Promise<Played> {
   const group = cluster.launch(ComparedRollout, config, { ranks: { fixed: ranks } });
   const prompts = cluster.channel("prompts", PromptSchema);
   const groups = cluster.channel("groups", EpisodeGroup);
-  const late = defersPrompts(config) ? cluster.channel("late", PromptSchema) : undefined;
+  const late = leavesPrompts(config) ? cluster.channel("late", PromptSchema) : undefined;
   await cluster.start();
   let waiting: Prompt[] = [];
   const made: Group[] = [];
@@ -88,17 +88,19 @@ async function play(tail: Tail): Promise<Played> {
     await prompts.put(...batch);
     const generated = group.generate(prompts.source, groups.sink, late?.sink);
     const deferred = (async () => {
-      for await (const some of late?.batches() ?? []) waiting.push(...some);
+      for await (const some of late?.batches() ?? []) waiting.push(...some.filter(({ cut }) => !cut));
     })();
     for await (const some of groups.batches()) made.push(...some);
     await Promise.all([generated, deferred]);
   };
   let numLateSteps = 0;
+  const given = new Set<string>();
   let ms = 0;
   for (let step = 1; step <= numSteps || waiting.length > 0; step++) {
-    const carried = { items: waiting, numSteps: numLateSteps };
+    const carried = { items: waiting, numSteps: numLateSteps, numGiven: given.size };
     const batch = step <= numSteps ? promptsOfStep(config, numWanted, { step, carried }, promptsOf) : waiting;
     if (batch[0]?.isLate) numLateSteps++;
+    for (const { id } of batch) given.add(id);
     waiting = waiting.filter((prompt) => !batch.includes(prompt));
     cluster.step = step;
     ms += await timed(() => playStep(batch));

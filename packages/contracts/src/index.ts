@@ -91,6 +91,7 @@ export type { HostFiles } from "./host-files.ts";
 export {
   BegunEpisode,
   type Completion,
+  CutCause,
   Episode,
   EpisodeGroup,
   FinishReason,

@@ -32,6 +32,10 @@ export const BegunEpisode = z.object({
 });
 export type BegunEpisode = z.infer<typeof BegunEpisode>;
 
+/** Why a prompt is trained in no step: its step had enough groups before, or its samples were all rewarded alike. */
+export const CutCause = z.enum(["late", "alike"]);
+export type CutCause = z.infer<typeof CutCause>;
+
 /** One prompt as token ids. `answer` is what a verifiable reward compares with. */
 export const Prompt = z.object({
   id: z.string(),
@@ -47,6 +51,10 @@ export const Prompt = z.object({
   isLate: z.boolean().optional(),
   /** of its samples, where they go on instead of beginning again */
   begun: z.array(BegunEpisode).optional(),
+  /** it is begun where another was rewarded alike, and else waits for a later step; from where in its dataset it can be drawn again */
+  spare: z.object({ round: z.int().positive(), index: z.int().nonnegative() }).optional(),
+  /** it is what is left of one that no step trains */
+  cut: CutCause.optional(),
 });
 export type Prompt = z.infer<typeof Prompt>;
 

@@ -45,6 +45,26 @@ function accuraciesIn(html: string): { xs: number[]; series: { values: number[] 
 }
 
 describe("a report", () => {
+  it("counts the prompts that no step trained by the cause that the journal has, and names some", async () => {
+    writeSyntheticFolder(folder, 20);
+    const step = (at: number, cut?: object) => ({ step: at, seconds: 1, metrics: {}, items: ["a"], cut });
+    const lines = [
+      { type: "step", ...step(1, { late: ["p1", "p2"], alike: ["<b>"] }), state: {} },
+      { type: "step", ...step(2), state: {} },
+      { type: "steps", steps: [step(3, { late: ["p3", "p4"] }), step(4)], state: {} },
+      { type: "step", ...step(5, { own: "no list" }), state: {} },
+    ];
+    writeFileSync(join(folder, "journal.jsonl"), `${lines.map((line) => JSON.stringify(line)).join("\n")}\n{"cut`);
+    const html = renderReport(await readRun(folder));
+    const [, table = ""] = /Prompts that no step trained<\/h2>\s*<table>(.*?)<\/table>/.exec(html) ?? [];
+    const cells = [...table.matchAll(/<td>(.*?)<\/td>/g)].map(([, text]) => text);
+    expect(cells.slice(1, 4)).toEqual(["4", "2", "p1, p2, p3, …"]);
+    expect(cells[4]).toContain("rollout.resample");
+    expect(cells.slice(5)).toEqual(["1", "1", "&lt;b&gt;"]);
+    writeFileSync(join(folder, "journal.jsonl"), "");
+    expect(renderReport(await readRun(folder))).not.toContain("Prompts that no step trained");
+  });
+
   it("shows what the policy wrote in the first step that was sampled and in the last, as text", async () => {
     writeSyntheticFolder(folder, 20);
     mkdirSync(join(folder, "artifacts", completionFolder), { recursive: true });

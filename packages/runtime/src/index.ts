@@ -37,6 +37,7 @@ export {
   type Metrics,
   type Progress,
   type Step,
+  type Unfinished,
   type Workflow,
   type WorkflowContext,
   workflow,

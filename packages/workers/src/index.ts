@@ -17,10 +17,10 @@ export {
   RolloutConfig,
   toEpisode,
 } from "./rollout/generation-worker.ts";
-export { defersPrompts, mostStaleness, type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
+export { leavesPrompts, mostStaleness, type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";
-export { promptsOfStep, withoutBegun } from "./rollout/step-prompts.ts";
+export { promptsOfStep, unfinishedPrompts } from "./rollout/step-prompts.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {
   Drawing,

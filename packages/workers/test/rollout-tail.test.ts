@@ -1,4 +1,4 @@
-import type { EpisodeGroup, FinishReason, Prompt } from "@treadle/contracts";
+import type { Episode, EpisodeGroup, FinishReason, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import type { Sink } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
@@ -7,7 +7,7 @@ import { EpisodeStream, type StreamedEpisode } from "../src/rollout/episode-stre
 import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
 import { mostStaleness } from "../src/rollout/order-config.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
-import { withoutBegun } from "../src/rollout/step-prompts.ts";
+import { unfinishedPrompts } from "../src/rollout/step-prompts.ts";
 import { StepTail } from "../src/rollout/step-tail.ts";
 import { sandboxGone } from "../src/tool/items.ts";
 import { contextOf } from "./support/context.ts";
@@ -89,8 +89,9 @@ describe("a step that cuts its tail", () => {
   test("gives up the prompts that are beyond what the step wants, once none comes any more, and says how many", async () => {
     const engine = new HandEngine();
     const worker = await rankOf({ tail: "cut", oversample: { samples: 1, prompts: 2 } }, engine);
+    const { late, sink } = lateSink();
     const stream = streamOf([prompts.slice(0, 4)]);
-    const generating = worker.generate(stream.source, stream.sink);
+    const generating = worker.generate(stream.source, stream.sink, sink);
     await turns();
     for (const index of [6, 7, 0, 2]) engine.end(index);
     await turns();
@@ -101,6 +102,9 @@ describe("a step that cuts its tail", () => {
     expect(idsOf(stream.groups)).toEqual(["12+1=", "2+1="]);
     expect(stream.committed.size).toBe(4);
     expect(metrics).toMatchObject({ cutWithGroup: 0, cutWithStep: 3, promptsCut: 2 });
+    const cut = [prompts[0], prompts[2]].map((prompt) => ({ id: prompt?.id, tokens: new Int32Array(), cut: "late" }));
+    expect(late).toEqual(cut);
+    expect(late.map((prompt) => unfinishedPrompts.cut?.(prompt))).toEqual(["late", "late"]);
   });
 
   test("queues them with 'batch', marked, and a prompt that lost before is played to its end", async () => {
@@ -134,7 +138,7 @@ describe("a step that cuts its tail", () => {
       const cutting = await rankOf({ tail, oversample, scheduler: "pps" });
       const waiting = await rankOf({ groupSize: 4 });
       const [made, whole] = [streamOf([prompts]), streamOf([prompts])];
-      const metrics = await cutting.generate(made.source, made.sink, ...(tail === "batch" ? [sink] : []));
+      const metrics = await cutting.generate(made.source, made.sink, sink);
       await waiting.generate(whole.source, whole.sink);
       const all = new Map(whole.groups.map((group) => [group.promptId, group.episodes]));
       expect(made.groups.length).toBeGreaterThanOrEqual(4);
@@ -156,7 +160,8 @@ describe("a step that cuts its tail", () => {
     "asks, with %s prompts for one, for %s while it has room for two: a race is not held up by what has not begun",
     async (share, expected) => {
       const engine = new HandEngine();
-      const worker = await rankOf({ tail: "cut", oversample: { samples: 1, prompts: share } }, engine);
+      const worker = await rankOf({ tail: "batch", oversample: { samples: 1, prompts: share } }, engine);
+      const { sink } = lateSink();
       const stream = streamOf([prompts.slice(0, 2), prompts.slice(2, 3)]);
       const own = stream.source.itemBatches.bind(stream.source);
       let numGiven = 0;
@@ -166,7 +171,7 @@ describe("a step that cuts its tail", () => {
           yield batch;
         }
       };
-      const generating = worker.generate(stream.source, stream.sink);
+      const generating = worker.generate(stream.source, stream.sink, sink);
       await turns();
       expect(numGiven).toBe(expected);
       for (let index = 0; index < 6; index++) {
@@ -378,11 +383,11 @@ describe("a tail is refused", () => {
     const stream = streamOf([prompts]);
     const batching = await rankOf({ tail: "batch" });
     await expect(batching.generate(stream.source, stream.sink)).rejects.toThrow(
-      /'tail' is 'batch', but 'generate' was given no channel for the prompts that lose/,
+      /no channel for prompts that its step leaves, as 'tail' 'batch' and 'resample' '0' do/,
     );
     const cutting = await rankOf({ tail: "cut" });
     await expect(cutting.generate(stream.source, stream.sink, sink)).rejects.toThrow(
-      /'generate' was given 'late' for prompts that lose, which 'tail' 'cut' puts nowhere/,
+      /'generate' was given 'late' for prompts that its step leaves, but with 'tail' 'cut' and 'resample' '0' it leaves none/,
     );
     expect(stream.committed.size).toBe(0);
   });
@@ -483,7 +488,7 @@ describe("a prompt that is carried on", () => {
   test("begins again where a resume knows nothing of what it had", () => {
     const begun = [{ tokens: new Int32Array(2), logprobs: new Float32Array(2), policyVersion: 0 }];
     const late = { ...(prompts[0] as Prompt), isLate: true };
-    expect(withoutBegun({ ...late, begun })).toEqual(late);
+    expect(unfinishedPrompts.kept?.({ ...late, begun })).toEqual(late);
   });
 
   test("W2: is as old as it may come to be, wherever its steps stand when it is given on", () => {
@@ -502,12 +507,15 @@ test("what a tool has of an episode that is cut ends with a group that is whole,
   const { late, sink } = lateSink();
   const said: string[] = [];
   const config = { tail: "carry", groupSize: 1, oversample: { samples: 2, prompts: 2 } } as const;
-  const tail = new StepTail(config, sink, () => {}, {
-    over: (name) => said.push(`${name} is over`),
-    keep: (name) => said.push(`${name} is kept`),
-  });
   const { source, sink: groups } = streamOf([prompts.slice(0, 2)]);
-  for await (const batch of source.itemBatches()) for (const item of batch) tail.take(item, groups);
+  const tail = new StepTail(config, {
+    ...{ groups, late: sink, begin: () => {}, opened: () => {} },
+    tool: {
+      over: (name) => said.push(`${name} is over`),
+      keep: (name) => said.push(`${name} is kept`),
+    },
+  });
+  for await (const batch of source.itemBatches()) for (const item of batch) tail.take(item);
   const end = (number: number, sample: number, finishReason: FinishReason, trajectory?: string) =>
     tail.ended(number, sample, { completion: completionOf(2, finishReason), answers: [[0, 1]], trajectory }, async () =>
       Promise.reject(new Error("nothing is judged in this test")),
@@ -529,36 +537,49 @@ describe("a group whose rewards are all alike", () => {
     let at = 0;
     (worker as unknown as { reward: { score: () => number } }).reward.score = () => rewards[at++] ?? 0;
   };
+  const spare = (at: number): Prompt => ({ ...(prompts[at] as Prompt), spare: { round: 1, index: at } });
+  const [first, second] = prompts as [Prompt, Prompt];
 
-  test("is drawn again with samples of its own, as often as is allowed, and is put as it is then", async () => {
+  test("gives its place to another prompt, as often as is allowed, which is put as it is then", async () => {
     const engine = new HandEngine();
     const worker = await rankOf({ resample: 2 }, engine);
     rewarded(worker, [1, 1, 0, 0, 0.5, 0.5]);
-    const stream = streamOf([prompts.slice(0, 1)]);
-    const generating = worker.generate(stream.source, stream.sink);
+    const { late, sink } = lateSink();
+    const stream = streamOf([[first, spare(1), spare(2), spare(3)]]);
+    const generating = worker.generate(stream.source, stream.sink, sink);
     for (let draw = 0; draw < 3; draw++) {
       await turns();
-      expect(engine.joined).toHaveLength(2 * (draw + 1));
-      expect(stream.groups).toEqual([]);
+      expect(engine.joined.slice(2 * draw).map(({ prompt }) => prompt)).toEqual(
+        [0, 1].map(() => prompts[draw]?.tokens),
+      );
+      // One that is replaced is not done before what takes its place is.
+      expect([stream.groups, late]).toEqual([[], []]);
       engine.end(2 * draw);
       engine.end(2 * draw + 1);
     }
-    expect(await generating).toMatchObject({ groupsRedrawn: 2, groupsAlike: 1 });
-    expect(new Set(engine.joined.map(({ key }) => key)).size).toBe(6);
-    expect(stream.groups[0]?.episodes.map(({ reward }) => reward)).toEqual([0.5, 0.5]);
-    expect(stream.committed.size).toBe(1);
+    expect(await generating).toMatchObject({ groupsReplaced: 2, groupsAlike: 1 });
+    expect(stream.groups).toMatchObject([{ promptId: prompts[2]?.id, episodes: [{ reward: 0.5 }, { reward: 0.5 }] }]);
+    const nothing = new Int32Array();
+    expect(late).toEqual([
+      { id: second.id, tokens: nothing, cut: "alike" },
+      { id: first.id, tokens: nothing, cut: "alike" },
+      spare(3),
+    ]);
+    expect(stream.committed.size).toBe(4);
   });
 
-  test("is put as soon as its rewards differ; by default it is drawn once", async () => {
-    for (const [given, expected] of [
-      [{ resample: 5 }, [0, 1]],
-      [{}, [1, 1]],
+  test("is put as soon as its rewards differ, or where no prompt is spare; by default it is drawn once", async () => {
+    for (const [given, spares, expected] of [
+      [{ resample: 5 }, [spare(1)], [0, 1]],
+      [{ resample: 5 }, [], [1, 1]],
+      [{}, [], [1, 1]],
     ] as const) {
       const engine = new HandEngine();
       const worker = await rankOf(given, engine);
       rewarded(worker, [1, 1, 0, 1]);
-      const stream = streamOf([prompts.slice(0, 1)]);
-      const generating = worker.generate(stream.source, stream.sink);
+      const { sink } = lateSink();
+      const stream = streamOf([[first, ...spares]]);
+      const generating = worker.generate(stream.source, stream.sink, ...("resample" in given ? [sink] : []));
       for (let index = 0; index < 4; index++) {
         await turns();
         if (index < engine.joined.length) engine.end(index);
@@ -568,28 +589,39 @@ describe("a group whose rewards are all alike", () => {
     }
   });
 
-  test("races again, and is carried on without what it had where others are enough by then", async () => {
-    const engine = new HandEngine();
-    const worker = await rankOf({ tail: "carry", oversample: { prompts: 2 }, resample: 1 }, engine);
-    rewarded(worker, [1, 0, 1, 0, 1]);
+  test("TL5: is cut, and no other takes its place, where enough others are whole by then", async () => {
     const { late, sink } = lateSink();
-    const stream = streamOf([prompts.slice(0, 2)]);
-    const generating = worker.generate(stream.source, stream.sink, sink);
+    const { source, sink: groupSink, groups } = streamOf([[...prompts.slice(0, 3), spare(3)]]);
+    const begun: number[] = [];
+    const config = { tail: "carry", groupSize: 2, oversample: { prompts: 3 }, resample: 1 } as const;
+    const ports = { groups: groupSink, late: sink, opened: () => {}, tool: undefined };
+    const tail = new StepTail(config, { ...ports, begin: (number) => begun.push(number) });
+    for await (const batch of source.itemBatches()) for (const item of batch) tail.take(item);
+    let judge!: () => void;
+    const judging = new Promise<void>((resolve) => {
+      judge = resolve;
+    });
+    const end = (number: number, sample: number, reward: number, finishReason: FinishReason = "stop") =>
+      tail.ended(number, sample, { completion: completionOf(2, finishReason), answers: [] }, async () => {
+        if (number === 0) await judging;
+        return { reward, finishReason } as Episode;
+      });
+    for (const sample of [0, 1]) {
+      tail.began(2, sample, () => end(2, sample, 0, "abort"));
+      end(0, sample, 1);
+      end(1, sample, sample);
+    }
+    tail.seal();
     await turns();
-    engine.end(0);
-    engine.end(2);
-    engine.end(1); // the first is whole, the step has enough, and the second is carried on
+    judge();
     await turns();
-    expect(late).toMatchObject([{ id: "2+1=", begun: [{ finishReason: "stop" }, {}] }]);
-    expect(engine.joined).toHaveLength(6);
-    engine.end(4);
-    engine.end(5);
-    expect(await generating).toMatchObject({ promptsDeferred: 1 });
-    expect(idsOf(stream.groups)).toEqual(["1+1="]);
-    expect(stream.committed.size).toBe(2);
+    await tail.leaveSpares();
+    expect([begun, idsOf(groups)]).toEqual([[], [second.id]]);
+    expect(late).toMatchObject([{ id: prompts[2]?.id, isLate: true }, { id: first.id, cut: "alike" }, spare(3)]);
+    expect(tail.metrics).toMatchObject({ promptsDeferred: 1, groupsReplaced: 1, groupsAlike: 0 });
   });
 
-  test("is drawn again where ranks share episodes, too, and bounds are checked", async () => {
+  test("is replaced where ranks share episodes, too, and bounds are checked", async () => {
     for (const resample of [-1, 0.5, 17]) expect(() => RolloutConfig.parse({ ...usual, resample })).toThrow();
     const config = RolloutConfig.parse({ ...usual, resample: 1, placement: "least-load" });
     expect(() => RolloutWorker.checkConfig(config)).not.toThrow();

@@ -420,7 +420,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded and the emulated engine, where episodes stay at their rank",
     "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others",
     "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry`",
-    "resample": "how often a prompt is drawn again whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0",
+    "resample": "how many other prompts of the dataset may take the place of one whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0",
     "alphabet": "the characters of the tokenizer, after padding and stop",
     "tokenizer": "instead of `alphabet`: that of a Hugging Face model",
     "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
@@ -440,7 +440,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded and the emulated engine, where episodes stay at their rank",
     "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others",
     "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry`",
-    "resample": "how often a prompt is drawn again whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0"
+    "resample": "how many other prompts of the dataset may take the place of one whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0"
   },
   "SimulatorConfig": {
     "environment": "`{ name, … }` of an environment plugin",

@@ -2,11 +2,19 @@
 import { existsSync } from "node:fs";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { EpisodeRecording, Plan, RunSummary, recordingFolder, type UtilisationShares } from "@treadle/contracts";
+import {
+  type CutCause,
+  EpisodeRecording,
+  Plan,
+  RunSummary,
+  recordingFolder,
+  type UtilisationShares,
+} from "@treadle/contracts";
 import { type ActivityReport, type MetricsRow, readMetrics, redactSecrets, reportActivity } from "@treadle/observe";
 import { stringify } from "yaml";
 import { z } from "zod";
 import { CompletionReader } from "../data/completion-reader.ts";
+import { type CutPrompts, readCutPrompts } from "../data/cut-prompts.ts";
 import { TraceReader } from "../data/trace-reader.ts";
 import { colourSlots, numColours } from "../view/colours.ts";
 import type { EpisodeLine } from "../view/episodes.ts";
@@ -32,6 +40,7 @@ export type RunRecord = {
   /** episodes of text that were left for people */
   readonly completions: readonly EpisodeLine[];
   readonly timers: readonly TimerTotal[];
+  readonly cut: readonly CutPrompts[];
 };
 
 const StoredConfig = z.object({ workflow: z.string(), config: z.unknown() });
@@ -72,6 +81,7 @@ export async function readRun(folder: string): Promise<RunRecord> {
     episodes: episodes.filter((each) => each !== undefined),
     completions: completions.lines,
     timers: timerTotals(spans.table),
+    cut: await readCutPrompts(join(folder, "journal.jsonl")),
   };
 }
 
@@ -83,6 +93,7 @@ export function renderReport(run: RunRecord): string {
   const sections = [
     section("Learning", learning(run)),
     section("What the policy writes", completions(run.completions)),
+    section("Prompts that no step trained", cutPrompts(run.cut)),
     section("Episodes without exploration", episodes(run.episodes)),
     section("Time of a step", stepTime(run)),
     section("What each component did", utilisation(run.activity)),
@@ -280,6 +291,23 @@ function timers(totals: readonly TimerTotal[]): string {
     ]);
   return tableOf(["component", "timer", "times", "in all, over all ranks", "mean"], cells);
 }
+
+function cutPrompts(cut: readonly CutPrompts[]): string {
+  if (cut.length === 0) return "";
+  const cells = cut.map(({ cause, ids, steps }) => [
+    causes[cause] ?? cause,
+    formatCount(ids.length),
+    formatCount(steps),
+    `${ids.slice(0, 3).join(", ")}${ids.length > 3 ? ", …" : ""}`,
+  ]);
+  return tableOf(["cause", "prompts", "in so many steps", "such as"], cells);
+}
+
+/** As they are told to people; a workflow may have others. */
+const causes: Readonly<Record<string, string>> = {
+  late: "the step had enough groups before (rollout.tail: cut)",
+  alike: "its samples were all rewarded alike, and another took its place (rollout.resample)",
+} satisfies Record<CutCause, string>;
 
 const tableOf = (heads: readonly string[], rows: readonly (readonly string[])[]): string =>
   `<table><thead><tr>${heads.map((head) => `<th>${head}</th>`).join("")}</tr></thead><tbody>${rows

@@ -18,6 +18,16 @@ export type Carried<T> = {
   readonly items: readonly T[];
   /** earlier steps that were given such items */
   readonly numSteps: number;
+  /** items that earlier steps were given, each counted once: how far the dataset has come */
+  readonly numGiven: number;
+};
+
+/** What becomes of the items that a step has not finished. */
+export type Unfinished<T> = {
+  /** what the journal has of an item that waits, and so a resume; default: all of it */
+  readonly kept?: (item: T) => T;
+  /** why an item waits no more: no step finishes it, and the journal has its id by that; undefined for one that waits; default: all wait */
+  readonly cut?: (item: T) => string | undefined;
 };
 
 export type Step<T> = {
@@ -27,10 +37,9 @@ export type Step<T> = {
   readonly batch: readonly T[];
   /**
    * What comes out of a channel in this step was given to the step and is not finished: it waits for a later one, also over a
-   * resume, as it is in the journal with the step. Items need an `id` of their own. `kept` says what the journal has of each, and so a
-   * resume: all of it by default.
+   * resume, or was cut. The journal has that with the step. Items need an `id` of their own.
    */
-  readonly carry: (unfinished: Pick<Channel<T>, "batches">, kept?: (item: T) => T) => void;
+  readonly carry: (unfinished: Pick<Channel<T>, "batches">, how?: Unfinished<T>) => void;
 };
 
 export type Metrics = Readonly<Record<string, number>>;

@@ -9,7 +9,7 @@
  *   kept
  * - TL3 what is cut has not ended, and is of a group that is decided; nothing of a decided group goes on
  * - TL4 where neither more samples nor more prompts are begun than wanted, nothing is cut, and nothing lost
- * - TL5 a group that is drawn again no longer counts as kept. It is decided anew, by samples of other numbers; it is lost where enough
+ * - TL5 a group whose place another takes no longer counts as kept. The place is decided anew, by samples of other numbers; it is lost where enough
  *   others are kept by then
  */
 

@@ -175,9 +175,20 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
    * `tail` says so, what is too long ends early.
    */
   protected async play(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<RolloutMetrics> {
-    const again = (number: number, prompt: Prompt, samples: readonly number[]) =>
-      begin(samples.map((sample) => ({ prompt, number, sample })));
-    const tail = new StepTail(this.config, playing.late, again, playing.tool);
+    const kept: GroupDelivery[] = [];
+    const open = new Set<Promise<void>>();
+    const tail = new StepTail(this.config, {
+      groups,
+      late: playing.late,
+      tool: playing.tool,
+      begin: (number, prompt, samples) => begin(samples.map((sample) => ({ prompt, number, sample }))),
+      opened: (delivery) => {
+        if (kept.length < this.#numKept) kept.push(delivery);
+        const over = delivery.done.then(made).catch(players.fail);
+        open.add(over);
+        void over.then(() => open.delete(over));
+      },
+    });
     await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
     const { numSamples } = tail;
     const { granularity } = prompts;
@@ -201,8 +212,6 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         ended(row, { completion, answers: tool?.answers ?? [] });
       }
     };
-    const kept: GroupDelivery[] = [];
-    const open = new Set<Promise<void>>();
     const isWhole = granularity === "all";
     const most = isWhole ? Number.POSITIVE_INFINITY : granularity * numSamples;
     const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / numSamples));
@@ -217,20 +226,21 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       if (players.asksAhead) await players.below(enough);
       this.#warnOfCut(batch.map(({ value }) => value));
       const rows = batch.flatMap((item) => {
-        const { delivery, number, samples } = tail.take(item, groups);
-        if (kept.length < this.#numKept) kept.push(delivery);
-        const over = delivery.done.then(made).catch(players.fail);
-        open.add(over);
-        void over.then(() => open.delete(over));
-        return samples.map((sample) => ({ prompt: item.value, number, sample, begun: item.value.begun?.[sample] }));
+        const { value: prompt } = item;
+        const taken = tail.take(item);
+        if (!taken) return [];
+        const { number, samples } = taken;
+        return samples.map((sample) => ({ prompt, number, sample, begun: prompt.begun?.[sample] }));
       });
-      begin(rows);
+      if (rows.length > 0) begin(rows);
       if (!players.asksAhead) await players.below(enough);
       next = batches.next();
       next.catch(() => {}); // awaited in the next round, unless something else has failed
     }
     tail.seal();
-    await Promise.race([players.failed, Promise.all(open)]); // what has failed meanwhile goes first
+    // What has failed meanwhile goes first; what has ended may have given its place to another.
+    while (open.size > 0) await Promise.race([players.failed, Promise.all(open)]);
+    await tail.leaveSpares();
     await players.ended();
     await players.finish();
     await this.#keepCompletions(kept);

@@ -1,4 +1,4 @@
-import type { BegunEpisode, Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { BegunEpisode, CutCause, Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import type { Sink, StreamItem } from "@treadle/runtime";
 
 /**
@@ -16,7 +16,8 @@ export class GroupDelivery {
   #reject!: (error: unknown) => void;
 
   constructor(item: StreamItem<Prompt>, sink: Sink<EpisodeGroup>) {
-    this.prompt = item.value;
+    const { spare: _, ...prompt } = item.value;
+    this.prompt = prompt;
     this.#item = item;
     this.#sink = sink;
     this.done = new Promise((resolve, reject) => {
@@ -31,22 +32,32 @@ export class GroupDelivery {
     episode.catch(this.#reject);
   }
 
-  /** These samples, which were added, are the group, unless they are found to be drawn again. */
-  keep(samples: readonly number[], isDrawnAgain: (group: EpisodeGroup) => boolean): void {
-    this.#keep(samples, isDrawnAgain).catch(this.#reject);
+  /** These samples, which were added, are the group, unless it is found to be replaced, and so is cut. */
+  keep(samples: readonly number[], isReplaced: (group: EpisodeGroup) => boolean): void {
+    this.#keep(samples, isReplaced).catch(this.#reject);
   }
 
-  /** There will be no group: the prompt is done, or with a sink another's. */
-  lose(to: Sink<Prompt> | undefined, begun?: BegunEpisode[]): void {
-    const late = { ...this.prompt, isLate: true, ...(begun && { begun }) };
-    const committed = to ? this.#item.commit(to, late) : this.#item.commit();
-    committed.then(() => this.#resolve(undefined)).catch(this.#reject);
+  /** There will be no group in this step. */
+  defer(to: Sink<Prompt>, begun?: BegunEpisode[]): void {
+    this.#leave(to, { ...this.prompt, isLate: true, ...(begun && { begun }) });
   }
 
-  async #keep(samples: readonly number[], isDrawnAgain: (group: EpisodeGroup) => boolean): Promise<void> {
+  /** There will be no group. */
+  cut(to: Sink<Prompt>, cut: CutCause): void {
+    this.#leave(to, { id: this.prompt.id, tokens: new Int32Array(), cut });
+  }
+
+  #leave(to: Sink<Prompt>, left: Prompt): void {
+    this.#item
+      .commit(to, left)
+      .then(() => this.#resolve(undefined))
+      .catch(this.#reject);
+  }
+
+  async #keep(samples: readonly number[], isReplaced: (group: EpisodeGroup) => boolean): Promise<void> {
     const episodes = await Promise.all(samples.map((sample) => this.#episodes.get(sample) as Promise<Episode>));
     const group = { promptId: this.prompt.id, episodes };
-    if (isDrawnAgain(group)) return;
+    if (isReplaced(group)) return;
     await this.#item.commit(this.#sink, group);
     this.#resolve(group);
   }

@@ -60,8 +60,8 @@ export const RolloutOrderConfig = z.strictObject({
     })
     .optional(),
   /**
-   * how often a prompt is drawn again whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic
-   * sampling of DAPO); what is alike then is put all the same; default: 0
+   * how many other prompts of the dataset may take the place of one whose samples were all rewarded alike, which group-relative algorithms
+   * learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0
    */
   resample: z.int().min(0).max(16).optional(),
 });
@@ -74,8 +74,11 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
   return engine?.kind === "torch" ? undefined : model.slots;
 }
 
-/** Whether prompts that lose a race are played later: `generate` is given a channel for them. */
-export const defersPrompts = ({ tail }: RolloutOrderConfig): boolean => tail === "batch" || tail === "carry";
+/** Whether a step may leave prompts, which later ones play or none does: `generate` is given a channel for them. */
+export const leavesPrompts = (config: RolloutOrderConfig): boolean => {
+  const { tail, resample = 0 } = config;
+  return tail === "batch" || tail === "carry" || oversamplingOf(config).prompts > 1 || resample > 0;
+};
 
 /**
  * How old the oldest token may be, in steps (W2). Where m steps may be unfinished when the next begins (`flow.maxStaleness`), a step is given at the
@@ -124,8 +127,8 @@ export type SharingMetrics = {
 
 /** Of a step whose tail was cut, on each rank: what ended early, by cause, and how long was what is trained. And what was drawn again. */
 export type TailMetrics = {
-  /** groups whose rewards were all alike: that were drawn again, and that were put so in the end */
-  readonly groupsRedrawn?: number;
+  /** groups whose rewards were all alike: that gave their place to another prompt, and that were put so in the end */
+  readonly groupsReplaced?: number;
   readonly groupsAlike?: number;
   /** episodes that ended because the first of their prompt had */
   readonly cutWithGroup?: number;

@@ -11,7 +11,7 @@ import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
 import type { Span } from "./episode-stream.ts";
 import { GroupDelivery } from "./group-delivery.ts";
-import { defersPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
+import { leavesPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
 import { isShared } from "./rank-sharing.ts";
 
 /** Refuses a tail that the engine, or the way of the episodes, cannot end early. */
@@ -35,11 +35,13 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
 
 /** Of one prompt that was taken: how each of its samples is cut. */
 type Racing = {
-  readonly delivery: GroupDelivery;
+  /** of the prompt that has its place now */
+  delivery: GroupDelivery;
   readonly cuts: (() => void)[];
   /** what each sample has come to, where that may go on later */
   readonly ends: Map<number, EpisodeEnd>;
   isLost: boolean;
+  /** how many prompts have had its place */
   numDraws: number;
 };
 
@@ -58,44 +60,54 @@ export type CutTrajectories = {
   readonly keep: (trajectory: string) => void;
 };
 
-/** Begins these samples of a prompt. */
-type Begin = (number: number, prompt: Prompt, samples: readonly number[]) => void;
+/** What a step's prompts come from, and go to. */
+export type TailPorts = {
+  readonly groups: Sink<EpisodeGroup>;
+  /** for prompts that the step leaves, where it may leave any */
+  readonly late: Sink<Prompt> | undefined;
+  /** Begins these samples of a prompt. */
+  readonly begin: (number: number, prompt: Prompt, samples: readonly number[]) => void;
+  /** a prompt has begun, and will be delivered or left */
+  readonly opened: (delivery: GroupDelivery) => void;
+  readonly tool: CutTrajectories | undefined;
+};
 
 /** What a rank's groups of one step come to: each is delivered once, or given up, and what is too many ends early. */
 export class StepTail {
   readonly #race: TailRace;
   readonly #tail: NonNullable<RolloutOrderConfig["tail"]>;
-  readonly #late: Sink<Prompt> | undefined;
+  /** there where a step may leave prompts */
+  readonly #late: Sink<Prompt>;
   readonly #prompts: Racing[] = [];
   readonly #lengths = { trained: { episodes: 0, tokens: 0 }, generated: { episodes: 0, tokens: 0 } };
+  readonly #spares: StreamItem<Prompt>[] = [];
+  readonly #groups: Sink<EpisodeGroup>;
+  readonly #opened: TailPorts["opened"];
   readonly #numCut = { withGroup: 0, withStep: 0, prompts: 0 };
 
   readonly #resample: number;
-  readonly #begin: Begin;
+  readonly #begin: TailPorts["begin"];
   readonly #tool: CutTrajectories | undefined;
   #carriedTokens = 0;
-  #numRedrawn = 0;
+  #numReplaced = 0;
   #numAlike = 0;
 
-  /** `late`: where prompts go that have lost, if they are played later. */
-  constructor(
-    config: RolloutOrderConfig & { readonly groupSize: number },
-    late: Sink<Prompt> | undefined,
-    begin: Begin,
-    tool: CutTrajectories | undefined,
-  ) {
+  constructor(config: RolloutOrderConfig & { readonly groupSize: number }, ports: TailPorts) {
     const { tail = "wait", groupSize, resample = 0 } = config;
-    if (defersPrompts(config) !== (late !== undefined))
+    const { late, groups, begin, opened, tool } = ports;
+    if (leavesPrompts(config) !== (late !== undefined))
       throw new TreadleError(
         "workflow.invalid",
         late
-          ? `'generate' was given '${late.name}' for prompts that lose, which 'tail' '${tail}' puts nowhere; leave it out, or set 'tail' to 'batch' or 'carry'`
-          : `'tail' is '${tail}', but 'generate' was given no channel for the prompts that lose; give it the sink of one, as workflows/reasoning-grpo does, or set 'tail' to 'cut'`,
+          ? `'generate' was given '${late.name}' for prompts that its step leaves, but with 'tail' '${tail}' and 'resample' '${resample}' it leaves none; leave it out where 'leavesPrompts' is false`
+          : `'generate' was given no channel for prompts that its step leaves, as 'tail' '${tail}' and 'resample' '${resample}' do; give it the sink of one, as workflows/reasoning-grpo does, or set them to 'wait' and '0'`,
       );
     this.#tail = tail;
-    this.#late = late;
+    this.#late = late as Sink<Prompt>;
+    this.#groups = groups;
     this.#resample = resample;
     this.#begin = begin;
+    this.#opened = opened;
     this.#tool = tool;
     this.#race = new TailRace(groupSize, oversamplingOf(config));
   }
@@ -105,14 +117,23 @@ export class StepTail {
     return this.#race.numSamples;
   }
 
-  /** Returns its number here, and which samples of it are to begin. */
-  take(item: StreamItem<Prompt>, groups: Sink<EpisodeGroup>) {
-    const delivery = new GroupDelivery(item, groups);
-    const { isLate, begun } = item.value;
+  /** Returns its number here, and which samples of it are to begin; undefined for a spare one, which may take another's place. */
+  take(item: StreamItem<Prompt>) {
+    const { isLate, begun, spare } = item.value;
+    if (spare) {
+      this.#spares.push(item);
+      return undefined;
+    }
     const { prompt: number, samples } = this.#race.take(isLate, begun?.length);
-    this.#prompts.push({ delivery, cuts: [], ends: new Map(), isLost: false, numDraws: 1 });
+    this.#prompts.push({ delivery: this.#deliver(item), cuts: [], ends: new Map(), isLost: false, numDraws: 1 });
     for (const { tokens } of begun ?? []) this.#carriedTokens += tokens.length;
-    return { delivery, number, samples };
+    return { number, samples };
+  }
+
+  #deliver(item: StreamItem<Prompt>): GroupDelivery {
+    const delivery = new GroupDelivery(item, this.#groups);
+    this.#opened(delivery);
+    return delivery;
   }
 
   /** From now on a sample is cut by this. */
@@ -141,17 +162,22 @@ export class StepTail {
     this.#obey(this.#race.seal());
   }
 
+  /** All groups are put: spare prompts that took no place wait for a later step. */
+  async leaveSpares(): Promise<void> {
+    await Promise.all(this.#spares.splice(0).map((item) => item.commit(this.#late, item.value)));
+  }
+
   made({ episodes }: EpisodeGroup): void {
     for (const { tokens, promptLength } of episodes) count(this.#lengths.trained, tokens.length - promptLength);
   }
 
   get metrics(): TailMetrics {
-    const redrawn = this.#resample > 0 && { groupsRedrawn: this.#numRedrawn, groupsAlike: this.#numAlike };
-    if (this.#tail === "wait") return { ...redrawn };
+    const alike = this.#resample > 0 && { groupsReplaced: this.#numReplaced, groupsAlike: this.#numAlike };
+    if (this.#tail === "wait") return { ...alike };
     const { trained, generated } = this.#lengths;
     const { withGroup, withStep, prompts } = this.#numCut;
     return {
-      ...redrawn,
+      ...alike,
       cutWithGroup: withGroup,
       cutWithStep: withStep,
       ...(this.#tail === "cut" ? { promptsCut: prompts } : { promptsDeferred: prompts }),
@@ -162,7 +188,7 @@ export class StepTail {
     };
   }
 
-  /** Whether a prompt, where it loses, goes on with what it has. One that was drawn again begins again: its samples have other numbers. */
+  /** Whether a prompt, where it loses, goes on with what it has. One that took another's place begins again: its samples have other numbers. */
   #goesOn({ numDraws }: Racing): boolean {
     return this.#tail === "carry" && numDraws === 1;
   }
@@ -184,22 +210,31 @@ export class StepTail {
         ...(answers.length > 0 && { tool }),
       };
     });
-    delivery.lose(this.#late, begun);
+    delivery.defer(this.#late, begun);
   }
 
-  /** DAPO's dynamic sampling (arXiv:2503.14476), of the same prompt: rewards that are alike are no advantage of anything. */
-  #isDrawnAgain(number: number, { episodes }: EpisodeGroup): boolean {
+  /** DAPO's dynamic sampling (arXiv:2503.14476): rewards that are alike are no advantage of anything, so another prompt has its place. */
+  #isReplaced(number: number, { episodes }: EpisodeGroup): boolean {
     const racing = this.#of(number);
+    const { delivery } = racing;
     const isAlike = episodes.every(({ reward }) => reward === episodes[0]?.reward);
     if (!isAlike || this.#resample === 0 || episodes.some(({ finishReason }) => finishReason === "abort")) return false;
-    if (racing.numDraws > this.#resample) {
+    if (racing.numDraws > this.#resample || this.#spares.length === 0) {
       this.#numAlike++;
       return false;
     }
+    this.#numReplaced++;
     racing.numDraws++;
-    this.#numRedrawn++;
     const { samples, orders } = this.#race.again(number);
-    this.#obey(orders);
+    const cut = (): void => delivery.cut(this.#late, "alike");
+    if (samples.length === 0) cut();
+    else {
+      racing.delivery = this.#deliver(this.#spares.shift() as StreamItem<Prompt>);
+      // Not before: where this rank dies, whoever is given it again makes the same of it, and so the step has its group.
+      racing.delivery.done.then(cut, () => {});
+    }
+    // Where others are enough by now, there is nothing more to lose here.
+    this.#obey(orders.filter(({ type, prompt }) => type !== "lose" || prompt !== number));
     if (samples.length > 0) this.#begin(number, racing.delivery.prompt, samples);
     return true;
   }
@@ -213,11 +248,12 @@ export class StepTail {
     for (const order of orders) {
       const racing = this.#of(order.prompt);
       const { delivery, cuts, isLost } = racing;
-      if (order.type === "keep") delivery.keep(order.samples, (group) => this.#isDrawnAgain(order.prompt, group));
+      if (order.type === "keep") delivery.keep(order.samples, (group) => this.#isReplaced(order.prompt, group));
       else if (order.type === "lose") {
         this.#numCut.prompts++;
         // What goes on is put with the end of its last sample: at least one was cut, or has just ended.
-        if (!this.#goesOn(racing)) delivery.lose(this.#late);
+        if (this.#tail === "cut") delivery.cut(this.#late, "late");
+        else if (!this.#goesOn(racing)) delivery.defer(this.#late);
       } else {
         this.#numCut[isLost ? "withStep" : "withGroup"]++;
         cuts[order.sample]?.();

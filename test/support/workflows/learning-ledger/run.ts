@@ -4,12 +4,12 @@ import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
 import { type Carried, workflow } from "@treadle/runtime";
 import {
   ActorConfig,
-  defersPrompts,
+  leavesPrompts,
   mostStaleness,
   promptsOfStep,
   RolloutOrderConfig,
   ToolConfig,
-  withoutBegun,
+  unfinishedPrompts,
 } from "@treadle/workers";
 import { z } from "zod";
 import {
@@ -93,7 +93,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const prompts = cluster.channel("prompts", Prompt);
   const episodes = cluster.channel("episodes", EpisodeGroup);
   const scored = cluster.channel("scored", EpisodeGroup);
-  const late = defersPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
+  const late = leavesPrompts(config.rollout) ? cluster.channel("late", Prompt) : undefined;
   const promptsAt = (step: number, carried: Carried<Prompt>) =>
     promptsOfStep(config.rollout, config.batch, { step, carried }, promptsOf);
   for await (const { batch, carry } of steps(promptsAt)) {
@@ -102,7 +102,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
     await prompts.put(...batch);
     if (rollout) report(rollout.generate(prompts.source, episodes.sink, late?.sink));
     else if (agents && tool) report(agents.generate(prompts.source, episodes.sink, tool, late?.sink));
-    if (late) carry(late, withoutBegun);
+    if (late) carry(late, unfinishedPrompts);
     inference.score(episodes.source, scored.sink);
     report(actor.train(scored.source));
   }

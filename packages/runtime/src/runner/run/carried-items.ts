@@ -16,6 +16,7 @@ type JournaledStep = { readonly items: readonly string[]; readonly carried?: rea
 export class CarriedItems {
   readonly #waiting = new Map<string, unknown>();
   #numSteps = 0;
+  #numGiven = 0;
 
   /** CI2 */
   constructor(steps: Iterable<JournaledStep>) {
@@ -29,7 +30,7 @@ export class CarriedItems {
   }
 
   get now(): Carried<unknown> {
-    return { items: [...this.#waiting.values()], numSteps: this.#numSteps };
+    return { items: [...this.#waiting.values()], numSteps: this.#numSteps, numGiven: this.#numGiven };
   }
 
   has(id: string): boolean {
@@ -40,22 +41,27 @@ export class CarriedItems {
   given(ids: readonly string[]): void {
     const taken = ids.filter((id) => this.#waiting.delete(id));
     if (taken.length > 0) this.#numSteps++;
+    this.#numGiven += ids.length - taken.length;
   }
 
   /** Returns what the journal has of it. */
   carry(item: unknown, kept: unknown): string {
-    const id = (item as { id?: unknown } | null)?.id;
-    if (typeof id !== "string" && typeof id !== "number")
-      throw new TreadleError(
-        "workflow.invalid",
-        `an item without an 'id' was carried on to later steps, which know it by that; give it one`,
-      );
-    if (this.#waiting.has(String(id)))
+    const id = carriedId(item);
+    if (this.#waiting.has(id))
       throw new TreadleError(
         "workflow.invalid",
         `two items called '${id}' were carried on; give each item of a run an id of its own, as \`\${step}.\${index}\``,
       );
-    this.#waiting.set(String(id), item);
+    this.#waiting.set(id, item);
     return Buffer.from(encodeItem(kept)).toString("base64");
   }
+}
+
+export function carriedId(item: unknown): string {
+  const id = (item as { id?: unknown } | null)?.id;
+  if (typeof id === "string" || typeof id === "number") return String(id);
+  throw new TreadleError(
+    "workflow.invalid",
+    `an item without an 'id' was carried on to later steps, which know it by that; give it one`,
+  );
 }

@@ -22,10 +22,12 @@ const Step = z.object({
   step: z.int().nonnegative(),
   seconds: z.number(),
   metrics: z.record(z.string(), Measured),
-  /** what the step was given, and trained on but for what is carried: the ledger that shows that nothing was lost or trained twice */
+  /** what the step was given, and trained on but for what is carried or cut: the ledger that shows that nothing was lost or trained twice */
   items: z.array(z.string()),
   /** what waits for a later step, as `encodeItem` writes it, in base64 */
   carried: z.array(z.string()).optional(),
+  /** ids of what no step finishes, by cause */
+  cut: z.record(z.string(), z.array(z.string())).optional(),
 });
 
 /** Steps that are committed together, since their states are saved after the last of them alone. */

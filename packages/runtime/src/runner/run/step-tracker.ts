@@ -11,9 +11,9 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import type { Channel } from "../../author/channel/channel.ts";
-import type { Carried, Dataset, Metrics, Step } from "../../author/workflow.ts";
+import type { Carried, Dataset, Metrics, Step, Unfinished } from "../../author/workflow.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
-import { CarriedItems } from "./carried-items.ts";
+import { CarriedItems, carriedId } from "./carried-items.ts";
 import type { Journal, States } from "./journal.ts";
 
 export type CommittedStep = {
@@ -46,6 +46,8 @@ type OpenStep = {
   readonly metrics: Record<string, number>;
   /** as the journal has them */
   readonly carried: string[];
+  /** ids, by cause */
+  readonly cut: Map<string, string[]>;
   failure: unknown;
   /** nothing of it is under way any more; where states are saved with each step, it is committed */
   readonly ended: Promise<void>;
@@ -110,7 +112,7 @@ export class StepTracker {
           index,
           isLast: index === totalSteps,
           batch,
-          carry: (unfinished, kept) => this.#carry(step, unfinished, kept),
+          carry: (unfinished, how) => this.#carry(step, unfinished, how),
         };
         this.#current = undefined;
         this.#options.enter(undefined);
@@ -146,7 +148,7 @@ export class StepTracker {
     }
   }
 
-  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, kept: (item: T) => T = (item) => item): void {
+  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, { kept, cut }: Unfinished<T> = {}): void {
     if (this.#current !== step)
       throw new TreadleError(
         "workflow.invalid",
@@ -154,7 +156,11 @@ export class StepTracker {
       );
     const carrying = async (): Promise<void> => {
       for await (const batch of unfinished.batches())
-        for (const item of batch) step.carried.push(this.#carried.carry(item, kept(item)));
+        for (const item of batch) {
+          const cause = cut?.(item);
+          if (cause === undefined) step.carried.push(this.#carried.carry(item, kept ? kept(item) : item));
+          else step.cut.set(cause, [...(step.cut.get(cause) ?? []), carriedId(item)]);
+        }
     };
     // Whoever failed to put them says so itself.
     this.track(carrying().catch(unlessOfProducer));
@@ -224,10 +230,11 @@ export class StepTracker {
 
   async #commit(steps: readonly { readonly step: OpenStep; readonly seconds: number }[], state: States): Promise<void> {
     const { journal, loop, onCommitted } = this.#options;
-    const records = steps.map(({ step: { index, items, metrics, carried }, seconds }) => ({
+    const records = steps.map(({ step: { index, items, metrics, carried, cut }, seconds }) => ({
       ...{ step: index, seconds, metrics },
       items: [...items],
       ...(carried.length > 0 && { carried }),
+      ...(cut.size > 0 && { cut: Object.fromEntries(cut) }),
     }));
     await journal.appendSteps(records, state);
     for (const [at, { step, seconds }] of steps.entries()) {
@@ -248,6 +255,7 @@ function openStep(index: number, items: readonly string[]): OpenStep {
     items,
     metrics: {},
     carried: [],
+    cut: new Map(),
     failure: undefined,
     ended: ended.promise,
     committed: committed.promise,

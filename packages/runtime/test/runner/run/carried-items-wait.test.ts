@@ -19,6 +19,7 @@ const supervision = {
   lockTimeoutMs: 1,
   startTimeoutMs: 1,
 };
+const idsOf = (items: readonly unknown[]) => (items as readonly Item[]).map(({ id }) => id);
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 const batchSize = 4;
 
@@ -97,10 +98,10 @@ test("CI1, CI2: whenever the runner dies, each item is drawn once, and trained o
         }
         expect(journal.map(({ step }) => step)).toEqual(Array.from({ length: totalSteps }, (_, at) => at + 1));
         const queue = new CarriedItems(journal).now;
-        const waiting = (queue.items as readonly Item[]).map(({ id }) => id);
+        const waiting = idsOf(queue.items);
         const given = journal.flatMap(({ items }) => items);
         const carried = journal.flatMap(({ carried: texts = [] }) =>
-          (new CarriedItems([{ items: [], carried: texts }]).now.items as readonly Item[]).map(({ id }) => id),
+          idsOf(new CarriedItems([{ items: [], carried: texts }]).now.items),
         );
         // Each time that an item is given it is trained, or carried on; in the end it is trained once, or waits.
         const drawn = [...new Set(given)];
@@ -108,6 +109,7 @@ test("CI1, CI2: whenever the runner dies, each item is drawn once, and trained o
           const times = (list: readonly string[]) => list.filter((one) => one === id).length;
           expect(times(given) - times(carried)).toBe(waiting.includes(id) ? 0 : 1);
         }
+        expect(queue.numGiven).toBe(drawn.length);
         const numRounds = totalSteps - queue.numSteps;
         const all = Array.from(
           { length: numRounds * batchSize },
@@ -135,7 +137,7 @@ test("CI2: the steps of this life are given an item as it was carried on, a resu
         channelOf(async function* () {
           yield [...batch];
         }),
-        ({ id }) => ({ id, tokens: new Int32Array() }),
+        { kept: ({ id }) => ({ id, tokens: new Int32Array() }) },
       );
     }
   };
@@ -145,6 +147,36 @@ test("CI2: the steps of this life are given an item as it was carried on, a resu
   expect(lengths).toEqual([2, 2, 2, 2, 2, 2, 2, 2]);
   const queue = new CarriedItems(journal.slice(0, 1)).now.items as readonly Item[];
   expect(queue.map(({ id, tokens }) => [id, tokens.length])).toEqual(["1.0", "1.1", "1.2", "1.3"].map((id) => [id, 0]));
+});
+
+test("what is cut waits no more, and the journal has its id by the cause", async () => {
+  const journal: StepRecord[] = [];
+  const { tracker } = lifeOf(journal, 2, 0, () => false);
+  const given: string[] = [];
+  for await (const { index, batch, carry } of tracker.steps<Item>(dataset)) {
+    given.push(...batch.map(({ id }) => id));
+    if (index === 2) break;
+    carry(
+      channelOf(async function* () {
+        yield batch.slice(0, 3);
+      }),
+      { cut: ({ id }) => (id === "1.0" ? undefined : id === "1.1" ? "late" : "alike") },
+    );
+  }
+  await tracker.drained();
+  expect(journal[0]?.cut).toEqual({ late: ["1.1"], alike: ["1.2"] });
+  expect(idsOf(new CarriedItems(journal.slice(0, 1)).now.items)).toEqual(["1.0"]);
+  expect(given).toHaveLength(2 * batchSize);
+  await expect(async () => {
+    const life = lifeOf([], 1, 0, () => false).tracker;
+    for await (const { carry } of life.steps<Item>(dataset))
+      carry(
+        channelOf(async function* () {
+          yield [{} as Item];
+        }),
+        { cut: () => "late" },
+      );
+  }).rejects.toThrow(/an item without an 'id' was carried on/);
 });
 
 test("items are carried on with an id, once, and within the body of their step", async () => {
