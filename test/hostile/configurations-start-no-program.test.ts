@@ -47,6 +47,15 @@ const attacks: readonly Attack[] = [
     (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "torch", weightsFolder: evil } }),
   ],
   [
+    "the folder of emulated collectives",
+    "actor/actor-worker.ts",
+    "ActorWorker",
+    (folder) => ({
+      ...{ model: sizes, algorithm: { name: "grpo" }, learningRate: 1 },
+      emulated: { collectives: { folder } },
+    }),
+  ],
+  [
     "the program of a reward model",
     "tool/reward-model-worker.ts",
     "RewardModelWorker",

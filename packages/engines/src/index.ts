@@ -3,7 +3,7 @@ export { ActorCriticConfig } from "./embedded/actor-critic-config.ts";
 export { TransformerConfig } from "./embedded/transformer-config.ts";
 export { TransformerEngine } from "./embedded/transformer-engine.ts";
 export { EmulatedDevice } from "./emulated/emulated-device.ts";
-export { EmulatedEngine } from "./emulated/emulated-engine.ts";
+export { EmulatedEngine, type EmulatedEngineOptions } from "./emulated/emulated-engine.ts";
 export { EmulatedGroup } from "./emulated/emulated-group.ts";
 export { decodeSeconds, EmulatedProfile } from "./emulated/profile.ts";
 export type {

@@ -205,4 +205,48 @@ describe("a collective of ranks", () => {
       details: { missing: [1] },
     });
   });
+
+  test("ranks that hold a model's tensors in parts meet in each call that computes; others do so in a step alone", async () => {
+    const tensorGroups = [0, 2].map((firstRank) => new EmulatedGroup({ size: 2, firstRank, deadlineMs: 1000, clock }));
+    const group = new EmulatedGroup({ size: 4, deadlineMs: 1000, clock });
+    const engines = Array.from({ length: 4 }, (_, rank) =>
+      EmulatedEngine.create({}, { clock, rank, group, tensorGroup: tensorGroups[Math.floor(rank / 2)] }),
+    );
+    const [a, b, c, d] = engines as [EmulatedEngine, EmulatedEngine, EmulatedEngine, EmulatedEngine];
+    const rows = { rows: 1, columns: 3, tokens: prompt, temperatures: Float32Array.of(1) };
+    await settled(Promise.all([a.logprobs(rows), b.logprobs(rows)]));
+    await expect(settled(d.logprobs(rows))).rejects.toMatchObject({
+      code: "engine.collective-timeout",
+      message: expect.stringContaining("rank '3' waited 1000 ms in 'logprobs' for ranks 2 of 2, 3"),
+    });
+    await expect(settled(c.logprobs(rows))).rejects.toMatchObject({ details: { missing: [3] } });
+    const together = [settled(a.generate([prompt], sampling)), settled(b.generate([prompt], sampling))];
+    expect((await Promise.all(together)).map((completions) => completions.length)).toEqual([1, 1]);
+    await settled(Promise.all(engines.map((engine) => engine.optimStep(step))));
+    expect(engines.map(({ policyVersion }) => policyVersion)).toEqual([1, 1, 1, 1]);
+  });
+
+  test("a process that is killed between two collectives is missed in the second", async () => {
+    const path = join(folder, "killed");
+    const options = { size: 2, deadlineMs: 300, shared: { path, meeting: "0" } };
+    const source = `import { EmulatedEngine, EmulatedGroup } from "@treadle/engines";
+      setInterval(() => {}, 1000);
+      const group = new EmulatedGroup({ ...${JSON.stringify(options)}, deadlineMs: 60000 });
+      await EmulatedEngine.create({}, { rank: 1, group }).optimStep({ learningRate: 0.1 });
+      console.log("stepped");`;
+    const args = ["--conditions=source", "--import", "tsx", "--input-type=module", "-e", source];
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+    const patient = new EmulatedGroup({ ...options, deadlineMs: 60_000 });
+    const first = EmulatedEngine.create({}, { rank: 0, group: patient }).optimStep(step);
+    await once(child.stdout, "data");
+    await first;
+    child.kill("SIGKILL");
+    await once(child, "exit");
+    const again = new EmulatedGroup(options);
+    await again.meet(0, "the first round, to which both came");
+    await expect(again.meet(0, "the second")).rejects.toMatchObject({
+      code: "engine.collective-timeout",
+      details: { rank: 0, missing: [1], round: 1 },
+    });
+  });
 });

@@ -1,11 +1,14 @@
+import { randomUUID } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { EngineFacts } from "@treadle/contracts";
+import { type EngineFacts, TreadleError } from "@treadle/contracts";
 import { forbiddenProgram, isOfProject, programRights } from "@treadle/contracts/program-rights";
 import {
   decodeSeconds,
   EmulatedDevice,
   EmulatedEngine,
+  type EmulatedEngineOptions,
+  EmulatedGroup,
   EmulatedProfile,
   type GenerationEngine,
   ServerEngine,
@@ -27,6 +30,16 @@ const DeviceMemory = z.strictObject({
   /** where processes record how much memory each of them holds, in one file for each device; made if it is missing */
   folder: z.string().min(1),
   sizeMiB: z.number().positive(),
+});
+
+/** How the ranks of a trainer wait for each other, as over NCCL. */
+const Collectives = z.strictObject({
+  /** where ranks record which collective each of them has come to, in one file for each group of them; made if it is missing */
+  folder: z.string().min(1),
+  /** that a rank waits for the others in a collective, before it ends with an error that names those which are missing */
+  deadlineMs: z.number().positive().default(600_000),
+  /** ranks, one after the other, that hold a model's tensors in parts: they meet in each call that computes; all ranks meet to step */
+  tensorRanks: z.int().positive().default(1),
 });
 
 /**
@@ -54,6 +67,8 @@ export const EngineConfig = z.strictObject({
   emulated: EmulatedProfile.extend({
     /** refuses what does not fit on a device beside what others have there; without it everything fits */
     deviceMemory: DeviceMemory.optional(),
+    /** ranks of a trainer meet in collectives, or hang until a deadline; without it none waits for another */
+    collectives: Collectives.optional(),
   }).optional(),
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
@@ -102,10 +117,12 @@ export const createEngine = (
 ): Promise<GenerationEngine & TrainingEngine> => makeEngine(worker, seed, { generates: false, adapts });
 
 async function makeEngine(
-  { config, devices: { ids }, component, rank, hostFiles, log }: Worker<EngineConfig>,
+  worker: Worker<EngineConfig>,
   seed: number,
   { generates, adapts }: { readonly generates: boolean; readonly adapts: boolean },
 ): Promise<GenerationEngine & TrainingEngine> {
+  const { config, component, rank, hostFiles, log } = worker;
+  const { ids } = worker.devices;
   if (!config.emulated) {
     const choice = config.engine;
     const torch = isServer(choice) ? { ...choice.trainer, path: choice.model } : choice;
@@ -123,10 +140,39 @@ async function makeEngine(
     return TransformerEngine.create(config.model);
   }
   const { vocabSize, contextLength } = config.model;
-  const { deviceMemory, ...costs } = config.emulated;
+  const { deviceMemory, collectives, ...costs } = config.emulated;
   const profile = { ...costs, devices: ids.length, vocabSize, contextLength };
   const devices = deviceMemory && openDevices(ids, deviceMemory);
-  return EmulatedEngine.create(profile, { seed, rank, devices, component: `${component}/${rank}`, loaded: false });
+  const groups = collectives && (await openGroups(worker, collectives));
+  const own = { seed, rank, devices, component: `${component}/${rank}`, loaded: false };
+  return EmulatedEngine.create(profile, { ...own, ...groups });
+}
+
+/** Ranks that start together agree on a meeting of theirs (EG2). */
+async function openGroups(
+  worker: Worker<EngineConfig>,
+  { folder, deadlineMs, tensorRanks }: z.infer<typeof Collectives>,
+): Promise<Pick<EmulatedEngineOptions, "group" | "tensorGroup">> {
+  const { component, rank, worldSize, messages } = worker;
+  checkFolder(folder, "emulated.collectives.folder");
+  const refuse = (what: string) => {
+    throw new TreadleError("config.invalid", `'emulated.collectives' of '${component}': ${what}`);
+  };
+  if ((worker.constructor as typeof Worker).restart !== "group")
+    refuse("its ranks start one by one, and would wait for one that has started again; only ranks of a trainer meet");
+  if (worldSize % tensorRanks !== 0)
+    refuse(
+      `'tensorRanks' is '${tensorRanks}', of which the component's '${worldSize}' ranks are no multiple; set its ranks in placement.components`,
+    );
+  mkdirSync(folder, { recursive: true });
+  const meeting = await messages.broadcast(randomUUID());
+  const open = (name: string, size: number, firstRank: number) =>
+    new EmulatedGroup({ size, firstRank, deadlineMs, shared: { path: join(folder, `${component}-${name}`), meeting } });
+  const firstRank = rank - (rank % tensorRanks);
+  return {
+    group: open("all", worldSize, 0),
+    ...(tensorRanks > 1 ? { tensorGroup: open(`tensor-${firstRank}`, tensorRanks, firstRank) } : {}),
+  };
 }
 
 function openDevices(ids: readonly string[], { folder, sizeMiB }: z.infer<typeof DeviceMemory>): EmulatedDevice[] {

@@ -387,7 +387,11 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "emulated.optimiserBytes": "optimiser state and gradients,",
     "emulated.residualBytes": "and what stays there when it is released: contexts, buffers of collectives, fragments.",
     "emulated.deviceMemory": "refuses what does not fit on a device beside what others have there; without it everything fits",
-    "emulated.deviceMemory.folder": "where processes record how much memory each of them holds, in one file for each device; made if it is missing"
+    "emulated.deviceMemory.folder": "where processes record how much memory each of them holds, in one file for each device; made if it is missing",
+    "emulated.collectives": "ranks of a trainer meet in collectives, or hang until a deadline; without it none waits for another",
+    "emulated.collectives.folder": "where ranks record which collective each of them has come to, in one file for each group of them; made if it is missing",
+    "emulated.collectives.deadlineMs": "that a rank waits for the others in a collective, before it ends with an error that names those which are missing",
+    "emulated.collectives.tensorRanks": "ranks, one after the other, that hold a model's tensors in parts: they meet in each call that computes; all ranks meet to step"
   },
   "EvaluationConfig": {
     "problems": "held out: they judge, and choose nothing",

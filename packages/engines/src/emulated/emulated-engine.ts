@@ -90,8 +90,10 @@ export type EmulatedEngineOptions = {
   readonly loaded?: boolean | undefined;
   /** tokens of the turn that begins so many behind the prompt, in what has that key; undefined: as the profile draws them */
   readonly turnTokens?: ((key: number, from: number) => number | undefined) | undefined;
-  /** the ranks that it computes with */
+  /** the ranks that train one model with it, each on data of its own: they take a step, and take weights, in a collective */
   readonly group?: EmulatedGroup | undefined;
+  /** the ranks that hold one model's tensors in parts with it: they compute each call in a collective */
+  readonly tensorGroup?: EmulatedGroup | undefined;
 };
 
 /**
@@ -103,7 +105,7 @@ export type EmulatedEngineOptions = {
  * Every turn has a length of its own, drawn by where it begins; whether it calls a tool is for `extend` to say.
  *
  * On devices it is given, it is refused what a GPU's engine is refused: more memory than there is, at its start and at each
- * restore, and a release while it computes. Ranks of a group take an optimiser step, and take weights, in a collective.
+ * restore, and a release while it computes. What ranks do in a collective waits for all of them (`group`, `tensorGroup`).
  */
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "emulated";
@@ -164,6 +166,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     }
     checkKeys(prompts, options);
     checkOrder(options);
+    await this.#meet("generate", ["tensorGroup"]);
     const call: Call = { sampling, options, ids: [] };
     const ended: Promise<Completion>[] = [];
     const begin = (joining: JoiningCompletion): DecoderSequence => {
@@ -246,6 +249,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   forwardBackward(batch: TrainBatch, _loss: LossSpec): Promise<LossMetrics> {
     return this.exclusively("forwardBackward", async () => {
+      await this.#meet("forwardBackward", ["tensorGroup"]);
       await this.#spend(this.profile.training, batch.rows * batch.columns);
       this.refuseReleased("forwardBackward");
       const weight = batch.weights.reduce((a, b) => a + b, 0);
@@ -257,7 +261,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
     return this.exclusively("optimStep", async () => {
-      await this.#meet("optimStep");
+      await this.#meet("optimStep", ["tensorGroup", "group"]);
       await this.#spendSeconds(this.profile.optimStepSeconds);
       this.refuseReleased("optimStep");
       const result = this.applyStep(step);
@@ -268,7 +272,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
-      await this.#meet("loadWeights");
+      await this.#meet("loadWeights", ["tensorGroup", "group"]);
       await this.#spendSeconds(this.profile.loadWeightsSeconds);
       this.refuseReleased("loadWeights");
       this.applyWeights(weights);
@@ -348,12 +352,13 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     for (const device of devices) for (const tag of Object.keys(given) as MemoryTag[]) device.set(component, tag, 0);
   }
 
-  async #meet(what: string): Promise<void> {
-    await this.#options.group?.meet(this.#options.rank ?? 0, what);
+  async #meet(what: string, groups: readonly ("group" | "tensorGroup")[]): Promise<void> {
+    for (const group of groups) await this.#options[group]?.meet(this.#options.rank ?? 0, what);
   }
 
   #forward(method: string, { rows, columns }: TokenRows, entry: number): Promise<Float32Array> {
     return this.exclusively(method, async () => {
+      await this.#meet(method, ["tensorGroup"]);
       await this.#spend(this.profile.logprobs, rows * columns);
       this.refuseReleased(method);
       return Float32Array.from({ length: rows * columns }, (_, i) => (i % columns === 0 ? 0 : entry));

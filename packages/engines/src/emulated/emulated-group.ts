@@ -15,7 +15,7 @@ const lookMs = 5;
  * - EG2 ranks meet those of their own meeting alone: what an earlier start of the group has left in the file is nobody's presence.
  */
 export class EmulatedGroup {
-  readonly size: number;
+  readonly #ranks: readonly number[];
   readonly #log: SharedLog<Arrival>;
   readonly #meeting: string;
   readonly #clock: Clock;
@@ -26,12 +26,15 @@ export class EmulatedGroup {
 
   constructor(options: {
     readonly size: number;
+    /** its ranks follow one another from this one on; default 0 */
+    readonly firstRank?: number | undefined;
     readonly deadlineMs: number;
     /** `meeting` tells this start of the ranks from every other on the same file; all of them have the same */
     readonly shared?: { readonly path: string; readonly meeting: string } | undefined;
     readonly clock?: Clock | undefined;
   }) {
-    this.size = options.size;
+    const { size, firstRank = 0 } = options;
+    this.#ranks = Array.from({ length: size }, (_, at) => firstRank + at);
     this.#deadlineMs = options.deadlineMs;
     this.#clock = options.clock ?? systemClock;
     this.#log = options.shared === undefined ? new MemoryLog() : new FileLog(options.shared.path);
@@ -64,10 +67,10 @@ export class EmulatedGroup {
       if (arrival.meeting !== this.#meeting) continue; // EG2
       const { present, left } = this.#round(arrival.round);
       if (!arrival.left) present.add(arrival.rank);
-      else if (present.size < this.size && present.delete(arrival.rank)) left.add(arrival.rank);
+      else if (present.size < this.#ranks.length && present.delete(arrival.rank)) left.add(arrival.rank);
     }
     const { present } = this.#round(round);
-    return Array.from({ length: this.size }, (_, rank) => rank).filter((rank) => !present.has(rank));
+    return this.#ranks.filter((rank) => !present.has(rank));
   }
 
   #round(round: number) {
@@ -82,7 +85,7 @@ export class EmulatedGroup {
     const missing = never.length > 0 ? never : absent;
     return new TreadleError(
       "engine.collective-timeout",
-      `rank '${rank}' waited ${this.#deadlineMs} ms in '${what}' for ranks ${missing.join(", ")} of ${this.size}; every rank must make the same calls in the same order`,
+      `rank '${rank}' waited ${this.#deadlineMs} ms in '${what}' for ranks ${missing.join(", ")} of ${this.#ranks.join(", ")}; every rank must make the same calls in the same order`,
       { details: { rank, missing, round } },
     );
   }
