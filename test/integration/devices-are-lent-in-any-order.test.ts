@@ -36,7 +36,7 @@ async function play(
     onProgress: () => {},
     onSwap: (worker, swap) =>
       swaps.push(() => {
-        if (swap === "onload") return exchange.onloaded(worker, 60);
+        if (swap === "onload") return exchange.onloaded(worker, { memoryBytes: 60 });
         if (worker === "producer") expect(decoding.size, "what computes is not offloaded").toBe(0);
         exchange.offloaded(worker);
       }),

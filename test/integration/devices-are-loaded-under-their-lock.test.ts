@@ -1,7 +1,10 @@
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { EmulatedProfile } from "@treadle/engines";
 import { ActorConfig, ActorWorker, Demonstration, RolloutConfig, RolloutWorker } from "@treadle/workers";
 import { afterEach, expect, test } from "vitest";
+import type { z } from "zod";
 import { pidOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { type EmulatedConfig, EmulatedWorker } from "../support/workers/emulated.ts";
 import { Numbers } from "../support/workers/probe.ts";
@@ -68,25 +71,28 @@ test("LW3: a call that prepares items before its engine decodes them keeps its d
   expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
 });
 
-/** Shipped workers on emulated engines, of which one fits on the device, which both share. */
-async function launchShipped(costs: { readonly decode?: { readonly baseSeconds: number } } = {}) {
+/** Shipped workers on emulated engines, of which one fits on the device, which both share; unless `costs` say otherwise. */
+async function launchShipped(
+  costs: z.input<typeof EmulatedProfile> = {},
+  ofRollout: z.input<typeof EmulatedProfile> = costs,
+) {
   world = await startCluster({
     cluster: { devices: 1, memoryPerDeviceMiB: 100 },
     placement: { mode: "temporal" },
   });
   const alphabet = "0123456789";
-  const engine = {
+  const engine = (own: z.input<typeof EmulatedProfile>) => ({
     model: { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 8 },
     emulated: {
       residentBytes: 60 * MiB,
       residualBytes: 10 * MiB,
       response: { medianTokens: 2 },
-      ...costs,
+      ...own,
       deviceMemory: { folder: join(world.folder, "memory"), sizeMiB: 100 },
     },
-  };
-  const rollout = { ...engine, alphabet, groupSize: 1, maxTokens: 4, reward: { name: "arithmetic" } };
-  const actor = { ...engine, algorithm: { name: "grpo" }, learningRate: 0.1 };
+  });
+  const rollout = { ...engine(ofRollout), alphabet, groupSize: 1, maxTokens: 4, reward: { name: "arithmetic" } };
+  const actor = { ...engine(costs), algorithm: { name: "grpo" }, learningRate: 0.1 };
   const { cluster } = world;
   const group = {
     rollout: cluster.launch(RolloutWorker, RolloutConfig.parse(rollout), { ranks: { fixed: 1 } }),
@@ -109,6 +115,48 @@ test("L1, L4: shipped workers load their engines one after the other where one o
     await rollout.pullWeights(actor);
   }
   expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+});
+
+test("MT3: new weights go from an actor to a rollout beside it, and the cache alone comes and goes", async () => {
+  const bytes = { residentBytes: 30 * MiB, residualBytes: 1 * MiB, onloadSeconds: 0.02, offloadSeconds: 0.02 };
+  const { rollout, actor, train } = await launchShipped(
+    { ...bytes, optimiserBytes: 25 * MiB },
+    { ...bytes, cacheBytes: 38 * MiB },
+  );
+  const prompts = [{ id: "1", tokens: Int32Array.of(2, 3), answer: "1" }];
+  const memory = join(world.folder, "memory");
+  /** what has come to the device and left it, such as `+rollout/0 cache`, since the last look */
+  let numSeen = 0;
+  const moves = async () => {
+    const [ofDevice = ""] = await readdir(memory);
+    const lines = (await readFile(join(memory, ofDevice), "utf8")).trim().split("\n");
+    const fresh = lines.slice(numSeen).map((line) => JSON.parse(line));
+    numSeen = lines.length;
+    return fresh.map(({ component, tag, bytes: held }) => `${held > 0 ? "+" : "-"}${component} ${tag}`);
+  };
+  await rollout.evaluate(prompts);
+  await train();
+  await moves();
+  for (let round = 1; round <= 2; round++) {
+    await rollout.pullWeights(actor);
+    expect(await moves()).toEqual([]);
+    await rollout.evaluate(prompts);
+    const out = await moves();
+    expect(out).toHaveLength(2);
+    expect(out[0]).toMatch(/^-actor\/0 (weights|optimiser)$/);
+    expect(out[1]).toBe("+rollout/0 cache");
+    await train();
+    expect(await moves()).toEqual(["-rollout/0 cache", out[0]?.replace("-", "+")]);
+  }
+  expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+});
+
+test("MT3: a lock within another one that needs more tags is refused", async () => {
+  const { rollout } = await launch({});
+  await expect(Promise.resolve(rollout.workWithin())).rejects.toMatchObject({
+    code: "workflow.invalid",
+    message: expect.stringContaining("locks its devices with 'cache' within a lock of weights alone"),
+  });
 });
 
 test("EX3: a rollout which waits for room in the middle of its generation lends its devices when that is done, and loses no episode", async () => {

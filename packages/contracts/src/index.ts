@@ -49,6 +49,13 @@ export {
 } from "./control.ts";
 export { crc32, crc32c } from "./crc.ts";
 export {
+  chooseLeaving,
+  type MemoryTag,
+  type Movable,
+  ReleasableTag,
+  TagMemory,
+} from "./device-memory.ts";
+export {
   DeviceLease,
   describePoolWait,
   PoolConfig,
@@ -147,6 +154,7 @@ export {
   WaitTerms,
   WorkerBoot,
   WorkerInput,
+  type WorkerMemory,
   WriteArtifactRequest,
   WritePredictorRequest,
   workerVariables,

@@ -1,6 +1,7 @@
 /** What the processes of a run send to each other over links: the bodies and replies of protocol.ts. */
 import { z } from "zod";
 import { LinksConfig } from "./config.ts";
+import { ReleasableTag, TagMemory } from "./device-memory.ts";
 import { ErrorRecordShape } from "./events.ts";
 import { ComponentName, ExportName, NodeName, RunName, SegmentPrefix } from "./names.ts";
 import { Granularity } from "./plan.ts";
@@ -190,15 +191,22 @@ export const ReachableMessage = z.object({
   route: z.enum(["direct", "nats"]).optional(),
 });
 export type ReachableMessage = z.infer<typeof ReachableMessage>;
-export const ReadyMessage = z.object({
+/** On each of its devices, while it is loaded: all in all, and by tag where its engine moves these one by one. */
+const WorkerMemory = z.object({
   memoryBytes: z.number().nonnegative(),
+  tags: z.array(TagMemory).optional(),
+});
+export type WorkerMemory = z.infer<typeof WorkerMemory>;
+export const ReadyMessage = WorkerMemory.extend({
   /** its class loads: the first `onload` makes it, and its saved state is restored then */
   loads: z.boolean().optional(),
 });
 /** What a worker has waited for longer than a moment, of others: all of it, each time that it changes. */
 export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.string(), what: z.string() })) });
-export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
-/** What stays on each of its devices all the same. */
+/** What of the worker is moved; all where there is none. */
+export const SwapRequest = z.object({ tags: z.array(ReleasableTag).optional() });
+export const OnloadReply = WorkerMemory;
+/** What stays on each of its devices all the same, what of it was to stay included. */
 export const OffloadReply = z.object({ residualBytes: z.number().nonnegative() });
 /** Who else gets a message by way of its receiver: names of workers, those of one node together. */
 export const Onward = z.object({
@@ -341,7 +349,8 @@ export const KeepReply = z.object({ segment: z.string().optional() });
 /** Answered with the bytes. */
 export const ReadKeptRequest = z.object({ segment: z.string(), sizeBytes: z.int().nonnegative() });
 export const ReadKeptReply = bytes;
-export const LockRequest = z.object({ call: z.string() });
+/** `tags`: what of the worker the call needs loaded; all where there is none. */
+export const LockRequest = z.object({ call: z.string(), tags: z.array(ReleasableTag).optional() });
 export const LockReply = z.object({ token: z.int().positive() });
 /** `numAnswered`: the puts and takes of the call that had been answered when its worker said so. */
 export const LendMessage = z.object({ call: z.string(), numAnswered: z.int().nonnegative() });

@@ -2,7 +2,9 @@ import type {
   Completion,
   LossMetrics,
   LossSpec,
+  ReleasableTag,
   Sampling,
+  TagMemory,
   TrainBatch,
   TreadleError,
   Weights,
@@ -15,7 +17,8 @@ import type { Pieces } from "./pieces.ts";
  * worker never knows which one it has. One object may be both a generation and a training engine.
  *
  * Lifecycle: loaded -> release() -> released -> restore() -> loaded. On a released engine, calls that compute or change
- * parameters throw `engine.released`; what reads the host's copy (exportWeights, save, gradients) still answers. Release
+ * parameters throw `engine.released`; what reads the host's copy (exportWeights, save, gradients) still answers. An engine whose
+ * memory has tags is released and restored tag by tag, too; a call is refused while a tag that it needs is released. Release
  * and restore are idempotent. Only an idle engine is released: what it computes would lose its memory. A worker makes its
  * engine without memory on devices, and loads it by its first `restore`, under the device lock.
  */
@@ -55,11 +58,12 @@ export interface Engine {
   loadTicket?(ticket: WeightTicket): Promise<void>;
   /**
    * Gives the model's device memory back; a host copy of the parameters stays. Calls that run end with `engine.released`,
-   * or the release itself is refused with `engine.busy` by an engine that cannot take memory from what computes.
+   * or the release itself is refused with `engine.busy` by an engine that cannot take memory from what computes. `tags`: only those, of
+   * an engine that tells any; default: all.
    */
-  release(): Promise<void>;
-  /** Brings a released model back with identical parameters and optimiser state. */
-  restore(): Promise<void>;
+  release(tags?: readonly ReleasableTag[]): Promise<void>;
+  /** Brings a released model back, or those tags of it, with identical parameters and optimiser state. */
+  restore(tags?: readonly ReleasableTag[]): Promise<void>;
   /** Ends running calls as `release` does and frees everything; the engine is not used again. */
   close(): Promise<void>;
   /** Resolves when it can compute no more and was not closed: a process of its own has ended. Absent where it has none. */
@@ -67,10 +71,12 @@ export interface Engine {
 }
 
 export type EngineMemory = {
-  /** Bytes on the device: parameters, and what the engine keeps between calls; while released, what no release gives back. */
+  /** Bytes on the device: parameters, and what the engine keeps between calls; what is released counts with what its release has left. */
   readonly residentBytes: number;
   /** Bytes on the device while it is loaded; before it first is, an estimate, or 0 where there is none. */
   readonly loadedBytes: number;
+  /** Of `loadedBytes`, what is released and restored by itself; all that it ever has, those without bytes as well. Absent: it is one piece. */
+  readonly tags?: readonly TagMemory[] | undefined;
   /** Bytes of host copies, optimiser state and gradients, which survive a release. */
   readonly hostBytes: number;
 };

@@ -1,13 +1,23 @@
-import { TreadleError } from "@treadle/contracts";
+import { ReleasableTag, TreadleError } from "@treadle/contracts";
+
+/** What a call needs loaded; any other needs all. */
+const needs: Readonly<Record<string, readonly ReleasableTag[]>> = {
+  generate: ["weights", "cache"],
+  logprobs: ["weights"],
+  values: ["weights"],
+  loadWeights: ["weights"],
+  forwardBackward: ["weights", "optimiser"],
+  optimStep: ["weights", "optimiser"],
+};
 
 /**
  * The order of an engine's calls, and release.
  *
  * ME1 what reads or writes parameters across several turns of the event loop runs one call after another.
- * ME3 calls on a released engine, running ones included, throw `engine.released`.
+ * ME3 calls on a released engine, running ones included, throw `engine.released`: those that need a tag which is released.
  */
 export abstract class OrderedEngine {
-  #released = false;
+  readonly #released = new Set<ReleasableTag>();
   #last: Promise<unknown> = Promise.resolve();
   readonly #calls = new Set<Promise<unknown>>();
 
@@ -17,13 +27,13 @@ export abstract class OrderedEngine {
   }
 
   /** Resolves when no call is left that could touch the device. */
-  async release(): Promise<void> {
-    this.#released = true;
+  async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    for (const tag of tags) this.#released.add(tag);
     await this.idle();
   }
 
-  async restore(): Promise<void> {
-    this.#released = false;
+  async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    for (const tag of tags) this.#released.delete(tag);
   }
 
   /** ME1. A failure of one call is its caller's alone. */
@@ -55,7 +65,9 @@ export abstract class OrderedEngine {
 
   /** ME3. */
   protected refuseReleased(method: string): void {
-    if (!this.#released) return;
-    throw new TreadleError("engine.released", `'${method}' was called on a released engine; call restore first`);
+    const released = (needs[method] ?? ReleasableTag.options).filter((tag) => this.#released.has(tag));
+    if (released.length === 0) return;
+    const what = this.#released.size < ReleasableTag.options.length ? `, whose ${released.join(" and ")} it needs` : "";
+    throw new TreadleError("engine.released", `'${method}' was called on a released engine${what}; call restore first`);
   }
 }

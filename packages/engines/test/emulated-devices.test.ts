@@ -103,6 +103,42 @@ describe("memory of a device", () => {
     EmulatedEngine.create(large, { clock, devices: [device], component: "actor/0" });
   });
 
+  test("ME3: it is released and restored tag by tag, in the seconds and bytes that it tells, and refuses what needs a released one", async () => {
+    const device = new EmulatedDevice({ name: "gpu:0", capacityBytes: 100 * MiB });
+    const bytes = { residentBytes: 30 * MiB, optimiserBytes: 10 * MiB, cacheBytes: 20 * MiB, residualBytes: 5 * MiB };
+    const profile = { ...bytes, onloadSeconds: 8, offloadSeconds: 4 };
+    const engine = EmulatedEngine.create(profile, { clock, devices: [device], component: "actor/0" });
+    const { tags = [] } = engine.memory();
+    expect(tags).toEqual([
+      { tag: "weights", bytes: 30 * MiB, releaseSeconds: 3, restoreSeconds: 6 },
+      { tag: "cache", bytes: 20 * MiB, releaseSeconds: 0, restoreSeconds: 0 },
+      { tag: "optimiser", bytes: 10 * MiB, releaseSeconds: 1, restoreSeconds: 2 },
+    ]);
+    const held = () => Object.fromEntries(device.held.map(({ tag, bytes }) => [tag, bytes / MiB]));
+    const seconds = async (call: Promise<void>) => {
+      const startMs = clock.now();
+      await settled(call);
+      return Math.round((clock.now() - startMs) / 1000);
+    };
+    expect(await seconds(engine.release(["optimiser"]))).toBe(1);
+    expect(held()).toEqual({ weights: 30, cache: 20, residual: 5 });
+    expect(engine.memory().residentBytes).toBe(55 * MiB);
+    await expect(engine.optimStep({ learningRate: 1 })).rejects.toMatchObject({
+      code: "engine.released",
+      message: expect.stringContaining("whose optimiser it needs"),
+    });
+    expect(await settled(engine.generate([prompt], sampling))).toHaveLength(1);
+    expect(await seconds(engine.release(["cache"]))).toBe(0);
+    await expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+    await settled(engine.loadWeights(engine.exportWeights()));
+    expect(await seconds(engine.release())).toBe(3);
+    expect(held()).toEqual({ residual: 5 });
+    expect(await seconds(engine.restore(["weights"]))).toBe(6);
+    expect(held()).toEqual({ weights: 30, residual: 5 });
+    expect(await seconds(engine.restore())).toBe(2);
+    expect(await settled(engine.generate([prompt], sampling))).toHaveLength(1);
+  });
+
   test("an engine that is made unloaded has nothing on its devices, and says what it will have", async () => {
     const device = new EmulatedDevice({ name: "gpu:0", capacityBytes: 100 * MiB });
     const profile = { residentBytes: 50 * MiB, cacheBytes: 20 * MiB, residualBytes: 10 * MiB };

@@ -1,6 +1,13 @@
 /** For those who write workflows and workers. Every worker process loads it: nothing of what runs them is in it. */
 
-export { type EngineFacts, type HostFiles, type ModelWork, TreadleError } from "@treadle/contracts";
+export {
+  type EngineFacts,
+  type HostFiles,
+  type ModelWork,
+  type ReleasableTag,
+  type TagMemory,
+  TreadleError,
+} from "@treadle/contracts";
 export type { PickFunction, PickItem, PickTake, PolicyName } from "@treadle/core";
 export type { Logger, Tracer } from "@treadle/observe";
 export type {

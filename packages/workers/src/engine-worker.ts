@@ -1,4 +1,4 @@
-import { TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
+import { type ReleasableTag, type TagMemory, TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
 import { type Engine, type Trainable, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
@@ -34,20 +34,23 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   override memoryBytes(): number {
     return this.engine.memory().loadedBytes;
   }
+  override memoryTags(): readonly TagMemory[] {
+    return this.engine.memory().tags ?? [];
+  }
   override residualBytes(): number {
     return this.engine.memory().residentBytes;
   }
   override async load(): Promise<void> {
     await this.engine.restore();
   }
-  override async onload(): Promise<void> {
-    await this.engine.restore();
+  override async onload(tags?: readonly ReleasableTag[]): Promise<void> {
+    await this.engine.restore(tags);
   }
   /**
    * What a call that is over has left behind ends first. What computes for a call that goes on is none of that: its devices
    * were taken in the middle of its work, and ending that would only lose it. Throws `engine.busy` then.
    */
-  override async offload(): Promise<void> {
+  override async offload(tags?: readonly ReleasableTag[]): Promise<void> {
     if (this.devices.isHeld && this.engine.idle() !== undefined) {
       const worker = `${this.component}/${this.rank}`;
       throw new TreadleError(
@@ -58,7 +61,7 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
     }
     if ("abort" in this.engine && typeof this.engine.abort === "function") this.engine.abort();
     await this.engine.idle();
-    await this.engine.release();
+    await this.engine.release(tags);
   }
 }
 

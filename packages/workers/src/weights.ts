@@ -16,7 +16,8 @@ const maxReplaced = 3;
 /**
  * Brings a worker's engine to the actor's newest weights, and does nothing when it has them, and not others of their version (W3:
  * paused, transferred, verified, resumed). Ranks pull from different ranks of the actor, which all hold the same weights. The
- * devices are locked once the weights are here: an actor that is starting again may need them to load.
+ * devices are locked once the weights are here: an actor that is starting again may need them to load. Where there is room for the
+ * weights of both, neither leaves for it: the lock brings back no cache that they would not fit beside.
  *
  * They come by a ticket, whose files the engine reads, where both engines know tickets and this one can open the files; else as
  * bytes. A ticket that newer weights replace while it is read is asked for again.
@@ -48,7 +49,7 @@ export async function pullWeights(
     if (!weights) return;
     const id = weightsIdOf(weights);
     if (refused && (refused.id === id || replaced > maxReplaced)) throw refused.error;
-    await using _ = await devices.lock();
+    await using _ = await devices.lock({ tags: ["weights"] });
     await engine.pause?.();
     try {
       if ("tensors" in weights) await engine.loadTicket?.(weights);

@@ -59,6 +59,12 @@ export class EmulatedWorker extends Worker<EmulatedConfig> {
     return this.swaps;
   }
 
+  /** Needs more within than it has asked for. */
+  async workWithin(): Promise<void> {
+    await using _ = await this.devices.lock({ tags: ["weights"] });
+    await using _all = await this.devices.lock();
+  }
+
   /** Decodes each item a moment after it has come, while it takes others; resolves with how many there were. */
   async prepareAndDecode(source: Source<number>): Promise<number> {
     await using _ = await this.devices.lock();

@@ -381,6 +381,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "emulated.response": "Lengths of responses are lognormal: `spread` is the deviation of their natural logarithm.",
     "emulated.logprobs": "Scoring; units are tokens of the rectangle.",
     "emulated.training": "Forward and backward; units are tokens of the rectangle.",
+    "emulated.onloadSeconds": "To bring all of its memory back, and to give it all back. What is kept of a cache is nothing: weights and optimiser state share them by size.",
     "emulated.durationSpread": "Deviation of the natural logarithm of the factor, one on average, that each duration except decoding varies by.",
     "emulated.residentBytes": "What it has on each device while loaded: parameters,",
     "emulated.cacheBytes": "keys and values,",

@@ -15,12 +15,12 @@
  *   others off its devices, so nobody starves.
  * - L3 Every grant carries a token higher than all before. Death, release and loan revoke it; a revoked token is refused.
  * - L4 A grant follows the `onloaded` of its worker. Residents are offloaded only when the next holder does not fit
- *   beside them: least recently used first, and none whose memory is not needed. What an offload leaves on the devices, such
- *   as contexts and buffers, counts until its process ends.
+ *   beside them: least recently used first, or tag by tag the cheapest (MT2), and none whose memory is not needed (MT1). What
+ *   an offload leaves on the devices, such as contexts and buffers, counts until its process ends.
  * - L5 Locks nest per call: one token, as many releases as grants. A wait longer than its limit is refused with the chain of
  *   who waits for whom (`wait-for.ts`).
  */
-import { type DeviceLease, TreadleError } from "@treadle/contracts";
+import { type DeviceLease, type TagMemory, TreadleError } from "@treadle/contracts";
 import { CallOrder, streamKey } from "./call-order.ts";
 import { LockLease } from "./lock-lease.ts";
 import { LockMembers } from "./lock-members.ts";
@@ -90,10 +90,14 @@ export class DeviceLockState {
     for (const call of this.#order.calls) if (call.worker === input.worker) this.#order.move(call, input.devices);
   }
 
-  /** What the worker occupies on each of its devices while loaded, where it is known. Counts from the next grant on. */
-  reportMemory(input: { readonly worker: string; readonly residentBytes: number | undefined }): void {
+  /** What the worker occupies on each of its devices while loaded, where it is known, and by tag. Counts from the next grant on. */
+  reportMemory(input: {
+    readonly worker: string;
+    readonly residentBytes: number | undefined;
+    readonly tags?: readonly TagMemory[] | undefined;
+  }): void {
     const worker = this.#residency.get(input.worker);
-    if (worker) worker.residentBytes = input.residentBytes;
+    if (worker) this.#residency.report(worker, input.residentBytes, input.tags);
   }
 
   openCall(input: CallInput): void {
@@ -210,33 +214,32 @@ export class DeviceLockState {
 
   onloaded(input: { readonly worker: string }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
-    if (worker?.residency !== "onloading") return [];
-    worker.residency = "loaded";
+    if (worker?.swap?.type !== "onload") return [];
+    this.#residency.endSwap(worker, true);
     return this.#schedule.swapEnded(worker.devices);
   }
 
-  /** `residualBytes`: what stays on each of its devices; nothing when absent. */
+  /** `residualBytes`: what stays on each of its devices, loaded tags included; nothing when absent. */
   offloaded(input: { readonly worker: string; readonly residualBytes?: number | undefined }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
-    if (worker?.residency !== "offloading") return [];
-    worker.residency = "unloaded";
-    worker.residualBytes = input.residualBytes ?? 0;
+    if (worker?.swap?.type !== "offload") return [];
+    this.#residency.endSwap(worker, true, input.residualBytes);
     return this.#schedule.swapEnded(worker.devices);
   }
 
   /** The worker is not loaded; whoever was to be granted is refused with the cause. */
   onloadFailed(input: { readonly worker: string; readonly error: unknown }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
-    if (worker?.residency !== "onloading") return [];
-    worker.residency = "unloaded";
+    if (worker?.swap?.type !== "onload") return [];
+    this.#residency.endSwap(worker, false);
     return this.#schedule.swapFailed(worker, "onload", input.error);
   }
 
   /** The worker is still loaded; everybody who waited for its memory is refused with the cause. */
   offloadFailed(input: { readonly worker: string; readonly error: unknown }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
-    if (worker?.residency !== "offloading") return [];
-    worker.residency = "loaded";
+    if (worker?.swap?.type !== "offload") return [];
+    this.#residency.endSwap(worker, false);
     return this.#schedule.swapFailed(worker, "offload", input.error);
   }
 
@@ -249,10 +252,7 @@ export class DeviceLockState {
       if (member) this.#members.drop(member);
     }
     const worker = this.#residency.get(input.worker);
-    if (worker) {
-      worker.residency = "unloaded";
-      worker.residualBytes = 0;
-    }
+    if (worker) this.#residency.vacate(worker);
     return this.#schedule.prepareAll([]);
   }
 
@@ -281,7 +281,7 @@ export class DeviceLockState {
     return lockSnapshot(this.#members.byCall.values(), this.#parties.holders, this.#residency);
   }
 
-  #ask({ request, call: id, nowMs, timeoutMs }: AcquireInput, isReclaim: boolean): LockEffect[] {
+  #ask({ request, call: id, nowMs, timeoutMs, tags }: AcquireInput, isReclaim: boolean): LockEffect[] {
     const call = this.#order.get(id);
     const worker = call && this.#residency.get(call.worker);
     if (!call || !worker) {
@@ -313,6 +313,7 @@ export class DeviceLockState {
       call,
       worker,
       party,
+      tags,
       state: "asking",
       requests: [request],
       count: 0,
@@ -326,8 +327,8 @@ export class DeviceLockState {
     // Members of another kind see more devices now, and so, perhaps, more calls before them.
     for (const each of party.members.values())
       if (each === member || each.call.kind !== call.kind) this.#order.changed(each.call);
-    const excess = this.#residency.excess(party.workers);
-    if (excess) this.#members.refuse(member, outOfMemory(party.workers, excess), out);
+    const excess = this.#residency.excess(party.wants);
+    if (excess) this.#members.refuse(member, outOfMemory(party.wants, excess), out);
     return this.#schedule.run(out);
   }
 

@@ -91,7 +91,7 @@ export class LockMembers {
    * nobody else may load there meanwhile; then the remaining members ask again from the start.
    */
   endCancelled(party: Party): void {
-    if (party.workers.some((worker) => worker.residency === "onloading")) return;
+    if (party.workers.some((worker) => worker.swap?.type === "onload")) return;
     for (const member of [...party.members.values()]) {
       if (this.byCall.get(member.call.call) !== member) this.parties.removeMember(party, member.call.call);
     }

@@ -1,5 +1,5 @@
 /** What crosses the boundary of the device lock's state machine. */
-import type { TreadleError } from "@treadle/contracts";
+import type { ReleasableTag, TreadleError } from "@treadle/contracts";
 
 export type RequestId = string | number;
 export type StreamRef = { readonly channel: string; readonly stream: string | number };
@@ -40,13 +40,23 @@ export type AcquireInput = {
   readonly nowMs: number;
   /** Limit of the wait, onload included; the lock's own default when absent. */
   readonly timeoutMs?: number | undefined;
+  /** What of its worker it needs loaded; all when absent, and of a worker that is one piece. A reclaim needs what it had. */
+  readonly tags?: readonly ReleasableTag[] | undefined;
+};
+
+/** `tags`: what of the worker is moved, where it is not one piece. */
+type SwapEffect<Type extends string> = {
+  readonly type: Type;
+  readonly worker: string;
+  readonly devices: readonly string[];
+  readonly tags?: readonly ReleasableTag[] | undefined;
 };
 
 export type LockEffect =
   /** Tell the worker to offload; answer with `offloaded`, `offloadFailed` or `workerDied`. */
-  | { readonly type: "offload"; readonly worker: string; readonly devices: readonly string[] }
+  | SwapEffect<"offload">
   /** Tell the worker to onload; answer with `onloaded`, `onloadFailed` or `workerDied`. */
-  | { readonly type: "onload"; readonly worker: string; readonly devices: readonly string[] }
+  | SwapEffect<"onload">
   | {
       readonly type: "grant";
       readonly request: RequestId;
@@ -62,7 +72,7 @@ export type LockEffect =
   /** A release or a loan by somebody whose grant has been revoked; nothing was changed. */
   | { readonly type: "stale"; readonly token: number; readonly error: TreadleError };
 
-export type Residency = "unloaded" | "onloading" | "loaded" | "offloading";
+export type Residency = "unloaded" | "onloading" | "loaded" | "partly loaded" | "offloading";
 
 export type LockSnapshot = {
   readonly devices: readonly {

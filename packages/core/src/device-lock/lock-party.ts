@@ -1,7 +1,9 @@
 /** A party asks for devices and holds them together: one call, or all calls of a gang. The lock owns every field. */
+
+import type { ReleasableTag } from "@treadle/contracts";
 import type { CallRecord } from "./call-order.ts";
 import type { RequestId } from "./lock-messages.ts";
-import { devicesOf, type WorkerState } from "./residency.ts";
+import { devicesOf, type Part, type Want, type WorkerState } from "./residency.ts";
 
 /**
  * `asking` waits for its grant; `active` holds a token and computes; `lent` waits for data or credit, and its token is
@@ -11,6 +13,8 @@ export type Member = {
   readonly call: CallRecord;
   readonly worker: WorkerState;
   readonly party: Party;
+  /** that its worker needs loaded; undefined: all */
+  readonly tags: readonly ReleasableTag[] | undefined;
   state: "asking" | "active" | "lent";
   /** Asked and not answered; each one answered counts once (L5). */
   requests: RequestId[];
@@ -51,6 +55,16 @@ export class Party {
     return this.#workers;
   }
 
+  /** What is loaded before its grant (MT3). */
+  get wants(): Want[] {
+    return this.workers.map((worker) => {
+      const tags = new Set<Part["tag"]>([undefined]);
+      for (const member of this.members.values())
+        if (member.worker === worker) for (const tag of member.tags ?? tagsOf(worker)) tags.add(tag);
+      return { worker, parts: worker.parts.filter(({ tag }) => tags.has(tag)) };
+    });
+  }
+
   get devices(): readonly string[] {
     this.#devices ??= devicesOf(this.workers);
     return this.#devices;
@@ -73,3 +87,5 @@ export class Party {
     return false;
   }
 }
+
+const tagsOf = ({ parts }: WorkerState): Part["tag"][] => parts.map(({ tag }) => tag);

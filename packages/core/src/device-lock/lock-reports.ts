@@ -3,7 +3,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { CallOrder } from "./call-order.ts";
 import type { LockSnapshot } from "./lock-messages.ts";
 import type { Member, Party } from "./lock-party.ts";
-import type { Excess, ResidencyTable, WorkerState } from "./residency.ts";
+import { type Excess, neededBytes, type ResidencyTable, residencyOf, type Want } from "./residency.ts";
 import { describeChain, type WaitEdge, waitChain } from "./wait-for.ts";
 
 /** The edges of everybody who has asked and has no grant yet; holders of the devices come first. */
@@ -30,7 +30,7 @@ export function lockEdges(
     if (party.state === "preparing") {
       for (const other of residency.workers) {
         const shared = other.devices.find((device) => devices.includes(device));
-        if (shared !== undefined && other.residency === "offloading") add(other.worker, shared, "swap");
+        if (shared !== undefined && other.swap?.type === "offload") add(other.worker, shared, "swap");
       }
     } else if (party.state === "gathering") {
       for (const other of order.gangOf(call)) if (!party.members.has(other.call)) add(other.worker, "lock", "call");
@@ -58,7 +58,7 @@ export function lockTimeout(member: Member, edges: readonly WaitEdge[]): Treadle
   const device = first?.kind === "device" || first?.kind === "swap" ? first.on : (party.devices[0] ?? "none");
   let why = `'${worker.worker}' waits for ${describeChain(chain)}`;
   if (first === undefined) {
-    const isLoading = party.state === "preparing" && worker.residency === "onloading";
+    const isLoading = party.state === "preparing" && worker.swap?.type === "onload";
     why = isLoading ? `'${worker.worker}' has not finished its onload` : `others are before '${worker.worker}' in line`;
   } else if (first.kind === "device") {
     const after = describeChain({ path: rest, cycle: chain.cycle });
@@ -83,18 +83,41 @@ export function staleToken(token: number): TreadleError {
 }
 
 export function outOfMemory(
-  workers: readonly WorkerState[],
+  wants: readonly Want[],
   { device, needsBytes, capacityBytes, left, leftBytes }: Excess,
 ): TreadleError {
-  const names = workers.map((worker) => `'${worker.worker}'`).join(" and ");
+  const here = wants.filter(({ worker }) => worker.devices.includes(device));
+  const names = here.map((want) => `'${want.worker.worker}'${byTag(want)}`).join(" and ");
   const excessBytes = needsBytes + leftBytes - capacityBytes;
+  const without = firstWithout(here, capacityBytes - leftBytes);
   const keepers = left.map(({ worker, residualBytes }) => `'${worker}' keeps ${residualBytes} while it is offloaded`);
   const beside = keepers.length > 0 ? ` and where ${keepers.join(" and ")}` : "";
   return new TreadleError(
     "device.out-of-memory",
-    `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}${beside}: ${excessBytes} too many; use a larger device, more of them, or a smaller model`,
-    { details: { device, needsBytes, leftBytes, capacityBytes, excessBytes } },
+    `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}${beside}: ${excessBytes} too many${without ? `, and no room for ${without.tag} of '${without.component}'` : ""}; use a larger device, more of them, or a smaller model`,
+    { details: { device, needsBytes, leftBytes, capacityBytes, excessBytes, ...without } },
   );
+}
+
+function byTag({ worker, parts }: Want): string {
+  if (worker.parts[0]?.tag === undefined) return "";
+  const residualBytes = neededBytes({ worker, parts }) - parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  const all = [...parts.map(({ tag, bytes }) => ({ tag, bytes })), { tag: "residual", bytes: residualBytes }];
+  return ` (${all.flatMap(({ tag, bytes }) => (bytes > 0 ? [`${tag} ${bytes}`] : [])).join(", ")})`;
+}
+
+/** Of those that tell their tags, what is the first to find no room, with what is missing for it. */
+function firstWithout(wants: readonly Want[], roomBytes: number) {
+  let missingBytes = -roomBytes;
+  for (const { worker, parts } of wants) {
+    missingBytes += neededBytes({ worker, parts: [] });
+    for (const { tag, bytes } of parts) {
+      if (tag === undefined) continue;
+      missingBytes += bytes;
+      if (missingBytes > 0) return { component: worker.worker, tag, missingBytes };
+    }
+  }
+  return undefined;
 }
 
 export function lockSnapshot(
@@ -111,10 +134,10 @@ export function lockSnapshot(
         holders: holding.filter(({ devices }) => devices.includes(device.device)).map(({ worker }) => worker),
       };
     }),
-    workers: [...residency.workers].map(({ worker, residency, residentBytes }) => ({
-      worker,
-      residency,
-      residentBytes: residentBytes ?? 0,
+    workers: [...residency.workers].map((each) => ({
+      worker: each.worker,
+      residency: residencyOf(each),
+      residentBytes: each.residentBytes ?? 0,
     })),
     holds: members
       .filter((member) => member.state !== "asking")

@@ -7,7 +7,7 @@ import type { LockMembers } from "./lock-members.ts";
 import type { LockEffect } from "./lock-messages.ts";
 import type { Party } from "./lock-party.ts";
 import { outOfMemory } from "./lock-reports.ts";
-import type { WorkerState } from "./residency.ts";
+import type { Want, WorkerState } from "./residency.ts";
 
 export class LockSchedule {
   readonly #members: LockMembers;
@@ -79,7 +79,7 @@ export class LockSchedule {
     // One plan for all that start together: what must leave for one may be all that another needs (L4).
     if (started.length > 1)
       this.#makeRoom(
-        started.flatMap((party) => party.workers),
+        started.flatMap((party) => party.wants),
         out,
       );
     for (const party of started) this.#prepare(party, out);
@@ -165,27 +165,25 @@ export class LockSchedule {
 
   /** Takes the next steps towards a grant: offload who is in the way, onload who is not loaded, grant. */
   #prepare(party: Party, out: LockEffect[]): void {
-    const { workers } = party;
     if (party.isCancelled) {
       this.#members.endCancelled(party);
       return;
     }
-    const excess = this.#members.residency.excess(workers);
+    const { wants } = party;
+    const excess = this.#members.residency.excess(wants);
     if (excess) {
-      for (const member of [...party.members.values()])
-        this.#members.refuse(member, outOfMemory(party.workers, excess), out);
+      for (const member of [...party.members.values()]) this.#members.refuse(member, outOfMemory(wants, excess), out);
       return;
     }
-    if (!this.#makeRoom(workers, out)) return;
-    for (const worker of workers) {
-      if (worker.residency !== "unloaded") continue;
-      if (worker.devices.length === 0) worker.residency = "loaded";
-      else {
-        worker.residency = "onloading";
-        out.push({ type: "onload", worker: worker.worker, devices: worker.devices });
-      }
+    if (!this.#makeRoom(wants, out)) return;
+    for (const { worker, parts } of wants) {
+      const missing = parts.filter((part) => !part.isLoaded);
+      if (worker.swap !== undefined || missing.length === 0) continue;
+      if (worker.devices.length === 0) for (const part of missing) part.isLoaded = true;
+      else this.#swap("onload", { worker, parts: missing }, out);
     }
-    if (workers.some((worker) => worker.residency !== "loaded")) return;
+    // MT3.
+    if (wants.some(({ worker, parts }) => worker.swap !== undefined || parts.some((part) => !part.isLoaded))) return;
     this.#members.parties.move(party, "held");
     party.reclaims = false;
     party.numBypassed = 0;
@@ -197,14 +195,17 @@ export class LockSchedule {
   }
 
   /** Offloads who is in the way; true when nobody is, any more. */
-  #makeRoom(workers: readonly WorkerState[], out: LockEffect[]): boolean {
-    const room = this.#members.residency.roomFor(workers);
+  #makeRoom(wants: readonly Want[], out: LockEffect[]): boolean {
+    const room = this.#members.residency.roomFor(wants);
     if (room.fits) return true;
-    for (const worker of room.offload) {
-      worker.residency = "offloading";
-      out.push({ type: "offload", worker: worker.worker, devices: worker.devices });
-    }
+    for (const leaving of room.offload) this.#swap("offload", leaving, out);
     return false;
+  }
+
+  #swap(type: "onload" | "offload", { worker, parts }: Want, out: LockEffect[]): void {
+    this.#members.residency.startSwap(worker, type, parts);
+    const tags = parts.flatMap(({ tag }) => tag ?? []);
+    out.push({ type, worker: worker.worker, devices: worker.devices, ...(tags.length > 0 && { tags }) });
   }
 
   /** Whoever needs that worker's devices is refused with the cause. */

@@ -1,27 +1,48 @@
 /**
- * Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). What stays of an offloaded worker counts,
- * as it was measured then. One whose memory nobody knows yet loads while nobody else is loaded on its devices.
+ * What of whom is loaded on which device, and what must leave so that somebody else fits (L1, L4). An engine that tells its tags is
+ * released and restored tag by tag; any other is one piece. One whose memory nobody knows yet loads while nobody else is loaded on its
+ * devices.
+ *
+ * - MT3 a grant finds loaded what it asked for, and no more of its worker: what it did not ask for stays where there is room.
+ * - MT4 what a release has left on the devices, as it was measured then, counts against whoever loads next.
  */
+import { chooseLeaving, type Movable, type ReleasableTag, type TagMemory } from "@treadle/contracts";
 import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
+
+/** What is released and restored as one. */
+export type Part = {
+  /** undefined where the worker is one piece */
+  readonly tag: ReleasableTag | undefined;
+  /** of what has a tag */
+  bytes: number;
+  /** to release and to restore it; undefined where nobody has said */
+  seconds: number | undefined;
+  isLoaded: boolean;
+};
 
 export type WorkerState = {
   readonly worker: string;
   readonly devices: readonly string[];
-  /** undefined until its first load is over: until then it may need all of each device */
+  /** with all of its parts; undefined until its first load is over: until then it may need all of each device */
   residentBytes: number | undefined;
-  /** what its last offload has left on each device, such as contexts and buffers; part of `residentBytes` while it is loaded */
+  /** what stays on each device whatever is released, such as contexts and buffers; from the first load on where tags tell it, else from the first release on */
   residualBytes: number;
-  residency: Residency;
+  parts: readonly Part[];
+  /** one at a time */
+  swap: { readonly type: "onload" | "offload"; parts: readonly Part[] } | undefined;
   /** Rises with every use: the smallest is the least recently used. */
   lastUse: number;
 };
+
+/** What a grant needs of a worker. */
+export type Want = { readonly worker: WorkerState; readonly parts: readonly Part[] };
 
 type DeviceState = { readonly capacityBytes: number; readonly workers: Set<WorkerState> };
 
 export type Room =
   | { readonly fits: true }
   /** `offload` is what must go; when empty, offloads that are under way make the room. */
-  | { readonly fits: false; readonly offload: readonly WorkerState[] };
+  | { readonly fits: false; readonly offload: readonly Want[] };
 
 export type Excess = {
   readonly device: string;
@@ -47,7 +68,8 @@ export class ResidencyTable {
       devices: [...new Set(input.devices)],
       residentBytes: input.residentBytes,
       residualBytes: 0,
-      residency: input.loaded ? "loaded" : "unloaded",
+      parts: [{ tag: undefined, bytes: 0, seconds: undefined, isLoaded: input.loaded === true }],
+      swap: undefined,
       lastUse: 0,
     };
     this.removeWorker(input.worker);
@@ -60,6 +82,48 @@ export class ResidencyTable {
     if (!state) return;
     for (const device of state.devices) this.#devices.get(device)?.workers.delete(state);
     this.#workers.delete(worker);
+  }
+
+  /** What a worker has while it is loaded, all in all, and by tag where its engine tells. A part that is new is as loaded as the others are. */
+  report(worker: WorkerState, residentBytes: number | undefined, tags: readonly TagMemory[] = []): void {
+    worker.residentBytes = residentBytes;
+    if (tags.length === 0 && worker.parts[0]?.tag === undefined) return;
+    const before = new Map(worker.parts.map((part) => [part.tag, part]));
+    const isLoaded = worker.parts.every((part) => part.isLoaded);
+    const parts = tags.map(({ tag, bytes, releaseSeconds, restoreSeconds }): Part => {
+      const told = { tag, bytes, seconds: releaseSeconds + restoreSeconds };
+      return Object.assign(before.get(tag) ?? { isLoaded }, told);
+    });
+    if (parts.length === 0) parts.push({ tag: undefined, bytes: 0, seconds: undefined, isLoaded });
+    const { swap } = worker;
+    if (swap?.parts.some((part) => !parts.includes(part))) swap.parts = parts;
+    worker.parts = parts;
+    if (parts.some((part) => part.isLoaded)) worker.residualBytes = Math.max(worker.residualBytes, besidesTags(worker));
+  }
+
+  startSwap(worker: WorkerState, type: "onload" | "offload", parts: readonly Part[]): void {
+    worker.swap = { type, parts };
+    if (type === "onload") worker.residualBytes = Math.max(worker.residualBytes, besidesTags(worker));
+  }
+
+  /** `leftBytes`: what a release has left of the worker, all in all. */
+  endSwap(worker: WorkerState, succeeded: boolean, leftBytes = 0): void {
+    const { swap } = worker;
+    worker.swap = undefined;
+    if (!succeeded || !swap) return;
+    for (const part of swap.parts) part.isLoaded = swap.type === "onload";
+    if (swap.type === "onload") worker.residualBytes = Math.max(worker.residualBytes, besidesTags(worker));
+    else {
+      const stays = worker.parts.reduce((sum, part) => sum + (part.isLoaded ? bytesOf(worker, part) : 0), 0);
+      worker.residualBytes = Math.max(0, leftBytes - stays); // MT4
+    }
+  }
+
+  /** Its process is gone. */
+  vacate(worker: WorkerState): void {
+    worker.swap = undefined;
+    worker.residualBytes = 0;
+    for (const part of worker.parts) part.isLoaded = false;
   }
 
   get(worker: string): WorkerState | undefined {
@@ -87,12 +151,13 @@ export class ResidencyTable {
     }));
   }
 
-  /** The device on which these workers together can never fit beside what others leave there, and by how much. */
-  excess(workers: readonly WorkerState[]): Excess | undefined {
-    for (const device of devicesOf(workers)) {
+  /** The device on which these together can never fit beside what others leave there, and by how much. */
+  excess(wants: readonly Want[]): Excess | undefined {
+    const wanted = new Set(wants.map(({ worker }) => worker));
+    for (const device of devicesOf(wants.map(({ worker }) => worker))) {
       const { capacityBytes, workers: all } = this.#devices.get(device) as DeviceState;
-      const needsBytes = sumBytes(workers.filter((worker) => worker.devices.includes(device)));
-      const left = [...all].filter((worker) => worker.residualBytes > 0 && !workers.includes(worker));
+      const needsBytes = neededOn(device, wants);
+      const left = [...all].filter((worker) => worker.residualBytes > 0 && !wanted.has(worker));
       const leftBytes = left.reduce((sum, { residualBytes }) => sum + residualBytes, 0);
       if (needsBytes + leftBytes > capacityBytes) return { device, needsBytes, capacityBytes, left, leftBytes };
     }
@@ -100,63 +165,60 @@ export class ResidencyTable {
   }
 
   /**
-   * Whether `incoming` fit beside the residents, and if not, whom to offload: least recently used first until they fit,
-   * then without those whose memory turned out not to be needed (L4: never a needless swap). The caller has reserved
-   * all devices of `incoming`, so that no resident there is in use.
+   * Whether what is wanted fits beside what is loaded, and if not, what is released for it (L4: never a needless swap). The caller has
+   * reserved all devices of these workers, so that nothing there is in use.
    */
-  roomFor(incoming: readonly WorkerState[]): Room {
-    const devices = devicesOf(incoming);
+  roomFor(wants: readonly Want[]): Room {
+    const wantedOf = new Map(wants.map(({ worker, parts }) => [worker, parts]));
+    const devices = devicesOf([...wantedOf.keys()]);
     const staying = new Map<string, number>();
     const leaving = new Map<string, number>();
     const residents = new Set<WorkerState>();
     for (const device of devices) {
       const { capacityBytes, workers } = this.#devices.get(device) as DeviceState;
-      const here = incoming.filter((worker) => worker.devices.includes(device));
-      const isUnknown = here.some(({ residentBytes }) => residentBytes === undefined);
-      const own = isUnknown ? capacityBytes : sumBytes(here);
+      const isUnknown = wants.some(
+        ({ worker }) => worker.residentBytes === undefined && worker.devices.includes(device),
+      );
+      const own = isUnknown ? capacityBytes : neededOn(device, wants);
       let stayingBytes = own - capacityBytes;
       let leavingBytes = 0;
       for (const worker of workers) {
-        if (incoming.includes(worker)) continue;
         // One that may need all of the device has nobody beside it; what has stayed is nobody's to give.
-        if (!isUnknown) stayingBytes += worker.residualBytes;
-        if (worker.residency === "offloading") leavingBytes += movableBytes(worker);
-        else if (worker.residency === "loaded") {
-          stayingBytes += movableBytes(worker);
-          residents.add(worker);
+        if (!wantedOf.has(worker) && !isUnknown) stayingBytes += worker.residualBytes;
+        for (const part of spare(worker, wantedOf)) {
+          if (isLeaving(worker, part)) leavingBytes += bytesOf(worker, part);
+          else {
+            stayingBytes += bytesOf(worker, part);
+            residents.add(worker);
+          }
         }
       }
       staying.set(device, stayingBytes);
       leaving.set(device, leavingBytes);
     }
-    const excessOf = (device: string): number => staying.get(device) ?? Number.NEGATIVE_INFINITY;
-    const shift = (worker: WorkerState, sign: 1 | -1): void => {
-      for (const device of worker.devices) {
-        if (staying.has(device)) staying.set(device, excessOf(device) + sign * movableBytes(worker));
-      }
-    };
-    const chosen: WorkerState[] = [];
-    for (const worker of [...residents].sort((a, b) => a.lastUse - b.lastUse)) {
-      if (!worker.devices.some((device) => excessOf(device) > 0)) continue;
-      shift(worker, -1);
-      chosen.push(worker);
-    }
-    const offload = new Set(chosen);
-    for (const worker of chosen.reverse()) {
-      shift(worker, 1);
-      if (worker.devices.some((device) => excessOf(device) > 0)) shift(worker, -1);
-      else offload.delete(worker);
-    }
-    if (offload.size > 0) return { fits: false, offload: [...offload] };
-    const fits = devices.every((device) => excessOf(device) + (leaving.get(device) ?? 0) <= 0);
+    const movables = movablesOf(
+      [...residents].sort((a, b) => a.lastUse - b.lastUse),
+      wantedOf,
+    );
+    const hasTags = movables.some(({ part }) => part.tag !== undefined);
+    const chosen = chooseLeaving(staying, movables, hasTags ? "seconds" : "age");
+    const offload = new Map<WorkerState, Part[]>();
+    for (const { worker, part } of chosen)
+      if (worker.swap === undefined) offload.set(worker, [...(offload.get(worker) ?? []), part]);
+    if (chosen.size > 0) return { fits: false, offload: [...offload].map(([worker, parts]) => ({ worker, parts })) };
+    const fits = devices.every((device) => (staying.get(device) ?? 0) + (leaving.get(device) ?? 0) <= 0);
     return fits ? { fits } : { fits, offload: [] };
   }
 
   #usedBytes(device: string): number {
     const { workers } = this.#devices.get(device) as DeviceState;
-    return [...workers].reduce((sum, worker) => {
-      return sum + worker.residualBytes + (worker.residency === "unloaded" ? 0 : movableBytes(worker));
-    }, 0);
+    let bytes = 0;
+    for (const worker of workers) {
+      bytes += worker.residualBytes;
+      for (const part of worker.parts)
+        if (part.isLoaded || worker.swap?.parts.includes(part)) bytes += bytesOf(worker, part);
+    }
+    return bytes;
   }
 }
 
@@ -166,11 +228,55 @@ export function devicesOf(workers: readonly WorkerState[]): string[] {
     : [...new Set(workers.flatMap((worker) => worker.devices))];
 }
 
-/** What an offload gives back, as far as it is known. */
-function movableBytes({ residentBytes = 0, residualBytes }: WorkerState): number {
-  return Math.max(0, residentBytes - residualBytes);
+export function residencyOf({ swap, parts }: WorkerState): Residency {
+  if (swap) return swap.type === "onload" ? "onloading" : "offloading";
+  if (parts.every((part) => part.isLoaded)) return "loaded";
+  return parts.some((part) => part.isLoaded) ? "partly loaded" : "unloaded";
 }
 
-function sumBytes(workers: readonly WorkerState[]): number {
-  return workers.reduce((sum, worker) => sum + (worker.residentBytes ?? 0), 0);
+/** On each of its devices, of what a grant needs of it. */
+export function neededBytes({ worker, parts }: Want): number {
+  const { residentBytes = 0, residualBytes } = worker;
+  const [first] = worker.parts;
+  if (first?.tag === undefined) return residentBytes;
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
+  return Math.min(residentBytes, bytes + Math.max(residualBytes, besidesTags(worker)));
+}
+
+/** What a release gives back, as far as it is known. */
+function bytesOf({ residentBytes = 0, residualBytes }: WorkerState, { tag, bytes }: Part): number {
+  return tag === undefined ? Math.max(0, residentBytes - residualBytes) : bytes;
+}
+
+/** What a worker that tells its tags has besides them. */
+function besidesTags({ residentBytes = 0, parts }: WorkerState): number {
+  if (parts[0]?.tag === undefined) return 0;
+  return Math.max(0, residentBytes - parts.reduce((sum, { bytes }) => sum + bytes, 0));
+}
+
+const isLeaving = ({ swap }: WorkerState, part: Part): boolean => swap?.type === "offload" && swap.parts.includes(part);
+
+/** What is loaded of a worker, and not wanted. */
+function spare(worker: WorkerState, wantedOf: ReadonlyMap<WorkerState, readonly Part[]>): readonly Part[] {
+  const wanted = wantedOf.get(worker);
+  return worker.parts.filter((part) => part.isLoaded && !wanted?.includes(part));
+}
+
+function neededOn(device: string, wants: readonly Want[]): number {
+  return wants.reduce((sum, want) => sum + (want.worker.devices.includes(device) ? neededBytes(want) : 0), 0);
+}
+
+/** A part of which nobody has said what it costs takes as long for each byte as the slowest of the others. */
+function movablesOf(residents: readonly WorkerState[], wantedOf: ReadonlyMap<WorkerState, readonly Part[]>) {
+  const loaded = residents.flatMap((worker) =>
+    spare(worker, wantedOf).flatMap((part) => {
+      return isLeaving(worker, part) ? [] : [{ worker, part, bytes: bytesOf(worker, part) }];
+    }),
+  );
+  const rates = loaded.map(({ part, bytes }) => (bytes > 0 ? (part.seconds ?? 0) / bytes : 0));
+  const slowest = Math.max(0, ...rates);
+  return loaded.map(({ worker, part, bytes }) => {
+    const movable: Movable = { devices: worker.devices, bytes, seconds: part.seconds ?? slowest * bytes };
+    return { ...movable, worker, part };
+  });
 }

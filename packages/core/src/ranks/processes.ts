@@ -3,7 +3,7 @@
  *
  * Owner of: no state but how many have been started again; each rank has its own (`rank-state.ts`).
  */
-import { type ErrorRecord, type RankPlacement, toErrorRecord } from "@treadle/contracts";
+import { type ErrorRecord, type RankPlacement, toErrorRecord, type WorkerMemory } from "@treadle/contracts";
 import { describeChain, waitChain, waitersFor } from "../device-lock/wait-for.ts";
 import type { CallBook } from "../runner/call-book.ts";
 import type { Exchange } from "../runner/exchange.ts";
@@ -115,12 +115,12 @@ export class Processes {
   }
 
   /** A process is set up: it loads, where its class does, with its fellow ranks that come up. */
-  ready(rank: RankState, memoryBytes: number, loads: boolean): void {
+  ready(rank: RankState, { memoryBytes, tags }: WorkerMemory, loads: boolean): void {
     if (rank.phase === "starting") rank.enter("setting-up", rank.sinceMs);
     if (rank.phase !== "setting-up") return;
     rank.recovery?.mark("ready", this.#nowMs);
     rank.memoryBytes = memoryBytes;
-    this.#exchange.reportMemory(rank.worker, loads && memoryBytes === 0 ? undefined : memoryBytes);
+    this.#exchange.reportMemory(rank.worker, loads && memoryBytes === 0 ? undefined : memoryBytes, tags);
     if (!loads) {
       this.#prepared(rank);
       return;

@@ -17,7 +17,14 @@
  * - EX7 (L2) streams end with a reply before the devices of its calls are free: who can go on then asks for devices in the same
  *   turn, and the order of calls decides among all of them.
  */
-import { type DeviceLease, type KeptItem, TreadleError } from "@treadle/contracts";
+import {
+  type DeviceLease,
+  type KeptItem,
+  type ReleasableTag,
+  type TagMemory,
+  TreadleError,
+  type WorkerMemory,
+} from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
 import type { ChannelState } from "../channel/channel-state.ts";
 import { KeptPayloads, type PayloadEffect } from "../channel/kept-payloads.ts";
@@ -41,7 +48,7 @@ export type ExchangeOptions = {
   /** a user's policy cannot be relied on */
   readonly onPolicyFailed: (error: TreadleError) => void;
   /** the process of a worker is to load or free its memory */
-  readonly onSwap: (worker: string, swap: "onload" | "offload") => void;
+  readonly onSwap: (worker: string, swap: "onload" | "offload", tags: readonly ReleasableTag[] | undefined) => void;
 };
 
 export class Exchange {
@@ -85,8 +92,12 @@ export class Exchange {
     this.#lock.addWorker({ worker, devices, residentBytes: 0 });
   }
 
-  reportMemory(worker: string, residentBytes: number | undefined): void {
-    this.#lock.reportMemory({ worker, residentBytes });
+  reportMemory(
+    worker: string,
+    residentBytes: number | undefined,
+    tags: readonly TagMemory[] | undefined = undefined,
+  ): void {
+    this.#lock.reportMemory({ worker, residentBytes, tags });
   }
 
   /** EX1. */
@@ -302,13 +313,13 @@ export class Exchange {
     return this.#requests.takeLoads();
   }
 
-  acquire(request: number, call: string, worker: string): void {
+  acquire(request: number, call: string, worker: string, tags: readonly ReleasableTag[] | undefined = undefined): void {
     const open = this.#calls.get(call);
     const lock = open?.lock;
     if (!open || !lock || open.worker !== worker) throw notOpen(worker, call);
     if (!lock.isOrdered) this.#order(open, lock);
     this.#requests.asks(request, open, "acquire");
-    this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
+    this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs, tags }));
     // Another lock of it may keep the devices, so that it never says that others may have them.
     if (lock.token !== undefined) for (const id of this.#requests.waitingOf(open)) this.#park(id);
   }
@@ -359,8 +370,8 @@ export class Exchange {
     for (const segment of segments) this.#freePayloads(this.#kept.read(segment, worker));
   }
 
-  onloaded(worker: string, residentBytes: number): void {
-    this.#lock.reportMemory({ worker, residentBytes });
+  onloaded(worker: string, { memoryBytes, tags }: WorkerMemory): void {
+    this.reportMemory(worker, memoryBytes, tags);
     this.#applyLock(this.#lock.onloaded({ worker }));
   }
 
@@ -470,7 +481,7 @@ export class Exchange {
           break;
         case "onload":
         case "offload":
-          this.#options.onSwap(effect.worker, effect.type);
+          this.#options.onSwap(effect.worker, effect.type, effect.tags);
           break;
         case "ask-lease":
         case "release-lease":

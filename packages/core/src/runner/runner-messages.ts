@@ -8,8 +8,10 @@ import type {
   ErrorRecord,
   KeptItem,
   RankPlacement,
+  ReleasableTag,
   TreadleError,
   WaitTerms,
+  WorkerMemory,
 } from "@treadle/contracts";
 import type { CallOutcome, ItemList, ItemView } from "../channel/channel-messages.ts";
 import type { PayloadEffect } from "../channel/kept-payloads.ts";
@@ -117,7 +119,14 @@ export type RunnerInput =
     } & WaitTerms)
   /** nothing computes on its devices: a call that waits lends them, unless it has been answered anything since */
   | { readonly type: "lend"; readonly from: Incarnation; readonly call: string; readonly numAnswered: number }
-  | { readonly type: "acquire"; readonly request: number; readonly from: Incarnation; readonly call: string }
+  | {
+      readonly type: "acquire";
+      readonly request: number;
+      readonly from: Incarnation;
+      readonly call: string;
+      /** what of its worker it needs loaded; all when absent */
+      readonly tags?: readonly ReleasableTag[] | undefined;
+    }
   | {
       readonly type: "release";
       readonly request: number;
@@ -133,7 +142,7 @@ export type RunnerInput =
   | ({ readonly type: "launched" | "connected" | "resized" } & Incarnation)
   | ({ readonly type: "beat"; readonly busyMs: number; readonly stack?: string | undefined } & Incarnation)
   /** it is set up; with `loads` it is loaded, under its lock, before it is ready for calls */
-  | ({ readonly type: "ready"; readonly memoryBytes: number; readonly loads?: boolean | undefined } & Incarnation)
+  | ({ readonly type: "ready"; readonly loads?: boolean | undefined } & WorkerMemory & Incarnation)
   /** all messages of others that it has been waiting for */
   | ({ readonly type: "awaits"; readonly messages: readonly AwaitedMessage[] } & Incarnation)
   | ({ readonly type: "replayed"; readonly call: string; readonly failure?: ErrorRecord | undefined } & Incarnation)
@@ -154,8 +163,8 @@ export type RunnerInput =
       readonly failure?: ErrorRecord | undefined;
       readonly logTail: readonly string[];
     } & Incarnation)
-  | ({ readonly type: "onloaded"; readonly memoryBytes: number } & Incarnation)
-  /** `residualBytes` stay on each of its devices; none when absent */
+  | ({ readonly type: "onloaded" } & WorkerMemory & Incarnation)
+  /** `residualBytes` stay on each of its devices, loaded tags included; none when absent */
   | ({ readonly type: "offloaded"; readonly residualBytes?: number | undefined } & Incarnation)
   | ({ readonly type: "swap-failed"; readonly swap: "onload" | "offload"; readonly error: unknown } & Incarnation)
   // The run.
@@ -190,7 +199,8 @@ export type RunnerEffect =
   | ({ readonly type: "discard" } & Incarnation)
   | ({ readonly type: "replay"; readonly call: string; readonly sequence: number; readonly of: number } & Incarnation)
   | ({ readonly type: "resize"; readonly rankDevices: readonly number[] } & Incarnation)
-  | ({ readonly type: "onload" | "offload" } & Incarnation)
+  /** `tags`: what of the worker; all when absent */
+  | ({ readonly type: "onload" | "offload"; readonly tags?: readonly ReleasableTag[] | undefined } & Incarnation)
   | ({ readonly type: "peer-died"; readonly dead: string } & Incarnation)
   | ({ readonly type: "give-up"; readonly call: string } & Incarnation)
   /** it is ready for calls */

@@ -15,7 +15,7 @@
  * - RS8 where states are saved beside the steps that follow, a step is committed with the first that is whole in saved states
  *   (SS1); a process that dies with what no saved state has ends this composition, to begin again after the last commit.
  */
-import { TreadleError } from "@treadle/contracts";
+import { type ReleasableTag, TreadleError } from "@treadle/contracts";
 import { Processes } from "../ranks/processes.ts";
 import type { RankState } from "../ranks/rank-state.ts";
 import { RankTable } from "../ranks/rank-table.ts";
@@ -108,7 +108,7 @@ export class RunnerState {
       isLeased: options.isLeased === true,
       emit: (effect) => this.#emit(effect),
       onProgress: () => this.#supervisor.progress(this.#nowMs),
-      onSwap: (worker, swap) => this.#swap(worker, swap),
+      onSwap: (worker, swap, tags) => this.#swap(worker, swap, tags),
       onPolicyFailed: (error) => {
         this.#policyFailure ??= error;
       },
@@ -235,7 +235,7 @@ export class RunnerState {
         this.#request(input, () => this.#exchange.commit(input));
         return;
       case "acquire":
-        this.#request(input, () => this.#exchange.acquire(input.request, input.call, input.from.worker));
+        this.#request(input, () => this.#exchange.acquire(input.request, input.call, input.from.worker, input.tags));
         return;
       case "release":
         this.#request(input, () => {
@@ -343,7 +343,7 @@ export class RunnerState {
         this.#processes.connected(rank);
         return;
       case "ready":
-        this.#processes.ready(rank, input.memoryBytes, input.loads === true);
+        this.#processes.ready(rank, input, input.loads === true);
         return;
       case "awaits":
         rank.awaits = input.messages;
@@ -363,7 +363,7 @@ export class RunnerState {
         return;
       case "onloaded":
         rank.memoryBytes = input.memoryBytes;
-        this.#exchange.onloaded(rank.worker, input.memoryBytes);
+        this.#exchange.onloaded(rank.worker, input);
         return;
       case "offloaded":
         this.#exchange.offloaded(rank.worker, input.residualBytes);
@@ -528,11 +528,11 @@ export class RunnerState {
     );
   }
 
-  #swap(worker: string, swap: "onload" | "offload"): void {
+  #swap(worker: string, swap: "onload" | "offload", tags: readonly ReleasableTag[] | undefined): void {
     const rank = this.#ranks.get(worker);
     if (!rank) return;
     if (swap === "onload") this.#processes.loads(rank);
-    this.#emit({ type: swap, ...rank.id });
+    this.#emit({ type: swap, ...rank.id, ...(tags && { tags }) });
   }
 
   // Time.

@@ -1,3 +1,4 @@
+import type { TagMemory } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
 import type { CallInput, LockEffect } from "../../src/device-lock/lock-messages.ts";
@@ -29,7 +30,7 @@ function lines(effects: readonly LockEffect[]): string[] {
     if (effect.type === "stale") return `stale ${effect.token}`;
     if (effect.type === "ask-lease") return `ask-lease ${effect.devices.join(" ")}`;
     if (effect.type === "release-lease") return `release-lease ${effect.token}`;
-    return `${effect.type} ${effect.worker}`;
+    return [effect.type, effect.worker, ...(effect.tags ?? [])].join(" ");
   });
 }
 
@@ -67,6 +68,119 @@ describe("L1 exclusive devices", () => {
     lock.release({ token: 2 });
     expect(acquire(lock, "a")).toEqual(["grant a 3"]);
     expect(lock.snapshot().devices).toEqual([{ device: "0", capacityBytes: 100, usedBytes: 100, holders: ["a"] }]);
+  });
+});
+
+describe("MT3 residency by tags", () => {
+  const tag = (name: TagMemory["tag"], bytes: number, seconds = 0): TagMemory => {
+    return { tag: name, bytes, releaseSeconds: seconds, restoreSeconds: seconds };
+  };
+  /** As an engine would: it knows what it has left, beside its residual bytes. */
+  function engines(tags: Record<string, readonly TagMemory[]>, residual: Record<string, number> = {}, leak = 0) {
+    const lock = lockOf(Object.fromEntries(Object.keys(tags).map((name) => [name, [["0"], 0]])));
+    const loaded = new Map(Object.keys(tags).map((name) => [name, new Set<string>()]));
+    for (const [at, [worker, all]] of Object.entries(tags).entries()) {
+      open(lock, worker, at + 1);
+      const residentBytes = all.reduce((sum, { bytes }) => sum + bytes, residual[worker] ?? 0);
+      lock.reportMemory({ worker, residentBytes, tags: all });
+    }
+    let lastToken = 0;
+    const grant = (call: string, needs?: readonly TagMemory["tag"][]): string[] => {
+      if (lastToken > 0) lock.release({ token: lastToken });
+      const trace: string[] = [];
+      const queue = lock.acquire({ request: call, call, nowMs: 0, tags: needs });
+      for (let effect = queue.shift(); effect; effect = queue.shift()) {
+        trace.push(...lines([effect]));
+        if (effect.type === "grant") lastToken = effect.token;
+        if (effect.type !== "onload" && effect.type !== "offload") continue;
+        const { worker } = effect;
+        const there = loaded.get(worker)!;
+        for (const each of effect.tags ?? []) effect.type === "onload" ? there.add(each) : there.delete(each);
+        const stays = (tags[worker] ?? []).filter((each) => there.has(each.tag));
+        const residualBytes = stays.reduce((sum, { bytes }) => sum + bytes, (residual[worker] ?? 0) + leak);
+        queue.push(
+          ...(effect.type === "onload" ? lock.onloaded({ worker }) : lock.offloaded({ worker, residualBytes })),
+        );
+      }
+      return trace;
+    };
+    const usedBytes = () => lock.snapshot().devices[0]?.usedBytes;
+    return { lock, grant, usedBytes };
+  }
+
+  test("the actor's weights stay beside the rollout's, and what costs least to move makes room", () => {
+    const { grant, usedBytes } = engines({
+      actor: [tag("weights", 30, 3), tag("optimiser", 30, 6)],
+      rollout: [tag("weights", 30, 3), tag("cache", 30)],
+    });
+    expect(grant("actor")).toEqual(["onload actor weights optimiser", "grant actor 1"]);
+    // New weights go from one to the other: the cache is out, and nothing else moves.
+    expect(grant("rollout", ["weights"])).toEqual(["onload rollout weights", "grant rollout 2"]);
+    expect(usedBytes()).toBe(90);
+    expect(grant("rollout")).toEqual(["offload actor weights", "onload rollout cache", "grant rollout 3"]);
+    expect(grant("actor")).toEqual(["offload rollout cache", "onload actor weights", "grant actor 4"]);
+    expect(usedBytes()).toBe(90);
+  });
+
+  test("what a grant does not need of its own worker leaves where it is in the way", () => {
+    const { grant } = engines({ rollout: [tag("weights", 60, 3), tag("cache", 70)] });
+    expect(grant("rollout", ["weights"])).toEqual(["onload rollout weights", "grant rollout 1"]);
+    expect(grant("rollout", ["cache"])).toEqual(["offload rollout weights", "onload rollout cache", "grant rollout 2"]);
+    expect(grant("rollout", ["cache", "optimiser"])).toEqual(["grant rollout 3"]);
+  });
+
+  test("MT4: memory is measured before the next grant: what a release did not free makes more leave", () => {
+    const tags = { rollout: [tag("weights", 40, 3), tag("cache", 40)], actor: [tag("weights", 55, 3)] };
+    expect(engines(tags).grant("rollout")).toEqual(["onload rollout weights cache", "grant rollout 1"]);
+    const honest = engines(tags, { rollout: 5 });
+    honest.grant("rollout");
+    expect(honest.grant("actor")).toEqual(["offload rollout cache", "onload actor weights", "grant actor 2"]);
+    expect(honest.usedBytes()).toBe(100);
+    const leaking = engines(tags, { rollout: 5 }, 10);
+    leaking.grant("rollout");
+    expect(leaking.grant("actor")).toEqual([
+      "offload rollout cache",
+      "offload rollout weights",
+      "onload actor weights",
+      "grant actor 2",
+    ]);
+    expect(leaking.usedBytes()).toBe(70);
+    // What it never had twice, it does not need twice.
+    expect(leaking.grant("rollout")).toEqual([
+      "offload actor weights",
+      "onload rollout weights cache",
+      "grant rollout 3",
+    ]);
+  });
+
+  test("memory that cannot hold what a grant asks: component, tag, and the bytes that are missing", () => {
+    const { lock, grant } = engines({ rollout: [tag("weights", 60), tag("cache", 70)] }, { rollout: 5 });
+    expect(grant("rollout", ["weights"])).toEqual(["onload rollout weights", "grant rollout 1"]);
+    lock.release({ token: 1 });
+    const [refusal] = lock.acquire({ request: 1, call: "rollout", nowMs: 0 });
+    expect(refusal).toMatchObject({
+      type: "refuse",
+      error: {
+        code: "device.out-of-memory",
+        message:
+          "'rollout' (weights 60, cache 70, residual 5) need 135 bytes on device '0', which has 100: 35 too many, and no room for cache of 'rollout'; use a larger device, more of them, or a smaller model",
+        details: { component: "rollout", tag: "cache", missingBytes: 35 },
+      },
+    });
+  });
+
+  test("an engine that tells its tags only once it is loaded has all of them loaded, and its residual bytes count", () => {
+    const lock = lockOf({ a: [["0"], 0], b: [["0"], 45] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    lock.reportMemory({ worker: "a", residentBytes: undefined });
+    expect(acquire(lock, "a")).toEqual(["onload a"]);
+    lock.reportMemory({ worker: "a", residentBytes: 90, tags: [tag("weights", 40, 1), tag("cache", 40)] });
+    expect(lines(lock.onloaded({ worker: "a" }))).toEqual(["grant a 1"]);
+    lock.release({ token: 1 });
+    expect(acquire(lock, "b")).toEqual(["offload a cache"]);
+    expect(lines(lock.offloaded({ worker: "a", residualBytes: 50 }))).toEqual(["onload b"]);
+    expect(lock.snapshot().devices).toMatchObject([{ usedBytes: 95 }]);
   });
 });
 

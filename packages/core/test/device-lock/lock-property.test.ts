@@ -1,3 +1,4 @@
+import { ReleasableTag } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
@@ -7,14 +8,21 @@ import { findCycle } from "../../src/device-lock/wait-for.ts";
 const capacityBytes = 100;
 const timeoutMs = 50;
 
+/** All of a worker that tells no tags, or what has one. */
+type PartModel = {
+  readonly tag: ReleasableTag | undefined;
+  readonly bytes: number;
+  inMemory: "no" | "coming" | "yes" | "going";
+};
 type WorkerModel = {
   readonly name: string;
   readonly devices: readonly string[];
-  bytes: number;
-  /** what an offload leaves, and what one has left */
+  /** of its parts, and what stays when they are gone */
+  readonly bytes: number;
   readonly residual: number;
+  readonly parts: readonly PartModel[];
+  /** what stays now: with tags from the first load on, else from the first release on */
   left: number;
-  inMemory: "no" | "coming" | "yes" | "going";
   isDead: boolean;
 };
 type CallModel = {
@@ -22,6 +30,8 @@ type CallModel = {
   readonly sink: { readonly channel: string; readonly stream: number };
   readonly worker: WorkerModel;
   readonly gang: string | undefined;
+  /** what it needs of its worker; undefined: all */
+  readonly tags: readonly ReleasableTag[] | undefined;
   token: number | undefined;
   oldToken: number | undefined;
   requests: Set<number>;
@@ -38,25 +48,28 @@ class RandomLock {
   });
   readonly workers: WorkerModel[];
   readonly calls: CallModel[] = [];
-  readonly swaps: { readonly worker: WorkerModel; readonly kind: "onload" | "offload" }[] = [];
+  readonly swaps: { readonly worker: WorkerModel; readonly parts: PartModel[]; readonly kind: "onload" | "offload" }[] =
+    [];
   nowMs = 0;
   #lastRequest = 0;
   #lastToken = 0;
 
-  constructor(specs: readonly { devices: readonly number[]; bytes: number; residual: number }[], useGangs: boolean) {
-    this.workers = specs.map(({ devices, bytes, residual }, i) => {
+  constructor(specs: readonly WorkerSpec[], useGangs: boolean) {
+    this.workers = specs.map(({ devices, bytes, residual, shares }, i) => {
+      const movable = Math.max(0, bytes - residual);
+      const whole = [{ tag: undefined, bytes: movable, inMemory: "no" as const }];
       return {
         name: `w${i}`,
         devices: [...new Set(devices.map((d) => `d${d}`))],
         bytes,
         residual: Math.min(residual, bytes),
+        parts: shares ? partsOf(movable, shares) : whole,
         left: 0,
-        inMemory: "no",
         isDead: false,
       };
     });
     for (const [i, worker] of this.workers.entries()) {
-      this.lock.addWorker({ worker: worker.name, devices: worker.devices, residentBytes: worker.bytes });
+      this.#join(worker);
       for (const half of [0, 1]) {
         // Two calls a worker; neighbours may form gangs if they fit together.
         const mate = this.workers[i ^ 1];
@@ -77,6 +90,7 @@ class RandomLock {
           sink,
           worker,
           gang,
+          tags: specs[i]?.asks[half],
           token: undefined,
           oldToken: undefined,
           requests: new Set(),
@@ -96,7 +110,7 @@ class RandomLock {
       if (!canAsk) return;
       const request = ++this.#lastRequest;
       call.requests.add(request);
-      const input = { request, call: id, nowMs: this.nowMs };
+      const input = { request, call: id, nowMs: this.nowMs, tags: call.tags };
       this.#apply(call.isLent ? this.lock.reclaim(input) : this.lock.acquire(input));
     } else if (op < 50) this.#release(call);
     else if (op < 58) {
@@ -152,24 +166,33 @@ class RandomLock {
   #swap(at: number, succeeds: boolean): void {
     const [swap] = this.swaps.splice(at % Math.max(1, this.swaps.length), 1);
     if (!swap) return;
-    const { worker, kind } = swap;
-    const before = worker.inMemory;
-    if (kind === "onload") worker.inMemory = succeeds ? "yes" : "no";
-    else worker.inMemory = succeeds ? "no" : "yes";
-    expect(before).toBe(kind === "onload" ? "coming" : "going");
+    const { worker, parts, kind } = swap;
+    for (const part of parts) {
+      expect(part.inMemory).toBe(kind === "onload" ? "coming" : "going");
+      part.inMemory = (kind === "onload") === succeeds ? "yes" : "no";
+    }
     if (kind === "offload" && succeeds) worker.left = worker.residual;
-    const input = { worker: worker.name, residualBytes: worker.residual, error: new Error("no room") };
+    const residualBytes = occupied(worker);
+    const input = { worker: worker.name, residualBytes, error: new Error("no room") };
     if (kind === "onload") this.#apply(succeeds ? this.lock.onloaded(input) : this.lock.onloadFailed(input));
     else this.#apply(succeeds ? this.lock.offloaded(input) : this.lock.offloadFailed(input));
+  }
+
+  #join({ name, devices, bytes, parts }: WorkerModel): void {
+    this.lock.addWorker({ worker: name, devices, residentBytes: bytes });
+    const tags = parts.flatMap(({ tag, bytes }) =>
+      tag ? [{ tag, bytes, releaseSeconds: bytes % 3, restoreSeconds: 1 }] : [],
+    );
+    this.lock.reportMemory({ worker: name, residentBytes: bytes, tags });
   }
 
   #die(worker: WorkerModel): void {
     worker.isDead = !worker.isDead;
     if (!worker.isDead) {
-      this.lock.addWorker({ worker: worker.name, devices: worker.devices, residentBytes: worker.bytes });
+      this.#join(worker);
       return;
     }
-    worker.inMemory = "no";
+    for (const part of worker.parts) part.inMemory = "no";
     worker.left = 0;
     for (let i = this.swaps.length - 1; i >= 0; i--) if (this.swaps[i]?.worker === worker) this.swaps.splice(i, 1);
     for (const call of this.calls) {
@@ -187,9 +210,18 @@ class RandomLock {
       if (effect.type === "stale") throw effect.error;
       if (effect.type === "onload" || effect.type === "offload") {
         const worker = this.workers.find(({ name }) => name === effect.worker) as WorkerModel;
-        expect(worker.inMemory).toBe(effect.type === "onload" ? "no" : "yes");
-        worker.inMemory = effect.type === "onload" ? "coming" : "going";
-        this.swaps.push({ worker, kind: effect.type });
+        expect(
+          this.swaps.some((swap) => swap.worker === worker),
+          "one swap at a time",
+        ).toBe(false);
+        const parts = worker.parts.filter(({ tag }) => tag === undefined || effect.tags?.includes(tag));
+        expect(parts).not.toEqual([]);
+        for (const part of parts) {
+          expect(part.inMemory).toBe(effect.type === "onload" ? "no" : "yes");
+          part.inMemory = effect.type === "onload" ? "coming" : "going";
+        }
+        if (effect.type === "onload" && effect.tags) worker.left = worker.residual;
+        this.swaps.push({ worker, parts, kind: effect.type });
         for (const call of this.calls) {
           if (call.worker === worker)
             expect(call.token, "L4: nobody is moved while it holds its devices").toBeUndefined();
@@ -209,7 +241,9 @@ class RandomLock {
       call.token = effect.token;
       call.isLent = false;
       if (call.worker.devices.length > 0)
-        expect(call.worker.inMemory, "L4: onload completes before the grant").toBe("yes");
+        for (const { tag, inMemory } of call.worker.parts)
+          if (tag === undefined || (call.tags ?? [tag]).includes(tag))
+            expect(inMemory, "MT3, L4: what is asked for is loaded before the grant").toBe("yes");
     }
   }
 
@@ -224,8 +258,7 @@ class RandomLock {
     }
     for (const device of ["d0", "d1", "d2"]) {
       let bytes = 0;
-      for (const worker of this.workers)
-        if (worker.devices.includes(device)) bytes += worker.inMemory === "no" ? worker.left : worker.bytes;
+      for (const worker of this.workers) if (worker.devices.includes(device)) bytes += occupied(worker);
       if (bytes > capacityBytes) throw new Error(`L1: the memory of ${device} overflows`);
     }
     for (const { oldToken, token } of this.calls) {
@@ -252,12 +285,41 @@ class RandomLock {
   }
 }
 
-test("any order of requests, loans, deaths, failed swaps and timeouts keeps L1, L3 and L4, and nobody waits for ever", () => {
+type WorkerSpec = {
+  readonly devices: readonly number[];
+  readonly bytes: number;
+  readonly residual: number;
+  /** of tags; undefined: it is one piece */
+  readonly shares: readonly [number, number, number] | undefined;
+  /** the tags that each of its calls needs */
+  readonly asks: readonly (readonly ReleasableTag[] | undefined)[];
+};
+
+function partsOf(movable: number, shares: readonly [number, number, number]): PartModel[] {
+  const total = Math.max(1, shares[0] + shares[1] + shares[2]);
+  const [weights, cache] = shares.map((share) => Math.floor((movable * share) / total)) as [number, number, number];
+  const parts = { weights, cache, optimiser: movable - weights - cache };
+  return ReleasableTag.options.map((tag) => ({ tag, bytes: parts[tag], inMemory: "no" }));
+}
+
+/** What a worker has on its devices, and may have before a swap is over. */
+function occupied({ parts, bytes: all, left }: WorkerModel): number {
+  const there = parts.filter(({ inMemory }) => inMemory !== "no");
+  if (there.some(({ tag }) => tag === undefined)) return all;
+  return there.reduce((sum, { bytes }) => sum + bytes, left);
+}
+
+test("any order of requests, loans, deaths, failed swaps and timeouts keeps L1, L3, L4 and MT3, and nobody waits for ever", () => {
   const workers = fc.array(
     fc.record({
       devices: fc.array(fc.nat(2), { minLength: 1, maxLength: 3 }),
       bytes: fc.integer({ min: 5, max: 95 }),
       residual: fc.oneof(fc.constant(0), fc.nat(30)),
+      shares: fc.option(fc.tuple(fc.nat(3), fc.nat(3), fc.nat(3)), { nil: undefined }),
+      asks: fc.array(fc.option(fc.subarray([...ReleasableTag.options], { minLength: 1 }), { nil: undefined }), {
+        minLength: 2,
+        maxLength: 2,
+      }),
     }),
     { minLength: 2, maxLength: 6 },
   );

@@ -33,7 +33,7 @@ export class ExchangeWorld {
             return;
           }
           this.moves.push(`${swap === "onload" ? "+" : "-"}${worker}`);
-          if (swap === "onload") this.exchange.onloaded(worker, memory[worker] as number);
+          if (swap === "onload") this.exchange.onloaded(worker, { memoryBytes: memory[worker] as number });
           else this.exchange.offloaded(worker);
         }),
     });

@@ -1,3 +1,5 @@
+import type { MemoryTag } from "@treadle/contracts";
+
 /**
  * The memory of one device: which component holds how much of it, and for what. A pure state machine over records; all
  * processes that use the device read them in one order.
@@ -6,8 +8,6 @@
  * - EM2 a process that has ended holds nothing.
  * - EM3 equal records in equal order have equal answers, so processes that share a log agree without asking each other.
  */
-export type MemoryTag = "weights" | "cache" | "optimiser" | "residual";
-
 export type MemoryRecord =
   /** a component's bytes under a tag become these */
   | {

@@ -1,5 +1,5 @@
-import { TreadleError } from "@treadle/contracts";
-import { DeviceMemory, type Held, type MemoryRecord, type MemoryTag } from "./device-memory.ts";
+import { type MemoryTag, TreadleError } from "@treadle/contracts";
+import { DeviceMemory, type Held, type MemoryRecord } from "./device-memory.ts";
 import { FileLog, MemoryLog, type SharedLog } from "./shared-log.ts";
 
 /**

@@ -4,7 +4,10 @@ import {
   type FinishReason,
   type LossMetrics,
   type LossSpec,
+  type MemoryTag,
+  ReleasableTag,
   type Sampling,
+  type TagMemory,
   type TrainBatch,
   TreadleError,
   type Weights,
@@ -32,10 +35,9 @@ import {
 } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder, type DecoderSequence } from "./decoder.ts";
-import type { MemoryTag } from "./device-memory.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
-import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
+import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile, tagsOf } from "./profile.ts";
 
 /** One call of `generate`. */
 type Call = {
@@ -118,7 +120,8 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   readonly #running = new Map<number, Running>();
   #nextId = 0;
   #durations = 0;
-  #resident: boolean;
+  readonly #tags: readonly TagMemory[];
+  readonly #loaded = new Set<ReleasableTag>();
   /** whether it was ever loaded: what no release gives back is taken then */
   #wasLoaded = false;
   #cancelTimer: () => void = () => {};
@@ -134,8 +137,8 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const stepMs = (running: number) => 1000 * decodeSeconds(running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
     this.#options = options;
-    this.#resident = options.loaded ?? true;
-    if (this.#resident) this.#load();
+    this.#tags = tagsOf(profile);
+    if (options.loaded ?? true) this.#load(this.#tags);
     else void super.release();
   }
 
@@ -146,9 +149,11 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override memory(): EngineMemory {
     const { residualBytes, hostBytes } = this.profile;
-    const loadedBytes = Object.values(this.#released).reduce((sum, bytes) => sum + bytes, residualBytes);
+    const loadedBytes = residualBytes + bytesOf(this.#tags);
     const leftBytes = this.#wasLoaded ? residualBytes : 0;
-    return { residentBytes: this.#resident ? loadedBytes : leftBytes, loadedBytes, hostBytes };
+    const residentBytes = leftBytes + bytesOf(this.#tags.filter(({ tag }) => this.#loaded.has(tag)));
+    const isOnePiece = this.#tags.filter(({ bytes }) => bytes > 0).length < 2;
+    return { residentBytes, loadedBytes, hostBytes, ...(isOnePiece ? {} : { tags: this.#tags }) };
   }
 
   generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions = {}): Promise<Completion[]> {
@@ -166,7 +171,10 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     }
     checkKeys(prompts, options);
     checkOrder(options);
-    await this.#meet("generate", ["tensorGroup"]);
+    if (this.#options.tensorGroup) {
+      await this.#meet("generate", ["tensorGroup"]);
+      this.refuseReleased("generate");
+    }
     const call: Call = { sampling, options, ids: [] };
     const ended: Promise<Completion>[] = [];
     const begin = (joining: JoiningCompletion): DecoderSequence => {
@@ -288,54 +296,44 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     return this.#forward("values", rows, 0);
   }
 
-  override async release(): Promise<void> {
-    if (!this.#resident) return;
+  override async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    const leaving = this.#tags.filter(({ tag }) => tags.includes(tag) && this.#loaded.has(tag));
+    if (leaving.length === 0) return;
     if (this.idle() !== undefined) {
       throw new TreadleError(
         "engine.busy",
         `an emulated engine was released while '${this.#running.size}' sequences were decoded or another call ran; abort or await them, then release`,
       );
     }
-    await super.release();
-    await this.#spendSeconds(this.profile.offloadSeconds);
-    this.#vacate(this.#released);
-    this.#resident = false;
+    await super.release(tags);
+    await this.#spendSeconds(leaving.reduce((sum, { releaseSeconds }) => sum + releaseSeconds, 0));
+    for (const { tag } of leaving) this.#vacate(tag);
   }
 
-  override async restore(): Promise<void> {
-    if (this.#resident) return;
-    this.#load();
-    await this.#spendSeconds(this.profile.onloadSeconds);
-    this.#resident = true;
-    await super.restore();
+  override async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    const coming = this.#tags.filter(({ tag }) => tags.includes(tag) && !this.#loaded.has(tag));
+    if (coming.length === 0) return;
+    this.#load(coming);
+    await this.#spendSeconds(coming.reduce((sum, { restoreSeconds }) => sum + restoreSeconds, 0));
+    await super.restore(tags);
   }
 
   /** Takes no time: nothing waits for the memory of an engine that is gone. */
   override async close(): Promise<void> {
     void super.release();
     this.#endRunning();
-    this.#vacate({ ...this.#released, residual: this.profile.residualBytes });
-    this.#resident = false;
-  }
-
-  /** What a release gives back. */
-  get #released(): Readonly<Record<Exclude<MemoryTag, "residual">, number>> {
-    const { residentBytes, cacheBytes, optimiserBytes } = this.profile;
-    return { weights: residentBytes, cache: cacheBytes, optimiser: optimiserBytes };
-  }
-
-  #load(): void {
-    this.#occupy(this.#wasLoaded ? this.#released : { residual: this.profile.residualBytes, ...this.#released });
-    this.#wasLoaded = true;
+    for (const tag of [...ReleasableTag.options, "residual"] as const) this.#vacate(tag);
   }
 
   /** All of it on every device, or nothing. */
-  #occupy(wanted: Readonly<Partial<Record<MemoryTag, number>>>): void {
+  #load(wanted: readonly TagMemory[]): void {
     const { devices = [], component = "engine" } = this.#options;
+    const all: { readonly tag: MemoryTag; readonly bytes: number }[] = [...wanted];
+    if (!this.#wasLoaded) all.unshift({ tag: "residual", bytes: this.profile.residualBytes });
     const taken: (() => void)[] = [];
     try {
       for (const device of devices) {
-        for (const [tag, bytes] of Object.entries(wanted) as [MemoryTag, number][]) {
+        for (const { tag, bytes } of all) {
           if (bytes === 0) continue;
           device.set(component, tag, bytes);
           taken.push(() => device.set(component, tag, 0));
@@ -345,11 +343,14 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       for (const giveBack of taken) giveBack();
       throw error;
     }
+    this.#wasLoaded = true;
+    for (const { tag } of wanted) this.#loaded.add(tag);
   }
 
-  #vacate(given: Readonly<Partial<Record<MemoryTag, number>>>): void {
+  #vacate(tag: MemoryTag): void {
     const { devices = [], component = "engine" } = this.#options;
-    for (const device of devices) for (const tag of Object.keys(given) as MemoryTag[]) device.set(component, tag, 0);
+    for (const device of devices) device.set(component, tag, 0);
+    if (tag !== "residual") this.#loaded.delete(tag);
   }
 
   async #meet(what: string, groups: readonly ("group" | "tensorGroup")[]): Promise<void> {
@@ -547,6 +548,8 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
   }
 }
+
+const bytesOf = (tags: readonly TagMemory[]): number => tags.reduce((sum, { bytes }) => sum + bytes, 0);
 
 function joined(a: Int32Array, b: Int32Array): Int32Array {
   const both = new Int32Array(a.length + b.length);

@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { type TagMemory, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 
 const seconds = z.number().nonnegative();
@@ -33,6 +33,7 @@ export const EmulatedProfile = z.strictObject({
   training: Cost.prefault({}),
   optimStepSeconds: seconds.default(0),
   loadWeightsSeconds: seconds.default(0),
+  /** To bring all of its memory back, and to give it all back. What is kept of a cache is nothing: weights and optimiser state share them by size. */
   onloadSeconds: seconds.default(0),
   offloadSeconds: seconds.default(0),
   /** Deviation of the natural logarithm of the factor, one on average, that each duration except decoding varies by. */
@@ -78,4 +79,19 @@ export function decodeSeconds(running: number, profile: EmulatedProfile): number
 
 export function costSeconds(cost: Cost, units: number, { devices, alpha }: EmulatedProfile): number {
   return cost.baseSeconds + (cost.unitSeconds * units) / devices ** alpha;
+}
+
+/** What it releases and restores by itself; all together take the seconds of the whole. */
+export function tagsOf(profile: EmulatedProfile): readonly TagMemory[] {
+  const { residentBytes, cacheBytes, optimiserBytes, onloadSeconds, offloadSeconds } = profile;
+  const copiedBytes = residentBytes + optimiserBytes;
+  const tag = (tag: TagMemory["tag"], bytes: number, share: number): TagMemory => {
+    return { tag, bytes, releaseSeconds: share * offloadSeconds, restoreSeconds: share * onloadSeconds };
+  };
+  const ofOptimiser = copiedBytes > 0 ? optimiserBytes / copiedBytes : 0;
+  return [
+    tag("weights", residentBytes, 1 - ofOptimiser),
+    tag("cache", cacheBytes, 0),
+    tag("optimiser", optimiserBytes, ofOptimiser),
+  ];
 }

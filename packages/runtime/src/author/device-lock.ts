@@ -1,6 +1,6 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
 import { setTimeout as delay } from "node:timers/promises";
-import { type Cancellation, type Peer, TreadleError, type WaitTerms } from "@treadle/contracts";
+import { type Cancellation, type Peer, ReleasableTag, TreadleError, type WaitTerms } from "@treadle/contracts";
 import { LendState } from "@treadle/core";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
@@ -11,7 +11,13 @@ const lookMs = 5;
 /** Items of streams: those that an answer gives to be worked on, and those that a request is done with. */
 export type ItemsOf<T> = { readonly given?: (reply: T) => number; readonly committed?: number };
 
-type Held = { readonly token: number; count: number; numKept: number };
+type Held = {
+  readonly token: number;
+  /** undefined: all */
+  readonly tags: readonly ReleasableTag[] | undefined;
+  count: number;
+  numKept: number;
+};
 
 /** A token that a call has given up, and what the runner said of that, once it was told. */
 type GivenUp = { readonly token: number; readonly timer: NodeJS.Immediate; told: Promise<unknown> | undefined };
@@ -42,6 +48,12 @@ export type LockOptions = {
    * what another one can only make on these devices then fails with `lock.timeout`. Of nested locks the strictest counts.
    */
   readonly lend?: "idle" | "never" | undefined;
+  /**
+   * What of its worker's memory the call needs, such as `["weights"]` to take new ones: what it does not need is not brought back for
+   * it, so that more of others can stay. Default: all of it. A nested lock needs no more than the outer one. Whole where the
+   * engine has no tags.
+   */
+  readonly tags?: readonly ReleasableTag[] | undefined;
 };
 
 export class DeviceLock {
@@ -74,7 +86,7 @@ export class DeviceLock {
    * ends at once, and else by a message: in both cases after what the call has put.
    * Throws `lock.timeout` with the whole chain of who waits for whom.
    */
-  async lock({ lend = "idle" }: LockOptions = {}): Promise<AsyncDisposable> {
+  async lock({ lend = "idle", tags }: LockOptions = {}): Promise<AsyncDisposable> {
     const { call, signal, method } = requireCall("a device lock was asked for");
     if (this.ids.length === 0) {
       throw new TreadleError(
@@ -85,7 +97,7 @@ export class DeviceLock {
     this.#tell(call);
     let held = this.#held.get(call);
     if (!held) {
-      held = this.#acquire(call, signal);
+      held = this.#acquire(call, signal, tags);
       this.#held.set(call, held);
       held.catch(() => this.#held.delete(call));
     } else {
@@ -95,6 +107,14 @@ export class DeviceLock {
       );
     }
     const granted = await held;
+    const lacks = (tags ?? ReleasableTag.options).find((tag) => granted.tags?.includes(tag) === false);
+    if (lacks !== undefined) {
+      await this.#releaseOnce(call);
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${method}' locks its devices with '${lacks}' within a lock of ${granted.tags?.join(", ")} alone; give the outer lock the tags of all inner ones`,
+      );
+    }
     const isKept = lend === "never";
     if (isKept) granted.numKept++;
     let disposed = false;
@@ -215,15 +235,15 @@ export class DeviceLock {
     await given.told;
   }
 
-  async #acquire(call: string, signal: Cancellation): Promise<Held> {
+  async #acquire(call: string, signal: Cancellation, tags: readonly ReleasableTag[] | undefined): Promise<Held> {
     using _ = this.#tracer.span("device lock", "lock-wait");
     using _wait = currentCall()?.meter?.lockWait();
-    const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
+    const { token } = await this.#runner.request("lock.acquire", { call, tags: tags && [...tags] }, { signal });
     const waits = this.#waits.get(call);
     waits?.lending.granted();
     if (waits?.lending.isWaiting) this.#watch(call, waits);
     if (this.#held.has(call)) this.#granted.add(call); // unless nobody waited for it
-    return { token, count: 1, numKept: 0 };
+    return { token, tags, count: 1, numKept: 0 };
   }
 
   async #releaseOnce(call: string): Promise<void> {

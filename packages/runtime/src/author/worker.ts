@@ -1,4 +1,4 @@
-import type { EngineFacts, HostFiles, ModelWork, TreadleError } from "@treadle/contracts";
+import type { EngineFacts, HostFiles, ModelWork, ReleasableTag, TagMemory, TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import { currentCall } from "./call/call-context.ts";
 import type { DeviceLock } from "./device-lock.ts";
@@ -215,10 +215,13 @@ export abstract class Worker<C = unknown> {
   async load(): Promise<void> {}
   /** Runs once at an orderly end. */
   async teardown(): Promise<void> {}
-  /** Brings the worker's memory back to its devices; returns before a lock is granted (L4). */
-  async onload(): Promise<void> {}
-  /** Frees the memory of the worker's devices; called only when another worker needs it (L4). */
-  async offload(): Promise<void> {}
+  /**
+   * Brings the worker's memory back to its devices; returns before a lock is granted (L4). `tags`: of a worker whose `memoryTags` tell
+   * any, which of them; without, all.
+   */
+  async onload(_tags?: readonly ReleasableTag[]): Promise<void> {}
+  /** Frees the memory of the worker's devices, or what has these tags; called only when another worker needs it (L4). */
+  async offload(_tags?: readonly ReleasableTag[]): Promise<void> {}
   /**
    * What computes on the worker's devices beside its calls, such as an engine that decodes while a call waits in `take`:
    * undefined when nothing does, otherwise resolves when that is so. Devices are lent in between only (`devices.lock`).
@@ -230,7 +233,17 @@ export abstract class Worker<C = unknown> {
   memoryBytes(): number {
     return 0;
   }
-  /** Bytes that stay on each of its devices once `offload` has returned, such as contexts and buffers: nobody else is given them. */
+  /**
+   * What of `memoryBytes` can leave its devices by itself, and how long that takes. None: it is freed and brought back as a whole. The
+   * rest, and what no tag accounts for, stays.
+   */
+  memoryTags(): readonly TagMemory[] {
+    return [];
+  }
+  /**
+   * Bytes that stay on each of its devices once `offload` has returned, such as contexts and buffers, what it was not to free included:
+   * nobody else is given them. Measured where that is possible, for the next lock is granted by it.
+   */
   residualBytes(): number {
     return 0;
   }

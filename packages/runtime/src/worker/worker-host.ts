@@ -30,6 +30,7 @@ import {
   TreadleError,
   toErrorRecord,
   type WorkerBoot,
+  type WorkerMemory,
 } from "@treadle/contracts";
 import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/observe";
 import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
@@ -224,7 +225,7 @@ class WorkerHost {
     const reachable: ReachableMessage = { addresses: [...this.#endpoint.addresses], pid: process.pid, route };
     await this.#runner.request("reachable", reachable); // WH7
     let loads = false;
-    let memoryBytes = 0;
+    let memory: WorkerMemory = { memoryBytes: 0 };
     const restore = async () => {
       if (stateFolder === undefined) return;
       this.#from = ` from the state '${stateFolder}'`;
@@ -236,7 +237,7 @@ class WorkerHost {
       loads = this.#worker.load !== Worker.prototype.load;
       await this.#worker.setup();
       if (!loads) await restore();
-      memoryBytes = this.#worker.memoryBytes();
+      memory = this.#memory();
       if (!loads) await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
       throw this.#startFailure(cause, `could not be set up${this.#from}`);
@@ -249,7 +250,7 @@ class WorkerHost {
         this.#isReady();
       };
     } else this.#isReady();
-    await this.#runner.request("ready", { memoryBytes, loads });
+    await this.#runner.request("ready", { ...memory, loads });
   }
 
   #startFailure(cause: unknown, what: string): TreadleError {
@@ -261,7 +262,7 @@ class WorkerHost {
   }
 
   /** A failure ends the process with its reason, as one of the set-up does; nobody waits for an answer of it. */
-  async #loadFirst(load: () => Promise<void>): Promise<{ memoryBytes: number }> {
+  async #loadFirst(load: () => Promise<void>): Promise<WorkerMemory> {
     using _ = this.#tracer.span("load", "onload");
     try {
       await load();
@@ -269,7 +270,12 @@ class WorkerHost {
       this.#fail(this.#startFailure(cause, `could not be loaded${this.#from}`));
       await new Promise(() => {});
     }
-    return { memoryBytes: this.#worker.memoryBytes() };
+    return this.#memory();
+  }
+
+  #memory(): WorkerMemory {
+    const tags = this.#worker.memoryTags();
+    return { memoryBytes: this.#worker.memoryBytes(), ...(tags.length > 0 && { tags: [...tags] }) };
   }
 
   /** What any peer may ask of a worker. */
@@ -294,18 +300,18 @@ class WorkerHost {
   /** What only the runner may ask. */
   #serveRunner(): void {
     this.#answer(this.#runner, () => undefined);
-    this.#runner.handle("onload", async () => {
+    this.#runner.handle("onload", async ({ tags }) => {
       if (this.#load) return this.#loadFirst(this.#load);
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
-      await this.#worker.onload();
+      await this.#worker.onload(tags);
       this.#swaps.onloadMs = Math.max(this.#swaps.onloadMs, performance.now() - startedMs);
-      return { memoryBytes: this.#worker.memoryBytes() };
+      return this.#memory();
     });
-    this.#runner.handle("offload", async () => {
+    this.#runner.handle("offload", async ({ tags }) => {
       using _ = this.#tracer.span("offload", "offload");
       const startedMs = performance.now();
-      await this.#worker.offload();
+      await this.#worker.offload(tags);
       this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
       return { residualBytes: this.#worker.residualBytes() };
     });

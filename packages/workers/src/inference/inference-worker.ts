@@ -69,7 +69,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   /** Fills in `oldLogprobs` of every episode that was not aborted, and, as there are, `values` and `refLogprobs`. */
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
-    await using _ = await this.devices.lock();
+    await using _ = await this.devices.lock({ tags: ["weights"] });
     let tokens = 0;
     for await (const batch of groups.batches()) {
       // Nothing is learnt from aborted ones, so whatever numbers they have are of no account.

@@ -271,9 +271,9 @@ export class Fleet {
     peer.handle("reachable", (at) => {
       if (end.incarnation === Number(incarnation)) end.reached(peer, at);
     });
-    peer.handle("ready", ({ memoryBytes, loads }) => {
+    peer.handle("ready", (ready) => {
       if (end.incarnation !== Number(incarnation)) return;
-      loop.feed({ type: "ready", worker, incarnation: end.incarnation, memoryBytes, loads });
+      loop.feed({ type: "ready", worker, incarnation: end.incarnation, ...ready });
     });
     serve(peer, end, components.get(worker.slice(0, worker.lastIndexOf("/"))) as Component);
   }
@@ -301,20 +301,21 @@ export class Fleet {
     this.#ports.loop.feed({ type: "resized", worker, incarnation });
   }
 
-  async #onload({ worker, incarnation }: Incarnation): Promise<void> {
+  async #onload({ worker, incarnation, tags }: Extract<RunnerEffect, { type: "onload" | "offload" }>): Promise<void> {
     const { loop } = this.#ports;
     try {
-      const { memoryBytes } = await this.#running(worker).request("onload", {}, this.#callLimit);
-      loop.feed({ type: "onloaded", worker, incarnation, memoryBytes });
+      const memory = await this.#running(worker).request("onload", { tags: tags && [...tags] }, this.#callLimit);
+      loop.feed({ type: "onloaded", worker, incarnation, ...memory });
     } catch (error) {
       loop.feed({ type: "swap-failed", worker, incarnation, swap: "onload", error });
     }
   }
 
-  async #offload({ worker, incarnation }: Incarnation): Promise<void> {
+  async #offload({ worker, incarnation, tags }: Extract<RunnerEffect, { type: "onload" | "offload" }>): Promise<void> {
     const { loop } = this.#ports;
     try {
-      const { residualBytes } = await this.#running(worker).request("offload", {}, this.#callLimit);
+      const asked = { tags: tags && [...tags] };
+      const { residualBytes } = await this.#running(worker).request("offload", asked, this.#callLimit);
       loop.feed({ type: "offloaded", worker, incarnation, residualBytes });
     } catch (error) {
       loop.feed({ type: "swap-failed", worker, incarnation, swap: "offload", error });

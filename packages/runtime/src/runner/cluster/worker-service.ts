@@ -72,8 +72,8 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("channel.commit", (request) => desk.commitFor(request, from));
   peer.handle("segments.read", ({ segments }) => desk.read(end.worker, segments));
   peer.handle("depots", ({ channel }) => ports.depots(channel));
-  peer.handle("lock.acquire", async ({ call }) => {
-    const answer = await loop.ask({ type: "acquire", from, call });
+  peer.handle("lock.acquire", async ({ call, tags }) => {
+    const answer = await loop.ask({ type: "acquire", from, call, tags });
     if (answer.type === "token") return { token: answer.token };
     throw new TreadleError(
       "link.protocol",
