@@ -6,7 +6,7 @@ import { multiplexFrame } from "../src/view/multiplex-frame.ts";
 const none = {
   stage: "resident",
   ...{ maxSlowdown: undefined, holds: undefined, waits: undefined, slowdown: undefined },
-  ...{ queuedMs: 0, leasedMs: 0, waitedMs: 0, leases: 0 },
+  ...{ queuedMs: 0, leasedMs: 0, waitedMs: 0, lostMs: 0, leases: 0 },
 } as const;
 const member = (run: string, rest: Partial<PoolMemberView>): PoolMemberView => ({ ...none, run, ...rest });
 const pool = [

@@ -22,18 +22,50 @@ export const PoolConfig = z.strictObject({
   maxSlowdown: z.number().min(1).optional(),
   /** what its workers occupy at most on each device, beside those of other runs; default: an even share */
   memoryPerDeviceMiB: z.number().positive().optional(),
+  /**
+   * `idle`: others have its devices while it computes nothing on them; `always`: others that say so too may also compute beside
+   * it, where that is known to gain; `never`: others wait for room until it has ended
+   */
+  share: z.enum(["never", "idle", "always"]).default("idle"),
 });
 export type PoolConfig = z.infer<typeof PoolConfig>;
 
 const PoolDevice = z.strictObject({ id: DeviceId, memoryMiB: z.number().positive() });
 
 /** What a run says of itself when it joins: every device that it may use, and how. */
-export const PoolMember = PoolConfig.extend({ devices: z.array(PoolDevice).min(1).max(maxDevices) });
+export const PoolMember = PoolConfig.partial({ share: true }).extend({
+  devices: z.array(PoolDevice).min(1).max(maxDevices),
+});
 export type PoolMember = z.infer<typeof PoolMember>;
 
-/** What a run may use until it releases it. */
-export const DeviceLease = z.strictObject({ token: z.int().positive(), devices: deviceIds });
+/** Which component computes, of which workflow, in which configuration and on which hardware: equal ones slow others alike. */
+export const Work = z.string().min(1).max(300);
+export type Work = z.infer<typeof Work>;
+
+/** What a run may use until it releases it; with `only` for that work alone, since another run computes there too, or may. */
+export const DeviceLease = z.strictObject({ token: z.int().positive(), devices: deviceIds, only: Work.optional() });
 export type DeviceLease = z.infer<typeof DeviceLease>;
+
+/** What computes on the same devices under leases of other runs. */
+const Beside = z.array(Work).max(16);
+
+/** What a rank has computed under a lease since it said so last: nobody began or ended beside it meanwhile. */
+export const WorkSample = z.strictObject({
+  work: Work,
+  devices: deviceIds,
+  beside: Beside,
+  /** forward passes, and tokens of all of them; an engine that counts neither has made one pass for each turn of its worker */
+  passes: z.number().nonnegative(),
+  tokens: z.number().nonnegative(),
+  /** in which it computed, and of these in which it had no processor: others, who are not in the pool, had them */
+  ms: z.number().nonnegative(),
+  queuedMs: z.number().nonnegative(),
+  /** the time that this is about, waits included */
+  forMs: z.number().nonnegative(),
+  /** its turn is over: the worker has given the devices back */
+  ends: z.boolean(),
+});
+export type WorkSample = z.infer<typeof WorkSample>;
 
 /** Of a run. */
 export const PoolRequest = z.discriminatedUnion("type", [
@@ -44,12 +76,42 @@ export const PoolRequest = z.discriminatedUnion("type", [
     leases: z.array(DeviceLease).max(maxDevices).optional(),
   }),
   /** all of these devices or none */
-  z.strictObject({ type: z.literal("request"), devices: deviceIds }),
+  z.strictObject({ type: z.literal("request"), devices: deviceIds, work: Work.optional() }),
+  /** what computes under the lease from here on */
+  z.strictObject({ type: z.literal("uses"), token: z.int().positive(), work: Work }),
+  /** answers `share`: from here on nothing but this work computes under the lease; null: it cannot say so */
+  z.strictObject({ type: z.literal("shares"), token: z.int().positive(), work: Work.nullable() }),
+  WorkSample.extend({ type: z.literal("worked") }),
   z.strictObject({ type: z.literal("release"), token: z.int().positive() }),
   /** a sign of life; `done`: which part of its steps the run has done, where that is new */
   z.strictObject({ type: z.literal("beat"), done: z.number().min(0).max(1).optional() }),
 ]);
 export type PoolRequest = z.infer<typeof PoolRequest>;
+
+const sum = z.number().nonnegative();
+/** Of samples, each weighed by what it was expected to take: their number, and sums of weights, of milliseconds and of squares. */
+const Ratios = z.strictObject({ count: sum, expected: sum, ms: sum, squares: sum });
+const memoryLevel = z.number().gt(0).max(1);
+
+/** How much slower works are beside others, as pools have measured it: what is kept of it. */
+export const KnownSlowdowns = z.strictObject({
+  version: z.literal(1),
+  alone: z
+    .array(
+      z.strictObject({
+        ...{ work: Work, memory: memoryLevel, samples: sum },
+        /** of a fit of milliseconds to passes and tokens, in which samples count relative to their length */
+        sums: z.tuple([sum, sum, sum, sum, sum]),
+        /** what it has foretold */
+        told: Ratios,
+      }),
+    )
+    .max(10_000),
+  pairs: z
+    .array(z.strictObject({ work: Work, beside: Work, memory: memoryLevel, tried: sum, told: Ratios }))
+    .max(100_000),
+});
+export type KnownSlowdowns = z.infer<typeof KnownSlowdowns>;
 
 /** In the environment of every process of a run that takes part in a pool, by which all of them are found and ended. */
 export const pooledRunVariable = "TREADLE_POOLED_RUN";
@@ -96,6 +158,10 @@ export const PoolReply = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("granted"), lease: DeviceLease }),
   /** somebody waits: release when nobody uses the devices, and with `drains` let nobody begin before that */
   z.strictObject({ type: z.literal("wanted"), token: z.int().positive(), drains: z.boolean() }),
+  /** somebody would compute beside what computes now: `shares` follows, unless it is released */
+  z.strictObject({ type: z.literal("share"), token: z.int().positive() }),
+  /** who computes beside it from here on; when nobody does any more, all works may compute under the lease */
+  z.strictObject({ type: z.literal("beside"), token: z.int().positive(), works: Beside }),
   /** now and then while it waits, and once with null when it does not any more */
   z.strictObject({ type: z.literal("waits"), on: PoolWait.nullable(), forMs: z.number().nonnegative() }),
 ]);
@@ -119,7 +185,9 @@ export const PoolMemberView = z.object({
   /** as a resident it asked for devices, and had none */
   waitedMs: z.number(),
   leases: z.int(),
-  /** time as a resident over the part of it in which it did not wait */
+  /** what others that computed beside it have cost it, by what was measured of such pairs */
+  lostMs: z.number(),
+  /** time as a resident over the part of it in which it did not wait, less what it lost */
   slowdown: z.number().optional(),
 });
 export type PoolMemberView = z.infer<typeof PoolMemberView>;

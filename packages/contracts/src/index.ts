@@ -58,6 +58,7 @@ export {
 export {
   DeviceLease,
   describePoolWait,
+  KnownSlowdowns,
   PoolConfig,
   PooledRunMessage,
   PoolInfo,
@@ -71,6 +72,8 @@ export {
   PoolWait,
   pooledRunVariable,
   RunProcess,
+  Work,
+  WorkSample,
 } from "./device-pool.ts";
 export type { EngineFacts } from "./engine-facts.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
@@ -162,6 +165,7 @@ export {
 export { AgentName, AgentNameOfHost, ComponentName, RunName, runPrefix } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { normalBelow } from "./normal.ts";
+export { PacedClock } from "./paced-clock.ts";
 export { packByTokens } from "./pack-by-tokens.ts";
 export {
   DeviceSpec,

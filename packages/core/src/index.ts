@@ -4,9 +4,12 @@ export { runnerName } from "./channel/channel-messages.ts";
 export type { PayloadEffect } from "./channel/kept-payloads.ts";
 export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
 export { LendState } from "./device-lock/lend-state.ts";
+export type { LeaseEffect, LeaseInput } from "./device-lock/lock-messages.ts";
 export { canKeepBounds } from "./device-pool/bounds.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
+export { leaseInput, leaseRequest } from "./device-pool/lease-messages.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
+export type { Computing, SharingPolicy, SharingQuestion } from "./device-pool/sharing-policy.ts";
 export { answerPatienceMs } from "./membership/awaited-nodes.ts";
 export { type InquiryVerdict, type Look, NodeInquiry } from "./membership/node-inquiry.ts";
 export {

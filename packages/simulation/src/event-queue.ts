@@ -4,6 +4,8 @@
  *
  * A binary heap over three parallel arrays; `at` and `runNext` cost O(log n).
  */
+import type { Clock } from "@treadle/contracts";
+
 /** Where something happens later. */
 export type Timeline = Pick<EventQueue, "nowMs" | "at" | "after">;
 
@@ -77,6 +79,22 @@ export class EventQueue {
     this.#orders[at] = order;
     this.#actions[at] = action;
   }
+}
+
+/** A timeline as whoever needs a clock has it. */
+export function clockOf(time: Timeline): Clock {
+  return {
+    now: () => time.nowMs,
+    after: (delayMs, run) => {
+      let isCancelled = false;
+      time.after(delayMs, () => {
+        if (!isCancelled) run();
+      });
+      return () => {
+        isCancelled = true;
+      };
+    },
+  };
 }
 
 /** What is to happen to one of several runs on the same time: nothing any more once that has ended. */

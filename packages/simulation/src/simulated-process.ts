@@ -4,8 +4,9 @@
  *
  * Calls, channels and the lock are the runner's, so that every question and every answer is a message on its way.
  */
+import { PacedClock } from "@treadle/contracts";
 import type { Answer } from "@treadle/core";
-import type { Timeline } from "./event-queue.ts";
+import { clockOf, type Timeline } from "./event-queue.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { Command, RankProgram } from "./rank-program.ts";
 import type { Recorder } from "./recorder.ts";
@@ -23,6 +24,16 @@ export type ProcessWorld = {
   readonly queue: Timeline;
   readonly runner: VirtualRunner;
   readonly recorder: Recorder;
+  /** of a run beside others: what a rank has computed on its devices, each time that its turn ends, or its neighbours change */
+  readonly onWorked?: ((worker: string, devices: readonly string[], done: Computed) => void) | undefined;
+};
+
+/** `paceMs`: of these milliseconds, how many it would have taken alone. */
+export type Computed = {
+  readonly paceMs: number;
+  readonly ms: number;
+  readonly forMs: number;
+  readonly ends: boolean;
 };
 
 export class SimulatedProcess {
@@ -33,6 +44,11 @@ export class SimulatedProcess {
   readonly #waitingCalls: ProcessCall[] = [];
   #current: ProcessCall | undefined;
   #startedMs = 0;
+  /** of its computing: others slow it down */
+  readonly #work: PacedClock;
+  /** since when it has its devices, what it has computed since then, and since when it computes */
+  #turn: { sinceMs: number; ms: number; paceMs: number } | undefined;
+  #computesSince: { readonly ms: number; readonly paceMs: number } | undefined;
 
   /** `messageMs`: from this process to the runner, or back */
   constructor(worker: string, devices: readonly string[], messageMs: number, world: ProcessWorld) {
@@ -40,6 +56,42 @@ export class SimulatedProcess {
     this.#devices = devices;
     this.#messageMs = messageMs;
     this.#world = world;
+    this.#work = new PacedClock(clockOf(world.queue));
+  }
+
+  /** Its computing takes so many times as long from here on. */
+  slow(pace: number): void {
+    if (pace === this.#work.pace) return;
+    this.#tellWorked(false);
+    this.#work.pace = pace;
+  }
+
+  get devices(): readonly string[] {
+    return this.#devices;
+  }
+
+  #tellWorked(ends: boolean): void {
+    if (this.#turn === undefined) return;
+    const computes = this.#computesSince !== undefined;
+    if (computes) this.#rest();
+    const { sinceMs, ms, paceMs } = this.#turn;
+    const { nowMs } = this.#world.queue;
+    if (ms > 0 || ends)
+      this.#world.onWorked?.(this.worker, this.#devices, { paceMs, ms, forMs: nowMs - sinceMs, ends });
+    this.#turn = ends ? undefined : { sinceMs: nowMs, ms: 0, paceMs: 0 };
+    if (computes) this.#compute();
+  }
+
+  #compute(): void {
+    this.#computesSince = { ms: this.#world.queue.nowMs, paceMs: this.#work.now() };
+  }
+
+  #rest(): void {
+    if (this.#turn && this.#computesSince) {
+      this.#turn.ms += this.#world.queue.nowMs - this.#computesSince.ms;
+      this.#turn.paceMs += this.#work.now() - this.#computesSince.paceMs;
+    }
+    this.#computesSince = undefined;
   }
 
   submit(call: ProcessCall): void {
@@ -67,7 +119,9 @@ export class SimulatedProcess {
     const sinceMs = queue.nowMs;
     switch (command.op) {
       case "work":
-        queue.after(command.ms, () => {
+        this.#compute();
+        this.#work.after(command.ms, () => {
+          this.#rest();
           this.#record("compute", method, sinceMs);
           this.#goOn(undefined);
         });
@@ -78,6 +132,7 @@ export class SimulatedProcess {
           this.#onItsWay(() =>
             runner.acquire(call, () =>
               this.#onItsWay(() => {
+                this.#turn ??= { sinceMs: queue.nowMs, ms: 0, paceMs: 0 };
                 this.#record("lock-wait", "device lock", sinceMs);
                 this.#goOn(undefined);
               }),
@@ -108,6 +163,7 @@ export class SimulatedProcess {
   }
 
   #end(call: ProcessCall): void {
+    this.#tellWorked(true);
     this.#record("call", call.method, this.#startedMs);
     this.#current = undefined;
     this.#world.queue.after(this.#messageMs, () => call.onReply());

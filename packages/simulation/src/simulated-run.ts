@@ -4,16 +4,16 @@
  * Each step, as a workflow does it: calls that use no channel, which it waits for; then the batch is put and every other
  * method is called, in the order of the graph, without waiting. Step order and staleness are those of the runtime (W2).
  */
-import { type ComponentProfile, type DeviceLease, TreadleError } from "@treadle/contracts";
-import { type ChannelEnd, runnerName } from "@treadle/core";
+import { type ComponentProfile, TreadleError } from "@treadle/contracts";
+import { type ChannelEnd, type LeaseEffect, type LeaseInput, runnerName } from "@treadle/core";
 import type { Flow } from "@treadle/planner";
 import type { BatchTimes } from "./durations.ts";
 import { EventQueue, OwnEvents, type Timeline } from "./event-queue.ts";
 import { Invariants } from "./invariants.ts";
 import { CallProgress, emptyingProgram, methodProgram, type RankProgram, serialProgram } from "./rank-program.ts";
 import { Recorder } from "./recorder.ts";
-import { type ProcessCall, SimulatedProcess } from "./simulated-process.ts";
-import { type LeaseEffect, VirtualRunner } from "./virtual-runner.ts";
+import { type Computed, type ProcessCall, type ProcessWorld, SimulatedProcess } from "./simulated-process.ts";
+import { VirtualRunner } from "./virtual-runner.ts";
 import type { ComponentModel, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type SimulatedRunOptions = {
@@ -35,6 +35,8 @@ export type SimulatedRunOptions = {
 export type SharedWorld = {
   readonly time: Timeline;
   readonly onLease: (effect: LeaseEffect) => void;
+  /** a rank of a component has computed on devices */
+  readonly onWorked?: ((component: string, devices: readonly string[], done: Computed) => void) | undefined;
   /** a step has been committed, and the next one has not begun */
   readonly onCommit: (step: number) => void;
   /** all steps have been committed */
@@ -90,7 +92,9 @@ export class SimulatedRun {
       onCommit: (step, seconds) => this.#committed(step, seconds),
       onLease: options.shared?.onLease,
     });
-    const world = { queue: this.#queue, runner: this.#runner, recorder: this.recorder };
+    const onWorked: ProcessWorld["onWorked"] = (worker, devices, done) =>
+      options.shared?.onWorked?.(componentOf(worker), devices, done);
+    const world = { queue: this.#queue, runner: this.#runner, recorder: this.recorder, onWorked };
     this.#processes.set(runnerName, new SimulatedProcess(runnerName, [], 0, world));
     for (const { ranks, profile } of model.components)
       for (const { worker, devices } of ranks)
@@ -114,12 +118,14 @@ export class SimulatedRun {
     this.#beginSteps();
   }
 
-  leased(lease: DeviceLease): void {
-    this.#runner.feed({ type: "leased", lease });
+  lease(input: LeaseInput): void {
+    this.#runner.feed(input);
   }
 
-  leaseWanted(token: number, drains: boolean): void {
-    this.#runner.feed({ type: "lease-wanted", token, drains });
+  /** What computes on these devices takes so many times as long, by its component. */
+  slow(devices: readonly string[], paceOf: (component: string) => number): void {
+    for (const process of this.#processes.values())
+      if (process.devices.some((device) => devices.includes(device))) process.slow(paceOf(componentOf(process.worker)));
   }
 
   /** Its processes are gone: nothing of it happens any more. */
@@ -276,6 +282,8 @@ export class SimulatedRun {
 
 /** A question and its answer are two messages. */
 const messageMs = ({ askSeconds = 0 }: ComponentProfile): number => (1000 * askSeconds) / 2;
+
+const componentOf = (worker: string): string => worker.slice(0, worker.lastIndexOf("/"));
 
 const streamOf = (step: number): string => `step-${step}`;
 

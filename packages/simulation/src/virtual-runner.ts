@@ -9,6 +9,7 @@ import {
   type Incarnation,
   type ItemView,
   inTurn,
+  type LeaseEffect,
   type RunnerEffect,
   type RunnerInput,
   RunnerState,
@@ -35,9 +36,6 @@ export type VirtualRunnerOptions = {
   /** devices are shared with other runs: what the lock asks of their pool */
   readonly onLease?: ((effect: LeaseEffect) => void) | undefined;
 };
-
-/** Of a run that shares its devices. */
-export type LeaseEffect = Extract<RunnerEffect, { type: "ask-lease" | "release-lease" }>;
 
 /** `servedMs`: when what was asked for was there; until now the call has waited for the devices that it had lent. */
 export type OnAnswer = (answer: Answer, servedMs: number | undefined) => void;
@@ -296,6 +294,8 @@ export class VirtualRunner {
         return;
       case "ask-lease":
       case "release-lease":
+      case "use-lease":
+      case "share-lease":
         this.#options.onLease?.(effect);
         return;
       case "reject":

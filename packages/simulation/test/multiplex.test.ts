@@ -1,7 +1,9 @@
+import { liveMethods } from "@treadle/multiplexer";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { compareMultiplex, DrawnRun, MultiplexScenario, multiplexScenarios, runShapes } from "../src/index.ts";
 import { sharing } from "../src/multiplex/compare-multiplex.ts";
+import { slowBeside } from "../src/multiplex/drawn-run.ts";
 import { type Disaster, shareDevices } from "../src/multiplex/shared-devices.ts";
 import type { SimulatedRun } from "../src/simulated-run.ts";
 
@@ -218,5 +220,69 @@ describe("the comparison", () => {
 
   test("equal seeds give equal figures", () => {
     expect([...compareMultiplex(scenario)]).toEqual(comparisons);
+  });
+});
+
+describe("runs that compute beside each other", () => {
+  const table = slowBeside(1);
+  const settings = fc.record({
+    seed: fc.nat(),
+    shapes: fc.array(fc.constantFrom(...Object.values(runShapes)), { minLength: 2, maxLength: 3 }),
+    placement: fc.constantFrom("temporal" as const, "spatial" as const),
+    method: fc.constantFrom(...liveMethods),
+    deaths: fc.array(fc.record({ atMs: fc.nat(200_000), run: fc.nat(2) }), { maxLength: 2 }),
+  });
+
+  test("end all of their steps, never three on a device, and are measured as slow as they are (PD10, LL4, SM1)", () => {
+    let numMeasured = 0;
+    fc.assert(
+      fc.property(settings, ({ seed, shapes, placement, method, deaths }) => {
+        const placed = { devices: names(2), placement, maxStaleness: 0, steps: 8 };
+        const runs = shapes.map((shape, i) => {
+          return sharing(new DrawnRun({ name: `run-${i}`, shape, scale: 1, devices: 2, seed: seed + i }), placed);
+        });
+        const limits = {
+          residents: runs.length,
+          turnMs: 10_000,
+          patienceMs: 60_000,
+          yieldMs: never,
+          beatLimitMs: 15_000,
+        };
+        const disasters = deaths.map(({ atMs, run }) => ({
+          atMs,
+          run: `run-${run % runs.length}`,
+          type: "kill" as const,
+        }));
+        const { learnt } = shareDevices({
+          runs,
+          limits,
+          disasters,
+          messageMs: 1,
+          besides: table,
+          coRunner: { method },
+        });
+        for (const { work, beside, memory } of learnt!.model.known().pairs) {
+          const found = learnt!.model.slowdown(work, beside, memory);
+          if (found === undefined) continue;
+          numMeasured++;
+          const [own, other] = [work, beside].map((each) => each.split("/")[1]!);
+          expect(Math.abs(found.factor / table(own!, other!) - 1), `${work} beside ${beside}`).toBeLessThan(0.03);
+        }
+        if (method === "temporal") expect(learnt!.model.known().pairs).toEqual([]);
+      }),
+      { seed, numRuns: 30 },
+    );
+    expect(numMeasured).toBeGreaterThan(20);
+  });
+
+  test("gain over taking turns where stages leave each other room, and stay within a bound (CR2, PD8)", () => {
+    const scenario = { runs: [["reasoning", "reasoning"]], placement: ["temporal"], draws: 2, steps: 10 } as const;
+    const settings = MultiplexScenario.parse({ ...scenario, interference: [0.6], maxSlowdown: [null, 1.3] });
+    const [free, bound] = [...compareMultiplex(settings)].map(({ draws }) => draws);
+    for (const draw of free!) {
+      expect(draw.beside! * 1.15).toBeLessThan(draw.leases);
+      expect(draw.misjudged!).toBeLessThan(0.03);
+    }
+    for (const { first } of bound!) expect(first).toBeLessThan(1.3 * 1.05);
   });
 });

@@ -1594,7 +1594,7 @@ export const commandManifests: readonly CommandManifest[] = [
         "options": [
           {
             "flags": "--scenario <name|file>",
-            "description": "one of small, grid, exact, bounds, deaths, or a YAML file",
+            "description": "one of small, grid, exact, bounds, beside, beside-64, deaths, or a YAML file",
             "default": "small"
           },
           {

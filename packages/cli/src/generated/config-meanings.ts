@@ -80,6 +80,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "pool.weight": "its turns are so many times as long as those of a run of weight 1, while others wait",
     "pool.maxSlowdown": "it takes at most so many times as long as alone; without it, as long as others let it",
     "pool.memoryPerDeviceMiB": "what its workers occupy at most on each device, beside those of other runs; default: an even share",
+    "pool.share": "`idle`: others have its devices while it computes nothing on them; `always`: others that say so too may also compute beside it, where that is known to gain; `never`: others wait for room until it has ended",
     "trace": "records spans, for `treadle trace`, the dashboard and reports",
     "observe.metrics.address": "`9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one",
     "observe.metrics.tls": "certificate files; with `ca` a scraper must show a certificate that it signed",

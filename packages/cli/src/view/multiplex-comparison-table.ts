@@ -13,6 +13,8 @@ export const multiplexHeader: string = tableHeader([
   "on parts",
   "whole steps",
   "leases",
+  "interference",
+  "beside",
   "leases / bound",
   "leases / optimum",
   "bound of the first",
@@ -22,7 +24,7 @@ export const multiplexHeader: string = tableHeader([
 ]);
 
 export function multiplexRow(comparison: MultiplexComparison): string {
-  const { runs, devices, placement, maxStaleness, maxSlowdown, draws } = comparison;
+  const { runs, devices, placement, maxStaleness, maxSlowdown, interference, draws } = comparison;
   const over = (of: (draw: MultiplexDraw) => number | undefined) => medianOf(draws.map(of));
   return tableRow([
     runs.join(" + "),
@@ -33,6 +35,8 @@ export function multiplexRow(comparison: MultiplexComparison): string {
     over(({ serial, parts }) => parts && serial / parts),
     over(({ serial, steps }) => serial / steps),
     over(({ serial, leases }) => serial / leases),
+    interference === null ? "–" : String(interference),
+    over(({ serial, beside }) => beside && serial / beside),
     over(({ bound, leases }) => leases / bound),
     over(({ optimum, leases }) => optimum && leases / optimum),
     maxSlowdown === null ? "–" : String(maxSlowdown),
@@ -56,7 +60,14 @@ export function multiplexSummary(comparisons: readonly MultiplexComparison[]): s
     ["the bound", draws.map(({ bound, leases }) => bound / leases)],
     ["the optimum", draws.map(({ optimum, leases }) => optimum && optimum / leases)],
   ];
-  const rows = ratios.flatMap(([name, all]) => {
+  const best = ({ serial, steps, leases, parts = serial }: MultiplexDraw) => Math.min(serial, steps, leases, parts);
+  const besides: readonly (readonly [string, readonly (number | undefined)[]])[] = [
+    ["beside each other, over one by one", draws.map(({ serial, beside }) => beside && serial / beside)],
+    ["over parts", draws.map(({ parts, beside }) => beside && parts && parts / beside)],
+    ["over leases", draws.map(({ leases, beside }) => beside && leases / beside)],
+    ["over the best of all these", draws.map((draw) => draw.beside && best(draw) / draw.beside)],
+  ];
+  const rows = [...ratios, ...besides].flatMap(([name, all]) => {
     const known = all.filter((each) => each !== undefined);
     if (known.length === 0) return [];
     const range = `${Math.min(...known).toFixed(2)} to ${Math.max(...known).toFixed(2)}`;

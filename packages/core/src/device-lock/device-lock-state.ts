@@ -20,7 +20,7 @@
  * - L5 Locks nest per call: one token, as many releases as grants. A wait longer than its limit is refused with the chain of
  *   who waits for whom (`wait-for.ts`).
  */
-import { type DeviceLease, type TagMemory, TreadleError } from "@treadle/contracts";
+import { type TagMemory, TreadleError } from "@treadle/contracts";
 import { CallOrder, streamKey } from "./call-order.ts";
 import { LockLease } from "./lock-lease.ts";
 import { LockMembers } from "./lock-members.ts";
@@ -28,6 +28,7 @@ import type {
   AcquireInput,
   CallInput,
   DeviceInput,
+  LeaseInput,
   LockEffect,
   LockSnapshot,
   RequestId,
@@ -194,17 +195,16 @@ export class DeviceLockState {
     return this.#schedule.run([]);
   }
 
-  /** Others have made room. The wait for them is not the lock's: limits of waits begin again (L5). */
-  leased(input: { readonly lease: DeviceLease; readonly nowMs: number }): LockEffect[] {
-    this.#lease.granted(input.lease);
-    for (const member of this.#members.byCall.values()) if (member.state === "asking") member.sinceMs = input.nowMs;
-    return this.#schedule.run([]);
-  }
-
-  /** Others wait for what is leased. */
-  leaseWanted(input: { readonly token: number; readonly drains: boolean }): LockEffect[] {
-    this.#lease.wanted(input.token, input.drains);
-    return this.#schedule.run([]);
+  /** What the pool of a run that shares its devices says. Waits for others are not the lock's: its limits begin again (L5). */
+  lease(input: LeaseInput, nowMs: number): LockEffect[] {
+    const out: LockEffect[] = [];
+    if (input.type === "leased") {
+      this.#lease.granted(input.lease);
+      for (const member of this.#members.byCall.values()) if (member.state === "asking") member.sinceMs = nowMs;
+    } else if (input.type === "lease-wanted") this.#lease.wanted(input.token, input.drains);
+    else if (input.type === "lease-alone") this.#lease.isAlone(input.token);
+    else this.#lease.share(input.token, this.#parties.holders, out);
+    return this.#schedule.run(out);
   }
 
   /** Some that wait for devices wait for other runs. */

@@ -10,6 +10,8 @@
  *   is a reason to keep it, so what is asked for comes whole, and no two runs wait for a part of what the other has.
  * - LL3 when it is to be drained, none of its devices is reserved until it has been released. Whoever holds devices never waits
  *   for another party's (L2), so they are free in the end.
+ * - LL4 while another run computes on its devices, or may, nothing is reserved under it but for the one component that this run
+ *   has named. A party of another one has the lease released first, and asks for one of its own.
  */
 import type { DeviceLease } from "@treadle/contracts";
 import type { LockEffect } from "./lock-messages.ts";
@@ -19,16 +21,26 @@ type Lease = {
   readonly devices: ReadonlySet<string>;
   isWanted: boolean;
   drains: boolean;
+  /** the component that devices were reserved for last, as the pool knows; undefined where it has to be told */
+  component: string | undefined;
+  /** LL4 */
+  only: string | undefined;
 };
+/** What asks for devices: calls of one component. */
+type Asking = { readonly devices: readonly string[]; readonly component: string };
+
+type Holder = Pick<Asking, "component">;
 
 export class LockLease {
   readonly #isNeeded: boolean;
   readonly #leases = new Map<number, Lease>();
   readonly #leaseOf = new Map<string, Lease>();
   /** what was asked for, and not granted yet */
-  readonly #asked = new Set<ReadonlySet<string>>();
-  /** devices of each party that could have gone on, if it were not for leases */
-  #missing: (readonly string[])[] = [];
+  readonly #asked = new Map<ReadonlySet<string>, string>();
+  /** each party that could have gone on, if it were not for leases */
+  #missing: Asking[] = [];
+  /** leases whose component is another one than the pool knows */
+  readonly #changed = new Set<Lease>();
 
   constructor(isNeeded: boolean) {
     this.#isNeeded = isNeeded;
@@ -39,11 +51,15 @@ export class LockLease {
     return this.#asked.size > 0;
   }
 
-  granted({ token, devices }: DeviceLease): void {
-    const asked = [...this.#asked].find((each) => each.size === devices.length && devices.every((id) => each.has(id)));
-    if (asked === undefined) return;
+  granted({ token, devices, only }: DeviceLease): void {
+    const isOf = ([each]: readonly [ReadonlySet<string>, string]) =>
+      each.size === devices.length && devices.every((id) => each.has(id));
+    const found = [...this.#asked].find(isOf);
+    if (found === undefined) return;
+    const [asked, component] = found;
     this.#asked.delete(asked);
-    const lease = { token, devices: asked, isWanted: false, drains: false };
+    const isOnly = only === undefined ? undefined : component;
+    const lease = { token, devices: asked, isWanted: false, drains: false, component, only: isOnly };
     this.#leases.set(token, lease);
     for (const device of devices) this.#leaseOf.set(device, lease);
   }
@@ -55,26 +71,55 @@ export class LockLease {
     lease.drains ||= drains;
   }
 
-  /** LL1, LL3. Remembers what was refused until `settle`. */
-  mayReserve(devices: readonly string[]): boolean {
+  /** LL4: says which component computes under it, and lets no other from here on; null where that is not one. */
+  share(token: number, holders: ReadonlyMap<string, Holder>, out: LockEffect[]): void {
+    const lease = this.#leases.get(token);
+    if (lease === undefined) return;
+    const components = new Set([...lease.devices].flatMap((device) => holders.get(device)?.component ?? []));
+    const component = components.size === 1 ? [...components][0] : undefined;
+    lease.component = component;
+    lease.only = component;
+    out.push({ type: "share-lease", token, component: component ?? null });
+  }
+
+  /** LL4: nobody computes beside it any more. */
+  isAlone(token: number): void {
+    const lease = this.#leases.get(token);
+    if (lease) lease.only = undefined;
+  }
+
+  /** LL1, LL3, LL4. Remembers what was refused until `settle`. */
+  mayReserve(asking: Asking): boolean {
     if (!this.#isNeeded) return true;
-    const mayGo = devices.every((device) => this.#leaseOf.get(device)?.drains === false);
-    if (!mayGo) this.#missing.push(devices);
+    const { devices, component } = asking;
+    const leases = devices.map((device) => this.#leaseOf.get(device));
+    const mayGo = leases.every((lease) => lease?.drains === false && (lease.only ?? component) === component);
+    if (!mayGo) this.#missing.push(asking);
+    else for (const lease of leases) if (lease && lease.component !== component) this.#use(lease, component);
     return mayGo;
+  }
+
+  #use(lease: Lease, component: string): void {
+    lease.component = component;
+    this.#changed.add(lease);
   }
 
   /** LL2: once all that can be reserved is. */
   settle(holders: ReadonlyMap<string, unknown>, out: LockEffect[]): void {
     const missing = this.#missing;
     this.#missing = [];
+    for (const { token, component } of this.#changed)
+      if (component !== undefined) out.push({ type: "use-lease", token, component });
+    this.#changed.clear();
     // What is released now may be missing to a party that has leases of its other devices.
     this.#releaseFree(holders, out);
-    for (const devices of missing) {
+    for (const { devices, component } of missing) {
       const leases = devices.map((device) => this.#leaseOf.get(device));
-      if (leases.includes(undefined)) for (const lease of leases) if (lease) lease.drains = true;
+      const isPart = leases.includes(undefined);
+      for (const lease of leases) if (lease && (isPart || (lease.only ?? component) !== component)) lease.drains = true;
     }
     this.#releaseFree(holders, out);
-    for (const devices of missing) if (devices.every((device) => this.#isFree(device))) this.#ask(devices, out);
+    for (const asking of missing) if (asking.devices.every((device) => this.#isFree(device))) this.#ask(asking, out);
   }
 
   #releaseFree(holders: ReadonlyMap<string, unknown>, out: LockEffect[]): void {
@@ -85,7 +130,7 @@ export class LockLease {
   }
 
   #isFree(device: string): boolean {
-    return !this.#leaseOf.has(device) && ![...this.#asked].some((asked) => asked.has(device));
+    return !this.#leaseOf.has(device) && ![...this.#asked.keys()].some((asked) => asked.has(device));
   }
 
   #release(lease: Lease, out: LockEffect[]): void {
@@ -94,8 +139,8 @@ export class LockLease {
     out.push({ type: "release-lease", token: lease.token });
   }
 
-  #ask(devices: readonly string[], out: LockEffect[]): void {
-    this.#asked.add(new Set(devices));
-    out.push({ type: "ask-lease", devices });
+  #ask({ devices, component }: Asking, out: LockEffect[]): void {
+    this.#asked.set(new Set(devices), component);
+    out.push({ type: "ask-lease", devices, component });
   }
 }

@@ -1,5 +1,5 @@
 /** What crosses the boundary of the device lock's state machine. */
-import type { ReleasableTag, TreadleError } from "@treadle/contracts";
+import type { DeviceLease, ReleasableTag, TreadleError } from "@treadle/contracts";
 
 export type RequestId = string | number;
 export type StreamRef = { readonly channel: string; readonly stream: string | number };
@@ -65,12 +65,30 @@ export type LockEffect =
       readonly token: number;
     }
   | { readonly type: "refuse"; readonly request: RequestId; readonly call: string; readonly error: TreadleError }
-  /** Ask the pool for all of these together; answer with `leased`. */
-  | { readonly type: "ask-lease"; readonly devices: readonly string[] }
-  /** Nothing is held under it: others may have its devices. */
-  | { readonly type: "release-lease"; readonly token: number }
+  | LeaseEffect
   /** A release or a loan by somebody whose grant has been revoked; nothing was changed. */
   | { readonly type: "stale"; readonly token: number; readonly error: TreadleError };
+
+/** What a run that shares its devices says to the pool. */
+export type LeaseEffect =
+  /** All of these together, for that component; answer with `leased`. */
+  | { readonly type: "ask-lease"; readonly devices: readonly string[]; readonly component: string }
+  /** Nothing is held under it: others may have its devices. */
+  | { readonly type: "release-lease"; readonly token: number }
+  /** Another component than before computes under it. */
+  | { readonly type: "use-lease"; readonly token: number; readonly component: string }
+  /** Answers `lease-share`: nothing but this component computes under it from here on; null: it cannot be said. */
+  | { readonly type: "share-lease"; readonly token: number; readonly component: string | null };
+
+/** What the pool says to it. */
+export type LeaseInput =
+  | { readonly type: "leased"; readonly lease: DeviceLease }
+  /** others wait for what is leased */
+  | { readonly type: "lease-wanted"; readonly token: number; readonly drains: boolean }
+  /** another run would compute beside what computes now */
+  | { readonly type: "lease-share"; readonly token: number }
+  /** none does any more, nor will */
+  | { readonly type: "lease-alone"; readonly token: number };
 
 export type Residency = "unloaded" | "onloading" | "loaded" | "partly loaded" | "offloading";
 

@@ -76,6 +76,12 @@ export class Party {
     this.#devices = undefined;
   }
 
+  /** All of its workers are ranks of one. */
+  get component(): string {
+    const worker = this.workers[0]?.worker ?? "";
+    return worker.slice(0, worker.lastIndexOf("/"));
+  }
+
   get sequence(): number {
     let sequence = Number.POSITIVE_INFINITY;
     for (const { call } of this.members.values()) sequence = Math.min(sequence, call.sequence);

@@ -67,7 +67,7 @@ export class LockSchedule {
       const isFree = devices.every((device) => !parties.holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
       if ((!isFree && !isOverdue) || !this.#mayGo(party)) continue;
-      if (isFree && !this.#lease.mayReserve(devices)) continue;
+      if (isFree && !this.#lease.mayReserve(party)) continue;
       if (isFree) {
         started.push(party);
         // Somebody further back may have waited for this.

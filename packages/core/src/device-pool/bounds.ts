@@ -7,9 +7,13 @@ export function owedMs(maxSlowdown: number | undefined, thereMs: number, waitedM
   return maxSlowdown * waitedMs - (maxSlowdown - 1) * thereMs;
 }
 
-/** Milliseconds until a run that owes so much and does not wait is within its bound. */
-export const returnsWithinMs = (maxSlowdown: number | undefined, owes: number): number =>
-  maxSlowdown === undefined ? Number.POSITIVE_INFINITY : owes / (maxSlowdown - 1);
+/** Milliseconds until a run that owes so much comes to its bound, or back, while it waits for `part` of each; infinite if never. */
+export function crossesAfterMs(maxSlowdown: number | undefined, owes: number, part: number): number {
+  if (maxSlowdown === undefined) return Number.POSITIVE_INFINITY;
+  const grows = maxSlowdown * part - (maxSlowdown - 1);
+  const afterMs = -owes / grows;
+  return owes > 0 === grows < 0 && grows !== 0 ? afterMs : Number.POSITIVE_INFINITY;
+}
 
 /** Whether runs on one device can all be kept within their bounds; sums of fractions are compared with some slack. */
 export function canKeepBounds(bounds: readonly (number | undefined)[]): boolean {

@@ -7,7 +7,8 @@
  *
  * - PD1 a device has at most `residents` runs, whose memory adds to at most its own and whose bounds can all be kept (PD8). A
  *   run is admitted to all of its devices together, and keeps its memory on them until nothing of it is left.
- * - PD2 a device is leased to one run at a time. A run that is being ended keeps its devices until nothing of it is left.
+ * - PD2 a device is leased to one run at a time, or to two that share it (PD10). A run that is being ended keeps its devices
+ *   until nothing of it is left.
  * - PD3 a request gets all of its devices at once or none, and a run has one request or one lease of a device. What it holds it
  *   gives back whatever it waits for (LL2), so nobody waits for ever.
  * - PD4 tokens grow, beyond those of processes that had the pool before; a token is current from its grant until its release or
@@ -23,6 +24,9 @@
  *   and others that hold them drain at once.
  * - PD9 all devices of a restored run count as leased to it until it joins again and says which leases it has. It has these
  *   from then on; one that says what cannot be is ended.
+ * - PD10 two runs have a device leased at once only when both say `share: always`, the policy says that the later one gains, and
+ *   each has agreed that nothing but the one work that it named computes under its lease. That holds until the other has gone.
+ *   What each loses beside the other, by what was measured, counts as waiting for its bound (PD8): beyond that it is alone.
  *
  * So a bound is kept up to what cannot be interrupted: one that has come to its bound waits for as long as a holder takes to
  * drain, and then for nobody within bounds until it is within its own again. Alone it would need 1 / `maxSlowdown` of the
@@ -30,50 +34,29 @@
  * are runs without a bound, which have the rest.
  */
 import type { DeviceLease, PoolMember, PoolMemberView, PoolWait } from "@treadle/contracts";
-import { canKeepBounds, owedMs, returnsWithinMs } from "./bounds.ts";
+import { canKeepBounds, crossesAfterMs, owedMs } from "./bounds.ts";
+import {
+  count,
+  devicesOf,
+  type Holder,
+  heldFrom,
+  holdersOf,
+  leftMs,
+  lostBy,
+  type Member,
+  memberFrom,
+  overlap,
+  type Request,
+  type Stage,
+  type Waiter,
+  waitedBy,
+} from "./pool-members.ts";
 import type { PoolEffect, PoolInput, PoolLimits } from "./pool-messages.ts";
+import { PoolSharing } from "./pool-sharing.ts";
+import type { SharingPolicy } from "./sharing-policy.ts";
 
 /** Even shares of memory are fractions, so sums of them are compared with this slack. */
 const slackMiB = 1e-6;
-
-type Request = { readonly devices: readonly string[]; readonly sinceMs: number; readonly order: number };
-type Held = {
-  readonly lease: DeviceLease;
-  readonly sinceMs: number;
-  readonly turnEndsMs: number;
-  isWanted: boolean;
-  drainsByMs: number;
-};
-type Done = { readonly share: number; readonly atMs: number };
-type Stage = "queued" | "resident" | "ending";
-type Member = {
-  readonly run: string;
-  readonly traits: PoolMember;
-  readonly devices: readonly string[];
-  readonly joinedMs: number;
-  stage: Stage;
-  /** restored, and it has not joined again (PD9) */
-  isUnheard: boolean;
-  /** what it was granted of each device, from its admission on */
-  memoryMiB: Readonly<Record<string, number>> | undefined;
-  beatMs: number;
-  /** what it said first, and last, of the part of its steps that it has done */
-  firstDone: Done | undefined;
-  done: Done | undefined;
-  admittedMs: number;
-  /** one for admission while it is queued, for leases when it is a resident */
-  requests: readonly Request[];
-  held: readonly Held[];
-  leases: number;
-  /** without what goes on now */
-  leasedMs: number;
-  waitedMs: number;
-  /** since when it has had leases, and since when it has waited (PD8) */
-  leasedSinceMs: number | undefined;
-  waitsSinceMs: number | undefined;
-};
-type Waiter = { readonly member: Member; readonly request: Request };
-type Holder = { readonly member: Member; readonly held: Held };
 
 export class DevicePoolState {
   readonly #limits: PoolLimits;
@@ -84,11 +67,15 @@ export class DevicePoolState {
   readonly #oldToken: number;
   #lastToken: number;
   #lastOrder = 0;
+  readonly #policy: SharingPolicy | undefined;
+  readonly #sharing: PoolSharing;
   #out: PoolEffect[] = [];
 
-  /** `oldToken`: at least as large as all that were granted before. */
-  constructor(limits: PoolLimits, oldToken = 0) {
+  /** `oldToken`: at least as large as all that were granted before. Without a policy no device is shared (PD10). */
+  constructor(limits: PoolLimits, oldToken = 0, policy?: SharingPolicy) {
     this.#limits = limits;
+    this.#policy = policy;
+    this.#sharing = new PoolSharing(policy, this.#members, this.#devices, (effect) => this.#out.push(effect));
     this.#oldToken = oldToken;
     this.#lastToken = oldToken;
   }
@@ -100,7 +87,8 @@ export class DevicePoolState {
     this.#endLate(nowMs);
     this.#admit(nowMs);
     this.#askToYield(this.#grant(nowMs), nowMs);
-    for (const member of this.#members.values()) count(member, nowMs);
+    this.#sharing.settle();
+    for (const member of this.#members.values()) count(member, this.#sharing.lossOf(member), nowMs);
     return this.#out;
   }
 
@@ -123,18 +111,19 @@ export class DevicePoolState {
     return [...this.#members.values()].map((member) => {
       const { run, stage, held, requests, traits, admittedMs, joinedMs, leases } = member;
       const waitedMs = waitedBy(member, nowMs);
-      const thereMs = nowMs - admittedMs;
+      const lostMs = lostBy(member, nowMs);
+      const usedMs = nowMs - admittedMs - waitedMs - lostMs;
       const [request] = requests;
       const since = Math.min(...held.map(({ sinceMs }) => sinceMs));
       const drains = held.some(({ drainsByMs }) => Number.isFinite(drainsByMs));
       const devices = held.flatMap(({ lease }) => lease.devices);
       return {
-        ...{ run, stage, leases, waitedMs, maxSlowdown: traits.maxSlowdown },
+        ...{ run, stage, leases, waitedMs, lostMs, maxSlowdown: traits.maxSlowdown },
         leasedMs: member.leasedMs + (member.leasedSinceMs === undefined ? 0 : nowMs - member.leasedSinceMs),
         queuedMs: (stage === "queued" ? nowMs : admittedMs) - joinedMs,
         holds: held.length === 0 ? undefined : { devices, forMs: nowMs - since, drains },
         waits: request && { forMs: nowMs - request.sinceMs, on: this.#waitOf({ member, request }, line, nowMs) },
-        slowdown: stage !== "queued" && thereMs > waitedMs ? thereMs / (thereMs - waitedMs) : undefined,
+        slowdown: stage !== "queued" && usedMs > 0 ? (nowMs - admittedMs) / usedMs : undefined,
       };
     });
   }
@@ -171,14 +160,38 @@ export class DevicePoolState {
       } else this.#join(run, input.member, nowMs);
       return;
     }
-    if (input.type === "gone") this.#members.delete(input.run);
-    else if (input.type === "end") this.#endAsked(input, member);
+    if (input.type === "gone") {
+      this.#members.delete(input.run);
+      this.#policy?.gone(input.run);
+    } else if (input.type === "end") this.#endAsked(input, member);
     else if (member === undefined) this.#refuse(input.run, "the run is not in the pool");
     else if (member.stage === "ending") this.#refuse(input.run, "the run is being ended");
     else if (input.type === "beat") this.#beat(member, input.done, nowMs);
     else if (member.isUnheard) this.#refuse(input.run, "it has to join again first");
     else if (input.type === "release") this.#release(member, input.token);
-    else this.#request(member, input.devices, nowMs);
+    else if (input.type === "worked") this.#worked(member, input, nowMs);
+    else if (input.type === "request") this.#request(member, input, nowMs);
+    else this.#computes(member, input, nowMs);
+  }
+
+  #worked(member: Member, { type: _, run, ...sample }: Extract<PoolInput, { type: "worked" }>, nowMs: number): void {
+    const isOwn = sample.devices.every((device) => member.devices.includes(device));
+    if (member.stage !== "resident" || !isOwn)
+      this.#refuse(run, "it has computed on devices that it did not join with");
+    else this.#policy?.worked(run, sample, this.#sharing.memoryOf(member, sample.devices), nowMs);
+  }
+
+  /** PD10: which work computes under a lease, and, for `shares`, no other from here on. One that is over says nothing. */
+  #computes(member: Member, input: Extract<PoolInput, { type: "uses" | "shares" }>, nowMs: number): void {
+    const held = member.held.find(({ lease }) => lease.token === input.token);
+    if (held === undefined) return;
+    const { work } = input;
+    if (work !== null && work !== held.work) Object.assign(held, { work, workSinceMs: nowMs });
+    if (input.type === "shares") {
+      // One that could not say so is asked again when it says what computes.
+      if (work !== null) held.sharing = "agreed";
+      else held.work = undefined;
+    } else if (held.sharing === "asked") held.sharing = "no";
   }
 
   #beat(member: Member, done: number | undefined, nowMs: number): void {
@@ -204,26 +217,15 @@ export class DevicePoolState {
     }
     this.#members.set(run, {
       ...this.#newMember(run, traits, nowMs),
-      requests: [{ devices: devicesOf(traits), sinceMs: nowMs, order: ++this.#lastOrder }],
+      requests: [
+        { devices: devicesOf(traits), work: undefined, sinceMs: nowMs, order: ++this.#lastOrder, decided: undefined },
+      ],
     });
   }
 
   #newMember(run: string, traits: PoolMember, nowMs: number): Member {
     for (const { id, memoryMiB } of traits.devices) if (!this.#devices.has(id)) this.#devices.set(id, memoryMiB);
-    return {
-      ...{ run, traits, devices: devicesOf(traits), joinedMs: nowMs, beatMs: nowMs, admittedMs: nowMs },
-      stage: "queued",
-      ...{
-        isUnheard: false,
-        firstDone: undefined,
-        done: undefined,
-        memoryMiB: undefined,
-        requests: [],
-        held: [],
-        leases: 0,
-      },
-      ...{ leasedMs: 0, waitedMs: 0, leasedSinceMs: undefined, waitsSinceMs: undefined },
-    };
+    return memberFrom(run, traits, nowMs);
   }
 
   /** PD9: it has a lease of all of its devices, of no token. */
@@ -238,19 +240,24 @@ export class DevicePoolState {
     const devices = leases.flatMap((lease) => lease.devices);
     const isOwn = devices.every((device) => member.devices.includes(device)) && !hasTwice(devices);
     const isOld = leases.every(({ token }) => token <= this.#oldToken) && !hasTwice(leases.map(({ token }) => token));
-    const others = this.#holders().filter((holder) => !holder.member.isUnheard);
-    if (!isOwn || !isOld || others.some(({ held }) => overlap(held.lease.devices, devices))) {
+    const others = holdersOf(this.#members.values()).filter((holder) => !holder.member.isUnheard);
+    const cannotBe = ({ held }: Holder) =>
+      leases.some(
+        ({ only, devices: own }) =>
+          overlap(held.lease.devices, own) && (only === undefined || held.sharing !== "agreed"), // PD10
+      );
+    if (!isOwn || !isOld || others.some(cannotBe)) {
       this.#end(member, `run '${member.run}' says that it has leases of '${devices.join(", ")}', which cannot be`);
       return;
     }
     const turnEndsMs = nowMs + this.#limits.turnMs * member.traits.weight;
-    const held = leases.map((lease) => heldFrom(lease, nowMs, turnEndsMs));
+    const held = leases.map((lease) => heldFrom(lease, nowMs, turnEndsMs, lease.only));
     Object.assign(member, { isUnheard: false, beatMs: nowMs, held });
     this.#out.push({ type: "admitted", run: member.run, memoryMiB: member.memoryMiB ?? {} });
   }
 
   /** PD3. */
-  #request(member: Member, devices: readonly string[], nowMs: number): void {
+  #request(member: Member, { devices, work }: Extract<PoolInput, { type: "request" }>, nowMs: number): void {
     const { run, held, stage, requests } = member;
     const unknown = devices.find((device) => !member.devices.includes(device));
     const lease = held.find((each) => overlap(each.lease.devices, devices))?.lease;
@@ -260,7 +267,10 @@ export class DevicePoolState {
       this.#refuse(run, "it waits for a lease of these already");
     else if (unknown !== undefined)
       this.#refuse(run, `device '${unknown}' is not among those that it joined with: ${member.devices.join(", ")}`);
-    else member.requests = [...requests, { devices, sinceMs: nowMs, order: ++this.#lastOrder }];
+    else {
+      const order = ++this.#lastOrder;
+      member.requests = [...requests, { devices, work, sinceMs: nowMs, order, decided: undefined }];
+    }
   }
 
   #release(member: Member, token: number): void {
@@ -314,7 +324,9 @@ export class DevicePoolState {
     );
     const all = [...there, member];
     const sumMiB = all.reduce((sum, each) => sum + this.#memoryOf(each, device), 0);
-    const fits = all.length <= this.#limits.residents && sumMiB <= (this.#devices.get(device) as number) + slackMiB;
+    const isAlone = all.length === 1 || !all.some(({ traits }) => traits.share === "never");
+    const fits =
+      isAlone && all.length <= this.#limits.residents && sumMiB <= (this.#devices.get(device) as number) + slackMiB;
     return fits && canKeepBounds(all.map(({ traits }) => traits.maxSlowdown));
   }
 
@@ -340,7 +352,8 @@ export class DevicePoolState {
    */
   #grant(nowMs: number): Waiter[] {
     const claimed = new Set<string>();
-    for (const { held } of this.#holders()) for (const device of held.lease.devices) claimed.add(device);
+    for (const { held } of holdersOf(this.#members.values()))
+      for (const device of held.lease.devices) claimed.add(device);
     const asked = new Set<string>();
     const blocked: Waiter[] = [];
     const beyond = [...this.#members.values()].filter((member) => this.#isBeyondBound(member, nowMs));
@@ -350,9 +363,11 @@ export class DevicePoolState {
       const { devices } = request;
       const isKept = !beyond.includes(member) && devices.some((device) => kept.has(device));
       const isNext = !isKept && devices.every((device) => !asked.has(device));
-      if (isNext && devices.every((device) => !claimed.has(device))) {
+      const isFree = devices.every((device) => !claimed.has(device));
+      const joins = this.#sharing.joins(waiter, isNext && !isFree && !beyond.includes(member), nowMs);
+      if (isNext && (isFree || joins)) {
         for (const device of devices) claimed.add(device);
-        this.#give(waiter, nowMs);
+        this.#give(waiter, joins, nowMs);
         continue;
       }
       for (const device of devices) asked.add(device);
@@ -361,9 +376,10 @@ export class DevicePoolState {
     return blocked;
   }
 
-  #give({ member, request }: Waiter, nowMs: number): void {
-    const lease = { token: ++this.#lastToken, devices: [...request.devices] };
-    const held = heldFrom(lease, nowMs, nowMs + this.#limits.turnMs * member.traits.weight);
+  #give({ member, request }: Waiter, joins: boolean, nowMs: number): void {
+    const only = joins ? { only: request.work } : {};
+    const lease = { token: ++this.#lastToken, devices: [...request.devices], ...only };
+    const held = heldFrom(lease, nowMs, nowMs + this.#limits.turnMs * member.traits.weight, request.work);
     member.requests = member.requests.filter((each) => each !== request);
     member.held = [...member.held, held];
     member.leases++;
@@ -372,30 +388,29 @@ export class DevicePoolState {
 
   /** PD6: nobody drains in vain, for a request that another holder keeps waiting. */
   #askToYield(blocked: readonly Waiter[], nowMs: number): void {
+    for (const holder of this.#sharing.besideBeyond((member) => this.#isBeyondBound(member, nowMs)))
+      this.#tellToYield(holder, true, nowMs);
     for (const waiter of blocked) {
-      const inTheWay = this.#holders().filter(({ held }) => overlap(held.lease.devices, waiter.request.devices));
-      const isLeaving = ({ member, held }: Holder) =>
-        member.stage === "ending" || member.isUnheard || held.drainsByMs !== Number.POSITIVE_INFINITY;
+      const all = holdersOf(this.#members.values());
+      const inTheWay = all.filter(({ held }) => overlap(held.lease.devices, waiter.request.devices));
       const drains = inTheWay.every((holder) => isLeaving(holder) || this.#mustYield(holder, waiter, nowMs));
-      for (const holder of inTheWay) {
-        const { held, member } = holder;
-        if (member.stage === "ending" || member.isUnheard) continue;
-        if (held.isWanted && (!drains || isLeaving(holder))) continue;
-        held.isWanted = true;
-        if (drains) held.drainsByMs = nowMs + this.#limits.yieldMs;
-        this.#out.push({ type: "wanted", run: member.run, token: held.lease.token, drains });
-      }
+      for (const holder of inTheWay) this.#tellToYield(holder, drains, nowMs);
     }
+  }
+
+  #tellToYield(holder: Holder, drains: boolean, nowMs: number): void {
+    const { held, member } = holder;
+    if (member.stage === "ending" || member.isUnheard) return;
+    if (held.isWanted && (!drains || isLeaving(holder))) return;
+    held.isWanted = true;
+    if (drains) held.drainsByMs = nowMs + this.#limits.yieldMs;
+    this.#out.push({ type: "wanted", run: member.run, token: held.lease.token, drains });
   }
 
   #mustYield({ member, held }: Holder, waiter: Waiter, nowMs: number): boolean {
     if (nowMs >= held.turnEndsMs) return true;
     if (this.#isBeyondBound(waiter.member, nowMs)) return !this.#isBeyondBound(member, nowMs);
     return waiter.member.traits.priority > member.traits.priority || this.#isOverdue(waiter.request, nowMs);
-  }
-
-  #holders(): Holder[] {
-    return [...this.#members.values()].flatMap((member) => member.held.map((held) => ({ member, held })));
   }
 
   /** PD8. */
@@ -405,15 +420,14 @@ export class DevicePoolState {
 
   #owedMs(member: Member, nowMs: number): number {
     if (member.stage !== "resident") return Number.NEGATIVE_INFINITY;
-    return owedMs(member.traits.maxSlowdown, nowMs - member.admittedMs, waitedBy(member, nowMs));
+    const waitedMs = waitedBy(member, nowMs) + lostBy(member, nowMs);
+    return owedMs(member.traits.maxSlowdown, nowMs - member.admittedMs, waitedMs);
   }
 
   /** When a resident comes to its bound while it waits, or back while it does not; a little later, whatever the rounding. */
   #crossesBoundMs(member: Member, nowMs: number): number {
-    const owes = this.#owedMs(member, nowMs);
-    const isWaiting = member.waitsSinceMs !== undefined;
-    if (isWaiting) return owes > 0 ? Number.POSITIVE_INFINITY : nowMs + 1 - owes;
-    return owes > 0 ? nowMs + 1 + returnsWithinMs(member.traits.maxSlowdown, owes) : Number.POSITIVE_INFINITY;
+    const part = member.waitsSinceMs === undefined ? member.losing.part : 1;
+    return nowMs + 1 + crossesAfterMs(member.traits.maxSlowdown, this.#owedMs(member, nowMs), part);
   }
 
   /**
@@ -465,41 +479,7 @@ export class DevicePoolState {
   }
 }
 
-const devicesOf = ({ devices }: PoolMember): string[] => devices.map(({ id }) => id);
-
-const heldFrom = (lease: DeviceLease, sinceMs: number, turnEndsMs: number): Held => ({
-  ...{ lease, sinceMs, turnEndsMs, isWanted: false, drainsByMs: Number.POSITIVE_INFINITY },
-});
+const isLeaving = ({ member, held }: Holder): boolean =>
+  member.stage === "ending" || member.isUnheard || held.drainsByMs !== Number.POSITIVE_INFINITY;
 
 const hasTwice = (all: readonly unknown[]): boolean => new Set(all).size < all.length;
-
-const overlap = (a: readonly string[], b: readonly string[]): boolean => a.some((device) => b.includes(device));
-
-/** Until it has done its steps; infinite where nobody knows. */
-function leftMs({ firstDone, done, stage }: Member, nowMs: number): number {
-  if (stage === "ending") return 0;
-  if (firstDone === undefined || done === undefined || done.share <= firstDone.share) return Number.POSITIVE_INFINITY;
-  const aShareMs = (done.atMs - firstDone.atMs) / (done.share - firstDone.share);
-  return Math.max(0, (1 - done.share) * aShareMs - (nowMs - done.atMs));
-}
-
-/** Milliseconds as a resident in which it waited (PD8). */
-const waitedBy = ({ waitedMs, waitsSinceMs }: Member, nowMs: number): number =>
-  waitedMs + (waitsSinceMs === undefined ? 0 : nowMs - waitsSinceMs);
-
-/** Brings up to date since when it has leases, and since when it waits. */
-function count(member: Member, nowMs: number): void {
-  const { stage, held, requests, leasedSinceMs, waitsSinceMs } = member;
-  const hasLeases = held.length > 0;
-  const waits = stage === "resident" && requests.length > 0 && !hasLeases;
-  if (hasLeases && leasedSinceMs === undefined) member.leasedSinceMs = nowMs;
-  if (!hasLeases && leasedSinceMs !== undefined) {
-    member.leasedMs += nowMs - leasedSinceMs;
-    member.leasedSinceMs = undefined;
-  }
-  if (waits && waitsSinceMs === undefined) member.waitsSinceMs = nowMs;
-  if (!waits && waitsSinceMs !== undefined) {
-    member.waitedMs += nowMs - waitsSinceMs;
-    member.waitsSinceMs = undefined;
-  }
-}

@@ -1,5 +1,5 @@
 /** What crosses the boundary of the device pool's state machine. */
-import type { DeviceLease, PoolMember } from "@treadle/contracts";
+import type { DeviceLease, PoolMember, Work, WorkSample } from "@treadle/contracts";
 
 export type PoolInput =
   | {
@@ -16,7 +16,17 @@ export type PoolInput =
       readonly member: PoolMember;
       readonly memoryMiB: Readonly<Record<string, number>>;
     }
-  | { readonly type: "request"; readonly run: string; readonly devices: readonly string[] }
+  | {
+      readonly type: "request";
+      readonly run: string;
+      readonly devices: readonly string[];
+      readonly work?: Work | undefined;
+    }
+  /** what computes under a lease from here on */
+  | { readonly type: "uses"; readonly run: string; readonly token: number; readonly work: Work }
+  /** answers `share`: nothing but this work computes under the lease from here on; null: it cannot say so */
+  | { readonly type: "shares"; readonly run: string; readonly token: number; readonly work: Work | null }
+  | ({ readonly type: "worked"; readonly run: string } & WorkSample)
   | { readonly type: "release"; readonly run: string; readonly token: number }
   | { readonly type: "beat"; readonly run: string; readonly done?: number | undefined }
   /** whoever has the pool ends the run, for a reason of its own */
@@ -33,6 +43,10 @@ export type PoolEffect =
   | { readonly type: "refused"; readonly run: string; readonly why: string }
   /** somebody waits for what the run holds; with `drains` it must release it within the limit */
   | { readonly type: "wanted"; readonly run: string; readonly token: number; readonly drains: boolean }
+  /** somebody would compute beside what computes under the lease now */
+  | { readonly type: "share"; readonly run: string; readonly token: number }
+  /** who computes beside it from here on; when nobody does, all works may compute under the lease again */
+  | { readonly type: "beside"; readonly run: string; readonly token: number; readonly works: Work[] }
   /** its lease is over: end every process of it, then say `gone` */
   | { readonly type: "end"; readonly run: string; readonly why: string };
 

@@ -17,20 +17,13 @@
  * - EX7 (L2) streams end with a reply before the devices of its calls are free: who can go on then asks for devices in the same
  *   turn, and the order of calls decides among all of them.
  */
-import {
-  type DeviceLease,
-  type KeptItem,
-  type ReleasableTag,
-  type TagMemory,
-  TreadleError,
-  type WorkerMemory,
-} from "@treadle/contracts";
+import { type KeptItem, type ReleasableTag, type TagMemory, TreadleError, type WorkerMemory } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
 import type { ChannelState } from "../channel/channel-state.ts";
 import { KeptPayloads, type PayloadEffect } from "../channel/kept-payloads.ts";
 import type { PolicyName, UserPolicy } from "../channel/pick-policy.ts";
 import { DeviceLockState } from "../device-lock/device-lock-state.ts";
-import type { LockEffect, LockSnapshot } from "../device-lock/lock-messages.ts";
+import type { LeaseInput, LockEffect, LockSnapshot } from "../device-lock/lock-messages.ts";
 import type { WaitEdge } from "../device-lock/wait-for.ts";
 import { channelWaits } from "../standstill.ts";
 import { ChannelBook } from "./channel-book.ts";
@@ -352,13 +345,9 @@ export class Exchange {
     this.#parkAll(open); // what it waits for, it waits for without devices now
   }
 
-  leased(lease: DeviceLease): void {
-    this.#options.onProgress();
-    this.#applyLock(this.#lock.leased({ lease, nowMs: this.#nowMs }));
-  }
-
-  leaseWanted(token: number, drains: boolean): void {
-    this.#applyLock(this.#lock.leaseWanted({ token, drains }));
+  lease(input: LeaseInput): void {
+    if (input.type === "leased") this.#options.onProgress();
+    this.#applyLock(this.#lock.lease(input, this.#nowMs));
   }
 
   get awaitsLease(): boolean {
@@ -485,6 +474,8 @@ export class Exchange {
           break;
         case "ask-lease":
         case "release-lease":
+        case "use-lease":
+        case "share-lease":
           this.#options.emit(effect);
           break;
         case "stale":

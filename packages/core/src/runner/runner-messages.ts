@@ -3,7 +3,6 @@
  * it. Arguments, results and the bytes of items stay with the shell, under the ids that stand here.
  */
 import type {
-  DeviceLease,
   DeviceSpec,
   ErrorRecord,
   KeptItem,
@@ -16,6 +15,7 @@ import type {
 import type { CallOutcome, ItemList, ItemView } from "../channel/channel-messages.ts";
 import type { PayloadEffect } from "../channel/kept-payloads.ts";
 import type { PolicyName, UserPolicy } from "../channel/pick-policy.ts";
+import type { LeaseEffect, LeaseInput } from "../device-lock/lock-messages.ts";
 import type { RecoverySeconds } from "../ranks/recovery.ts";
 import type { Place } from "../ranks/relocate.ts";
 
@@ -135,8 +135,7 @@ export type RunnerInput =
       readonly token: number;
     }
   // The pool, of a run that shares its devices.
-  | { readonly type: "leased"; readonly lease: DeviceLease }
-  | { readonly type: "lease-wanted"; readonly token: number; readonly drains: boolean }
+  | LeaseInput
   | { readonly type: "read"; readonly worker: string; readonly segments: readonly string[] }
   // Processes.
   | ({ readonly type: "launched" | "connected" | "resized" } & Incarnation)
@@ -212,9 +211,7 @@ export type RunnerEffect =
       readonly signal: string | null;
     } & Incarnation)
   | { readonly type: "moved"; readonly worker: string; readonly from: Place; readonly to: Place }
-  /** of the pool: all of these devices together; `leased` follows */
-  | { readonly type: "ask-lease"; readonly devices: readonly string[] }
-  | { readonly type: "release-lease"; readonly token: number }
+  | LeaseEffect
   // Calls.
   | ({ readonly type: "send"; readonly call: string } & Incarnation)
   | { readonly type: "settle"; readonly call: string }

@@ -244,10 +244,10 @@ export class RunnerState {
         });
         return;
       case "leased":
-        this.#exchange.leased(input.lease);
-        return;
       case "lease-wanted":
-        this.#exchange.leaseWanted(input.token, input.drains);
+      case "lease-share":
+      case "lease-alone":
+        this.#exchange.lease(input);
         return;
       case "lend":
         if (this.#ranks.present(input.from)) this.#exchange.lend(input.call, input.from.worker, input.numAnswered);

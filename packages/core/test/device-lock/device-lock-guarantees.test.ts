@@ -29,7 +29,7 @@ function lines(effects: readonly LockEffect[]): string[] {
     if (effect.type === "refuse") return `refuse ${effect.call}: ${effect.error.code}`;
     if (effect.type === "stale") return `stale ${effect.token}`;
     if (effect.type === "ask-lease") return `ask-lease ${effect.devices.join(" ")}`;
-    if (effect.type === "release-lease") return `release-lease ${effect.token}`;
+    if ("component" in effect || effect.type === "release-lease") return `${effect.type} ${effect.token}`;
     return [effect.type, effect.worker, ...(effect.tags ?? [])].join(" ");
   });
 }

@@ -228,8 +228,7 @@ class RandomLock {
         }
         continue;
       }
-      if (effect.type === "ask-lease" || effect.type === "release-lease")
-        throw new Error("it shares with no other run");
+      if (!("call" in effect)) throw new Error("it shares with no other run");
       const call = this.calls.find(({ id }) => id === effect.call) as CallModel;
       expect(call.requests.delete(effect.request as number), "only who waits is answered").toBe(true);
       if (effect.type === "refuse") {

@@ -3,12 +3,11 @@
  * random event at a time, with a shell as thin as it can be. The world keeps its own account of who holds and who is
  * loaded, and judges every effect by it.
  */
-import type { DeviceLease } from "@treadle/contracts";
 import { expect } from "vitest";
 import type { ChannelEffect, ItemView } from "../../src/channel/channel-messages.ts";
 import { ChannelState } from "../../src/channel/channel-state.ts";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
-import type { LockEffect } from "../../src/device-lock/lock-messages.ts";
+import type { LeaseEffect, LeaseInput, LockEffect } from "../../src/device-lock/lock-messages.ts";
 
 export type Command =
   | { readonly op: "lock" | "release" | "work" }
@@ -46,7 +45,7 @@ type Rank = RankSpec & {
   waitsFor: string;
 };
 
-export type LeaseEffect = Extract<LockEffect, { type: "ask-lease" | "release-lease" }>;
+export type { LeaseEffect };
 
 export class WorkflowWorld {
   readonly lock: DeviceLockState;
@@ -190,13 +189,15 @@ export class WorkflowWorld {
     return this.lock.snapshot().devices.flatMap(({ device, holders }) => (holders.length > 0 ? [device] : []));
   }
 
-  /** What the pool says. */
-  leased(lease: DeviceLease): void {
-    this.#applyLock(this.lock.leased({ lease, nowMs: 0 }));
+  /** Components that compute on a device. */
+  componentsOn(id: string): readonly string[] {
+    const holders = this.lock.snapshot().devices.find(({ device }) => device === id)?.holders ?? [];
+    return [...new Set(holders.map((worker) => worker.slice(0, worker.lastIndexOf("/"))))];
   }
 
-  leaseWanted(token: number, drains: boolean): void {
-    this.#applyLock(this.lock.leaseWanted({ token, drains }));
+  /** What the pool says. */
+  lease(input: LeaseInput): void {
+    this.#applyLock(this.lock.lease(input, 0));
   }
 
   report(): string {
@@ -355,7 +356,7 @@ export class WorkflowWorld {
     for (const effect of effects) {
       if (effect.type === "refuse") throw effect.error;
       if (effect.type === "stale") throw effect.error;
-      if (effect.type === "ask-lease" || effect.type === "release-lease") this.#onLease?.(effect);
+      if (effect.type.endsWith("-lease")) this.#onLease?.(effect as LeaseEffect);
       else if (effect.type === "grant") this.#granted(this.ranks.get(effect.call) as Rank, effect.token);
       else if (effect.type === "offload") {
         this.numOffloads += 1;
@@ -364,7 +365,7 @@ export class WorkflowWorld {
           this.#inMemory.delete(effect.worker);
           this.#applyLock(this.lock.offloaded({ worker: effect.worker }));
         });
-      } else {
+      } else if (effect.type === "onload") {
         this.#inMemory.add(effect.worker);
         const lives = this.#livesOf(effect.worker);
         this.#pending.push(() => {

@@ -21,8 +21,8 @@ const limits: fc.Arbitrary<PoolLimits> = fc.record({
 const bounds = fc.array(fc.constantFrom(undefined, undefined, 1, 1.5, 2, 4), { minLength: 5, maxLength: 5 });
 const run = fc.constantFrom(...runs);
 const subset = fc.subarray(devices, { minLength: 1 });
-/** No run is restored here, nor ended by whoever has the pool. */
-type Heard = Exclude<PoolInput, { type: "restore" | "end" }>;
+/** No run is restored here, nor ended by whoever has the pool, nor does any compute beside another. */
+type Heard = Exclude<PoolInput, { type: "restore" | "end" | "uses" | "shares" | "worked" }>;
 type Step = { readonly afterMs: number } & (
   | { readonly do: "join"; readonly run: string; readonly devices: string[]; readonly memoryMiB: number | undefined }
   | { readonly do: "request"; readonly run: string; readonly devices: string[] }

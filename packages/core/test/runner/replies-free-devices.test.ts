@@ -12,7 +12,8 @@ function twoConsumers() {
       throw error;
     },
     onProgress: () => {},
-    onSwap: (worker, swap) => (swap === "onload" ? exchange.onloaded(worker, 1) : exchange.offloaded(worker)),
+    onSwap: (worker, swap) =>
+      swap === "onload" ? exchange.onloaded(worker, { memoryBytes: 1 }) : exchange.offloaded(worker),
   });
   const [a, b] = ["cpu:0", "cpu:1"] as const;
   for (const device of [a, b]) exchange.addDevice(device, 100);

@@ -1,11 +1,19 @@
 /** Runs that share devices by leases, next to the same runs one after the other, on halves, and by whole steps. */
 import type { PoolLimits } from "@treadle/core";
 import { createRandom, type Random } from "@treadle/learning";
-import { solveMultiplex } from "@treadle/multiplexer";
+import { type CoRunner, solveMultiplex } from "@treadle/multiplexer";
 import { normal } from "../durations.ts";
-import { DrawnRun, type Placed, runShapes } from "./drawn-run.ts";
+import { DrawnRun, type Placed, runShapes, slowBeside } from "./drawn-run.ts";
 import type { MultiplexScenario } from "./scenario.ts";
-import { type Disaster, type SharingOutcome, type SharingRun, shareDevices } from "./shared-devices.ts";
+import {
+  componentOf,
+  type Disaster,
+  type SharingOptions,
+  type SharingOutcome,
+  type SharingRun,
+  type SlowBeside,
+  shareDevices,
+} from "./shared-devices.ts";
 
 /** Seconds from the first step's begin to the last one's end. */
 export type MultiplexDraw = {
@@ -17,11 +25,15 @@ export type MultiplexDraw = {
   readonly steps: number;
   /** by leases */
   readonly leases: number;
+  /** by leases of works that compute beside each other where that gains; undefined where nothing is said of what that costs */
+  readonly beside: number | undefined;
+  /** the largest difference between a slowdown that was measured meanwhile and the one of the table, as a part of it */
+  readonly misjudged: number | undefined;
   /** by leases, on devices that no schedule can be faster on: the busiest one's work, or the longest run alone */
   readonly bound: number;
   /** what the best schedule takes that knows all durations; of one device alone, and undefined where it was not found */
   readonly optimum: number | undefined;
-  /** by leases, against the run alone: of the first one, and of the one that is slowed down most */
+  /** by leases, beside each other where they may be, against the run alone: of the first one, and of the one that is slowed down most */
   readonly first: number;
   readonly slowdown: number;
   readonly deaths: number;
@@ -34,6 +46,7 @@ export type MultiplexComparison = {
   readonly maxStaleness: number;
   /** of the first run */
   readonly maxSlowdown: number | null;
+  readonly interference: number | null;
   readonly draws: readonly MultiplexDraw[];
 };
 
@@ -51,13 +64,14 @@ export function* compareMultiplex(scenario: MultiplexScenario): Generator<Multip
     for (const runs of scenario.runs)
       for (const placement of scenario.placement)
         for (const maxStaleness of scenario.maxStaleness)
-          for (const maxSlowdown of scenario.maxSlowdown) {
-            const setting = { devices, runs, placement, maxStaleness, maxSlowdown };
-            const draws = Array.from({ length: scenario.draws }, (_, draw) => {
-              return compareDraw(scenario, setting, random.split(`${runs}`).split(draw));
-            });
-            yield { ...setting, draws };
-          }
+          for (const maxSlowdown of scenario.maxSlowdown)
+            for (const interference of scenario.interference) {
+              const setting = { devices, runs, placement, maxStaleness, maxSlowdown, interference };
+              const draws = Array.from({ length: scenario.draws }, (_, draw) => {
+                return compareDraw(scenario, setting, random.split(`${runs}`).split(draw));
+              });
+              yield { ...setting, draws };
+            }
 }
 
 function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Random): MultiplexDraw {
@@ -86,7 +100,7 @@ function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Rand
     yieldMs: never,
     beatLimitMs: scenario.deaths > 0 ? 15_000 : never,
   };
-  const share = (options: { readonly keepsForSteps?: boolean; readonly disasters?: readonly Disaster[] }) => {
+  const share = (options: Pick<SharingOptions, "keepsForSteps" | "disasters" | "besides" | "coRunner">) => {
     const members = runs.map((run, index) => {
       return sharing(run, placed, index === 0 ? { maxSlowdown: setting.maxSlowdown ?? undefined } : {});
     });
@@ -94,18 +108,35 @@ function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Rand
   };
   const longestMs = Math.max(...aloneMs) * runs.length;
   const leases = share({ disasters: drawDisasters(scenario, runs, longestMs, random.split("disasters")) });
-  const slowdown = runs.map(({ name }, i) => doneMs(leases, name) / (aloneMs[i] as number));
+  const { interference } = setting;
+  const { method, window } = scenario;
+  const table = interference === null ? undefined : slowBeside(interference);
+  const beside = table && share({ besides: table, coRunner: { method, window } });
+  const shown = beside ?? leases;
+  const slowdown = runs.map(({ name }, i) => doneMs(shown, name) / (aloneMs[i] as number));
   return {
     serial: inSeconds(serialMs),
     parts: devices < runs.length ? undefined : inSeconds(Math.max(...partsOf(runs, placed))),
     steps: inSeconds(share({ keepsForSteps: true }).makespanMs),
     leases: inSeconds(leases.makespanMs),
+    beside: beside && inSeconds(beside.makespanMs),
+    misjudged: table && misjudged(beside?.learnt, table),
     bound: inSeconds(Math.max(busiestMs, ...aloneMs)),
     optimum: devices === 1 ? optimumOf(runs, steps) : undefined,
     first: slowdown[0] as number,
     slowdown: Math.max(...slowdown),
-    deaths: [...leases.runs.values()].reduce((sum, { deaths }) => sum + deaths, 0),
+    deaths: [...shown.runs.values()].reduce((sum, { deaths }) => sum + deaths, 0),
   };
+}
+
+/** Of pairs that were measured. */
+function misjudged(learnt: CoRunner | undefined, table: SlowBeside): number {
+  const { pairs = [] } = learnt?.model.known() ?? {};
+  const errors = pairs.flatMap(({ work, beside, memory }) => {
+    const found = learnt?.model.slowdown(work, beside, memory);
+    return found === undefined ? [] : [Math.abs(found.factor / table(componentOf(work), componentOf(beside)) - 1)];
+  });
+  return Math.max(0, ...errors);
 }
 
 const inSeconds = (ms: number): number => ms / 1000;

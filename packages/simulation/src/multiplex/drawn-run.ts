@@ -27,6 +27,21 @@ export const runShapes = {
   tools: { decode: 4, tail: 3, tailSd: 0.6, tools: 12, toolsSd: 0.5, train: 6 },
 } as const satisfies Record<string, RunShape>;
 
+/**
+ * How many times as long a stage takes beside one of another run, where they compute on the same device: long responses leave
+ * room for others, and two trainings hardly any (JigsawRL §4.2, Figure 8).
+ */
+const fullInterference: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+  rollout: { rollout: 1.3, train: 1.2 },
+  train: { rollout: 1.4, train: 1.9 },
+};
+
+/** `interference`: 1 is all of it, 0 none. */
+export const slowBeside =
+  (interference: number) =>
+  (component: string, beside: string): number =>
+    1 + interference * ((fullInterference[component]?.[beside] ?? 1) - 1);
+
 /** How much two steps of one run differ besides tails and tools. */
 const stepSd = 0.1;
 

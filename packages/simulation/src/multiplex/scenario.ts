@@ -1,3 +1,4 @@
+import { liveMethods } from "@treadle/multiplexer";
 import { z } from "zod";
 import { runShapes } from "./drawn-run.ts";
 
@@ -26,6 +27,11 @@ export const MultiplexScenario = z.strictObject({
   maxStaleness: list(z.int().min(0).max(8)).default([0]),
   /** of the first run; the others have no bound */
   maxSlowdown: list(z.number().min(1).nullable()).default([null]),
+  /** of a table of slowdowns of stages that compute beside each other; null: none does */
+  interference: list(z.number().min(0).max(2).nullable()).default([null]),
+  /** how is decided who does, and how many decisions `lookahead` follows */
+  method: z.enum(liveMethods).default("greedy"),
+  window: z.int().positive().max(16).default(3),
   turnSeconds: seconds.default(10),
   patienceSeconds: seconds.default(60),
   /** from a run to the pool, or back */
@@ -55,6 +61,10 @@ export const multiplexScenarios = {
   },
   /** the first run is promised how much slower it gets at most */
   bounds: { name: "bounds", maxSlowdown: [null, 2, 1.5, 1.25, 1.1] },
+  /** runs that compute beside each other, with all of what they take from each other, and less */
+  beside: { name: "beside", devices: [8], interference: [1, 0.6, 0.3], maxStaleness: [0, 1], draws: 3, steps: 12 },
+  /** the same on 64 devices */
+  "beside-64": { name: "beside-64", devices: [64], interference: [1, 0.6, 0.3], draws: 1, steps: 8 },
   /** runs that are killed, or stop */
   deaths: { name: "deaths", deaths: 2 },
 } as const satisfies Record<string, z.input<typeof MultiplexScenario>>;

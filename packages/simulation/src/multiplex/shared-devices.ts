@@ -1,14 +1,24 @@
 /**
  * Several runs on the same devices, on virtual time: `DevicePoolState` decides as it does live, and each run is a whole
- * simulated one, whose lock asks for leases. Runs may be killed, or stop without a word, and are resumed.
+ * simulated one, whose lock asks for leases. Runs may be killed, or stop without a word, and are resumed. Where they compute beside
+ * each other, `CoRunner` decides, as it does live, and a table says how much they slow each other down.
  *
- * An account of its own judges PD2 and LL1 at every grant, from what is granted and given back alone.
+ * An account of its own judges PD2, PD10 and LL1 at every grant, from what is granted and given back alone.
  */
-import { type DeviceLease, type PoolMember, TreadleError } from "@treadle/contracts";
-import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
+import { type DeviceLease, type PoolMember, type PoolReply, TreadleError } from "@treadle/contracts";
+import {
+  DevicePoolState,
+  type LeaseEffect,
+  leaseInput,
+  leaseRequest,
+  type PoolEffect,
+  type PoolInput,
+  type PoolLimits,
+} from "@treadle/core";
+import { CoRunner, type CoRunnerOptions } from "@treadle/multiplexer";
 import { EventQueue } from "../event-queue.ts";
+import type { Computed } from "../simulated-process.ts";
 import type { SharedWorld, SimulatedRun } from "../simulated-run.ts";
-import type { LeaseEffect } from "../virtual-runner.ts";
 import { WholeLease } from "./whole-lease.ts";
 
 export type SharingRun = {
@@ -30,12 +40,20 @@ export type SharingOptions = {
   readonly messageMs: number;
   /** a lease lasts until its step is committed, whoever waits */
   readonly keepsForSteps?: boolean;
+  /** how many times as long a component of a run takes beside one of another; where it is given runs may compute beside each other */
+  readonly besides?: SlowBeside | undefined;
+  /** how that is decided */
+  readonly coRunner?: CoRunnerOptions;
 };
+
+export type SlowBeside = (component: string, beside: string) => number;
 
 export type SharedRunOutcome = {
   readonly doneMs: number;
   readonly leasedMs: number;
   readonly waitedMs: number;
+  /** of its computing, to others beside it */
+  readonly slowedMs: number;
   readonly leases: number;
   readonly deaths: number;
   /** that were begun and lost, and done again */
@@ -45,6 +63,8 @@ export type SharedRunOutcome = {
 export type SharingOutcome = {
   readonly makespanMs: number;
   readonly runs: ReadonlyMap<string, SharedRunOutcome>;
+  /** what was learnt of works beside each other */
+  readonly learnt: CoRunner | undefined;
 };
 
 type Member = {
@@ -60,9 +80,14 @@ type Member = {
   doneMs: number | undefined;
   leasedMs: number;
   waitedMs: number;
+  slowedMs: number;
   leases: number;
   lostSteps: number;
+  /** by token, what its devices are, and who computes beside it there */
+  readonly beside: Map<number, { readonly devices: readonly string[]; works: readonly string[] }>;
 };
+
+type Holding = { readonly device: string; readonly run: string; readonly lease: DeviceLease };
 
 /** From the end of a run's process until none of its processes is left, and until it is resumed. */
 const cleanupMs = 500;
@@ -80,17 +105,19 @@ class SharedDevices {
   readonly #queue = new EventQueue();
   readonly #pool: DevicePoolState;
   readonly #members = new Map<string, Member>();
-  readonly #holders = new Map<string, { readonly run: string; readonly token: number }>();
+  readonly #coRunner: CoRunner | undefined;
+  #holders: Holding[] = [];
   #nextTickMs = Number.POSITIVE_INFINITY;
   #idleTicks = 0;
 
   constructor(options: SharingOptions) {
     this.#options = options;
-    this.#pool = new DevicePoolState(options.limits);
+    this.#coRunner = options.besides && new CoRunner(options.coRunner);
+    this.#pool = new DevicePoolState(options.limits, 0, this.#coRunner);
     for (const spec of options.runs) {
       const none = { run: undefined, whole: undefined, doneMs: undefined };
-      const zero = { life: 0, committed: 0, leasedMs: 0, waitedMs: 0, leases: 0, lostSteps: 0 };
-      this.#members.set(spec.name, { spec, ...none, ...zero, isUp: false, hasStopped: false });
+      const zero = { life: 0, committed: 0, leasedMs: 0, waitedMs: 0, slowedMs: 0, leases: 0, lostSteps: 0 };
+      this.#members.set(spec.name, { spec, ...none, ...zero, isUp: false, hasStopped: false, beside: new Map() });
     }
   }
 
@@ -105,7 +132,8 @@ class SharedDevices {
       throw new TreadleError("problem.invalid", `run '${spec.name}' comes to no end beside the others`);
     }
     const runs = new Map([...this.#members].map(([name, member]) => [name, outcomeOf(member)]));
-    return { makespanMs: Math.max(...[...runs.values()].map(({ doneMs }) => doneMs)), runs };
+    const makespanMs = Math.max(...[...runs.values()].map(({ doneMs }) => doneMs));
+    return { makespanMs, runs, learnt: this.#coRunner };
   }
 
   // Runs.
@@ -114,7 +142,8 @@ class SharedDevices {
     const { name, member: traits } = member.spec;
     member.isUp = true;
     member.hasStopped = false;
-    this.#toPool(member, { type: "join", run: name, member: traits });
+    const share = this.#options.besides ? "always" : "idle";
+    this.#toPool(member, { type: "join", run: name, member: { share, ...traits } });
     this.#beat(member);
   }
 
@@ -124,6 +153,7 @@ class SharedDevices {
     member.run = spec.make(committed + 1, spec.steps - committed, {
       time: this.#queue,
       onLease: (effect) => this.#leaseAsked(member, effect),
+      onWorked: (component, devices, done) => this.#worked(member, component, devices, done),
       onCommit: () => {
         member.committed++;
         this.#idleTicks = 0;
@@ -139,12 +169,45 @@ class SharedDevices {
 
   #leaseAsked(member: Member, effect: LeaseEffect): void {
     const { whole } = member;
+    if (whole && effect.type === "ask-lease") whole.asked(effect.devices);
+    else if (whole && effect.type === "release-lease") whole.released(effect.token);
+    else if (!whole) {
+      const run = member.spec.name;
+      const request = leaseRequest(effect, (component) => workOf(run, component));
+      if (request.type !== "join") this.#toPool(member, { ...request, run });
+    }
+  }
+
+  #worked(member: Member, component: string, devices: readonly string[], { paceMs, ...done }: Computed): void {
+    if (this.#coRunner === undefined) return;
+    const held = [...member.beside.values()].filter((each) => each.devices.some((id) => devices.includes(id)));
+    const beside = [...new Set(held.flatMap(({ works }) => works))];
+    member.slowedMs += done.ms - paceMs;
     const run = member.spec.name;
-    if (effect.type === "release-lease") {
-      if (whole) whole.released(effect.token);
-      else this.#toPool(member, { type: "release", run, token: effect.token });
-    } else if (whole) whole.asked(effect.devices);
-    else this.#toPool(member, { type: "request", run, devices: effect.devices });
+    const sample = { work: workOf(run, component), devices: [...devices], beside, ...done };
+    this.#toPool(member, { type: "worked", run, ...sample, passes: paceMs, tokens: 0, queuedMs: 0 });
+  }
+
+  #said(member: Member, reply: PoolReply): void {
+    const input = leaseInput(reply);
+    if (member.whole && reply.type === "wanted") member.whole.wanted(reply.token);
+    else if (!member.whole && input) member.run?.lease(input);
+  }
+
+  /** The table says what happens; nobody who decides has seen it. */
+  #besideChanged(member: Member, token: number, works: readonly string[]): void {
+    const held = member.beside.get(token);
+    if (held === undefined) return;
+    this.#said(member, { type: "beside", token, works: [...works] });
+    this.#slow(member, held.devices, works);
+    held.works = works;
+  }
+
+  #slow(member: Member, devices: readonly string[], works: readonly string[]): void {
+    const others = works.map(componentOf);
+    member.run?.slow(devices, (component) =>
+      Math.max(1, ...others.map((other) => this.#options.besides?.(component, other) ?? 1)),
+    );
   }
 
   #wholeLease(member: Member): WholeLease {
@@ -233,11 +296,12 @@ class SharedDevices {
       case "granted":
         this.#granted(member, effect.lease);
         return;
+      case "beside":
+        this.#toRun(member, () => this.#besideChanged(member, effect.token, effect.works));
+        return;
       case "wanted":
-        this.#toRun(member, () => {
-          if (member.whole) member.whole.wanted(effect.token);
-          else member.run?.leaseWanted(effect.token, effect.drains);
-        });
+      case "share":
+        this.#toRun(member, () => this.#said(member, effect));
         return;
       case "end":
         if (!member.isUp || member.doneMs !== undefined) return; // it has ended meanwhile
@@ -256,8 +320,11 @@ class SharedDevices {
     if (input.type === "tick") return;
     const member = this.#member(input.run);
     if (input.type !== "release" && input.type !== "gone") return;
-    for (const [device, { run, token }] of this.#holders)
-      if (run === input.run && (input.type === "gone" || token === input.token)) this.#holders.delete(device);
+    const isOver = (each: Holding) =>
+      each.run === input.run && (input.type === "gone" || each.lease.token === input.token);
+    this.#holders = this.#holders.filter((each) => !isOver(each));
+    if (input.type === "release") member.beside.delete(input.token);
+    else member.beside.clear();
     if (input.type === "release") return;
     const seen = this.#pool.view(this.#queue.nowMs).find(({ run }) => run === input.run);
     member.leasedMs += seen?.leasedMs ?? 0;
@@ -268,11 +335,19 @@ class SharedDevices {
   #granted(member: Member, lease: DeviceLease): void {
     const { name } = member.spec;
     for (const device of lease.devices) {
-      const holder = this.#holders.get(device);
-      if (holder !== undefined) throw new Error(`PD2: '${device}' is leased to '${name}' while '${holder.run}' has it`);
-      this.#holders.set(device, { run: name, token: lease.token });
+      const there = this.#holders.filter((each) => each.device === device && each.run !== name);
+      const [other] = there;
+      if (other && lease.only === undefined)
+        throw new Error(`PD2: '${device}' is leased to '${name}' while '${other.run}' has it`);
+      if (there.length > 1) throw new Error(`PD10: '${device}' is leased to '${name}' beside ${there.length} others`);
+      this.#holders.push({ device, run: name, lease });
     }
-    this.#toRun(member, () => (member.whole ? member.whole.granted(lease) : member.run?.leased(lease)));
+    this.#toRun(member, () => {
+      member.beside.set(lease.token, { devices: lease.devices, works: [] });
+      this.#slow(member, lease.devices, []);
+      if (member.whole) member.whole.granted(lease);
+      else this.#said(member, { type: "granted", lease });
+    });
   }
 
   #member(run: string): Member {
@@ -280,8 +355,12 @@ class SharedDevices {
   }
 }
 
-const outcomeOf = ({ doneMs, leasedMs, waitedMs, leases, life, lostSteps }: Member): SharedRunOutcome => ({
+/** As other runs know it. */
+const workOf = (run: string, component: string): string => `${run}/${component}`;
+export const componentOf = (work: string): string => work.slice(work.lastIndexOf("/") + 1);
+
+const outcomeOf = ({ doneMs, leasedMs, waitedMs, slowedMs, leases, life, lostSteps }: Member): SharedRunOutcome => ({
   doneMs: doneMs as number,
-  ...{ leasedMs, waitedMs, leases, lostSteps },
+  ...{ leasedMs, waitedMs, slowedMs, leases, lostSteps },
   deaths: life,
 });

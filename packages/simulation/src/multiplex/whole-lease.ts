@@ -54,7 +54,7 @@ export class WholeLease {
     if (!this.#isWanted) return;
     this.#isWanted = false;
     this.#isLeaving = true;
-    for (const token of [...this.#given]) this.#run()?.leaseWanted(token, true);
+    for (const token of [...this.#given]) this.#run()?.lease({ type: "lease-wanted", token, drains: true });
     this.#goOn();
   }
 
@@ -76,7 +76,7 @@ export class WholeLease {
     for (const devices of asked) {
       const token = ++this.#lastToken;
       this.#given.add(token);
-      this.#run()?.leased({ token, devices: [...devices] });
+      this.#run()?.lease({ type: "leased", lease: { token, devices: [...devices] } });
     }
   }
 }

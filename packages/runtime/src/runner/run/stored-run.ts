@@ -45,7 +45,7 @@ export const keptSettings = {
     ...under("supervision", "maxRestarts restartWindowMs heartbeatTimeoutMs startTimeoutMs callTimeoutMs"),
     ...under("supervision", "peerTimeoutMs stallMs lockTimeoutMs stopGraceMs"),
     ...under("checkpoints", "stateEverySteps everySteps keepLast keepBest bestBy"),
-    ...under("pool", "priority weight maxSlowdown memoryPerDeviceMiB"),
+    ...under("pool", "priority weight maxSlowdown memoryPerDeviceMiB share"),
     ...under("observe", "record recordMaxMiB"),
   ],
   /** addresses and certificates of the runner's machine, which a trusted runner may name */

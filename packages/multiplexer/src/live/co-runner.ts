@@ -1,0 +1,163 @@
+/**
+ * Decides, for the pool of devices, which runs compute beside each other: by what their ranks report, from what is left at each
+ * event. Nothing is scheduled ahead, so a wrong estimate costs one decision. It implements the pool's `SharingPolicy`.
+ *
+ * - CR1 works that have not been measured beside each other do so only to be measured: each was measured alone before, and there
+ *   are so many tries at most (`mostTries`). Without any nobody would ever know; without a limit a bad pair would go on.
+ * - CR2 no run begins, or goes on, beside another that makes it slower than its `maxSlowdown`.
+ * - CR3 a decision takes `decisionMs` at most, where a clock is given; what was not found by then is decided by what is gained
+ *   here and now.
+ */
+import { type KnownSlowdowns, TreadleError, type Work, type WorkSample } from "@treadle/contracts";
+import { Effort } from "../effort.ts";
+import { type BesideProblem, gainsBeside, type LiveMethod, liveMethods, type Piece } from "./beside-graph.ts";
+import { RunTrace } from "./run-trace.ts";
+import { type Slowdown, SlowdownModel } from "./slowdown-model.ts";
+
+/** What computes, or waits for its devices. */
+export type CoRunning = {
+  readonly run: string;
+  readonly work: Work | undefined;
+  readonly memory: number;
+  readonly devices: readonly string[];
+  readonly sinceMs: number;
+  readonly maxSlowdown: number | undefined;
+};
+
+export type CoRunnerOptions = {
+  readonly method?: LiveMethod | undefined;
+  /** decisions that `lookahead` follows */
+  readonly window?: number | undefined;
+  readonly known?: KnownSlowdowns | undefined;
+  /** for CR3 alone */
+  readonly nowMs?: (() => number) | undefined;
+};
+
+const decisionMs = 10;
+/** Of a pair that is not known, for what is to come: nobody gains by it. */
+const unknownSlowdown = 4;
+/** Of what computes longer than usual, so much of the usual time is left. */
+const leastLeftPart = 0.1;
+/** Each run is followed until the longest of what goes on has ended so many times, through so many stages at most. */
+const [horizons, mostStages] = [3, 12];
+
+export class CoRunner {
+  readonly model: SlowdownModel;
+  readonly #method: LiveMethod;
+  readonly #window: number;
+  readonly #nowMs: (() => number) | undefined;
+  readonly #traces = new Map<string, RunTrace>();
+  #numSamples = 0;
+
+  /** Throws `problem.invalid` for a method that cannot decide live. */
+  constructor({ method = "greedy", window = 3, known, nowMs }: CoRunnerOptions = {}) {
+    if (!liveMethods.includes(method)) {
+      const message = `method '${method}' decides nothing while runs go on; choose one of ${liveMethods.join(", ")}`;
+      throw new TreadleError("problem.invalid", message);
+    }
+    [this.#method, this.#window, this.#nowMs] = [method, window, nowMs];
+    this.model = new SlowdownModel(known);
+  }
+
+  /** Grows with what it has learnt. */
+  get version(): number {
+    return this.#numSamples;
+  }
+
+  worked(run: string, sample: WorkSample, memory: number, nowMs: number): void {
+    const { work, beside, passes, tokens, ms } = sample;
+    this.model.add(sample, memory);
+    const aloneMs = this.model.aloneMs(work, memory, passes, tokens) ?? ms / this.slowdown(work, beside, memory);
+    const trace = this.#traces.get(run) ?? new RunTrace();
+    this.#traces.set(run, trace);
+    trace.worked(sample, beside.length === 0 ? ms : aloneMs, nowMs);
+    if (sample.ends) this.#numSamples++;
+  }
+
+  gone(run: string): void {
+    this.#traces.delete(run);
+  }
+
+  slowdown(work: Work, beside: readonly Work[], memory: number): number {
+    return beside.reduce((most, other) => Math.max(most, this.model.slowdown(work, other, memory)?.factor ?? 1), 1);
+  }
+
+  sharesNow(
+    question: {
+      readonly waiter: CoRunning;
+      readonly holders: readonly CoRunning[];
+      readonly running: readonly CoRunning[];
+      readonly waiting: readonly CoRunning[];
+    },
+    nowMs: number,
+  ): boolean {
+    if (this.#method === "temporal") return false;
+    const { waiter, holders } = question;
+    const known = holders.map((holder) => [this.#estimate(waiter, holder), this.#estimate(holder, waiter)] as const);
+    const isUnknown = ([a, b]: (typeof known)[number]) => a === undefined || b === undefined;
+    if (known.some(isUnknown)) {
+      const mayTry = (a: CoRunning, b: CoRunning) =>
+        a.work !== undefined && b.work !== undefined && this.model.mayTry(a.work, b.work, a.memory);
+      return holders.every((holder, i) => !isUnknown(known[i]!) || (mayTry(waiter, holder) && mayTry(holder, waiter))); // CR1
+    }
+    const isTooSlow = ({ maxSlowdown }: CoRunning, by: Slowdown | undefined) =>
+      by !== undefined && by.factor > (maxSlowdown ?? Number.POSITIVE_INFINITY);
+    if (holders.some((holder, i) => isTooSlow(waiter, known[i]?.[0]) || isTooSlow(holder, known[i]?.[1]))) return false; // CR2
+    const problem = this.#problem(question, nowMs);
+    if (problem === undefined) return false;
+    const effort = new Effort({ deadlineMs: decisionMs, nowMs: this.#nowMs });
+    return gainsBeside(problem, this.#method, this.#window, effort);
+  }
+
+  /** Undefined where nobody knows how long something of it takes. */
+  #problem(
+    { waiter, holders, running, waiting }: Parameters<CoRunner["sharesNow"]>[0],
+    nowMs: number,
+  ): BesideProblem | undefined {
+    const all = [...running, waiter, ...waiting];
+    const lefts = new Map(all.map((each) => [each, this.#leftOf(each, nowMs, running.includes(each))]));
+    if ([waiter, ...holders].some((each) => lefts.get(each) === undefined)) return undefined;
+    const longestMs = Math.max(...[...lefts.values()].flatMap((leftMs) => [...(leftMs?.values() ?? [])]));
+    const pieces = new Map<CoRunning, Piece>();
+    for (const [each, leftMs] of lefts) {
+      const { run, work } = each;
+      if (leftMs === undefined || work === undefined) continue;
+      // Of several works of one run at once, the first leads to what follows.
+      const isFirst = all.find((other) => other.run === run) === each;
+      const next = isFirst ? (this.#traces.get(run)?.next(work, horizons * longestMs, mostStages) ?? []) : [];
+      pieces.set(each, { run, work, leftMs, next });
+    }
+    const known = (of: readonly CoRunning[]): Piece[] => of.flatMap((each) => pieces.get(each) ?? []);
+    const memoryOf = new Map(all.map(({ work, memory }) => [work, memory]));
+    return {
+      waiter: pieces.get(waiter) as Piece,
+      ...{ holders: known(holders), running: known(running), waiting: known(waiting) },
+      slowdown: (work, beside) => {
+        const found = this.model.slowdown(work, beside, memoryOf.get(work) ?? 1);
+        return found === undefined ? unknownSlowdown : Math.max(1, found.factor + found.error);
+      },
+    };
+  }
+
+  /** Alone, by device. */
+  #leftOf(
+    { run, work, devices, sinceMs }: CoRunning,
+    nowMs: number,
+    isRunning = false,
+  ): Map<string, number> | undefined {
+    const trace = this.#traces.get(run);
+    if (trace === undefined || work === undefined) return undefined;
+    const left = new Map<string, number>();
+    for (const device of devices) {
+      const usualMs = trace.usualMs(work, device);
+      if (usualMs === undefined) return undefined;
+      const doneMs = isRunning ? nowMs - Math.max(sinceMs, trace.endedMs(device)) : 0;
+      left.set(device, Math.max(usualMs - doneMs, leastLeftPart * usualMs));
+    }
+    return left;
+  }
+
+  #estimate({ work, memory }: CoRunning, beside: CoRunning): Slowdown | undefined {
+    return work === undefined || beside.work === undefined ? undefined : this.model.slowdown(work, beside.work, memory);
+  }
+}
