@@ -3,11 +3,18 @@
  * the shipped machines at both ends. Workers and runners are killed and stop; what a dead runner leaves is ended before its
  * devices are free.
  */
-import { type PoolMember, type PoolReply, type PoolRequest, RuntimeConfig } from "@treadle/contracts";
-import { DevicePoolState, type PoolEffect, type PoolInput } from "@treadle/core";
+import {
+  type PoolConfig,
+  type PoolMember,
+  type PoolReply,
+  type PoolRequest,
+  RuntimeConfig,
+  type Work,
+} from "@treadle/contracts";
+import { DevicePoolState, type LeaseEffect, type PoolEffect, type PoolInput, type SharingPolicy } from "@treadle/core";
 import { PoolClient } from "../../packages/runtime/src/runner/nodes/pool-client.ts";
 import { drawFaults, faultsUntilMs, longestMs } from "./faults.ts";
-import { BrokenInvariant, type LeaseEffect, SimulatedCluster } from "./simulated-cluster.ts";
+import { BrokenInvariant, SimulatedCluster } from "./simulated-cluster.ts";
 import type { SimulatedRunner } from "./simulated-runner.ts";
 import { VirtualNetwork, VirtualTime } from "./virtual-network.ts";
 
@@ -22,6 +29,7 @@ const maxEvents = 1_500_000;
 const tokensAnEpoch = 2 ** 20;
 const devices = [0, 1, 2, 3, 4].map((index) => ({ id: `node0/cpu:${index}`, memoryMiB: 100 }));
 const config = RuntimeConfig.parse({});
+const componentOf = (work: Work): string => work.split("@")[0] as string;
 
 /** A runner's end of the pool. */
 type End = {
@@ -42,6 +50,7 @@ class SharedMachine {
   readonly #admitted = new Map<string, Readonly<Record<string, number>>>();
   readonly #ends = new Map<string, End>();
   readonly #limits;
+  readonly #policy: SharingPolicy;
   #epoch = 0;
   #pool: DevicePoolState;
 
@@ -52,15 +61,26 @@ class SharedMachine {
     const runs = Array.from({ length: oneOf(2, 2, 3) }, (_, index) => `run${index}`);
     const turns = { turnMs: oneOf(1, 50, 1000), patienceMs: oneOf(1, 200, 5000) };
     this.#limits = { residents: runs.length, ...turns, yieldMs, beatLimitMs };
-    this.#pool = new DevicePoolState(this.#limits);
-    const computing = new Map<string, string>();
+    const meetings = random();
+    const mayMeet = (a: string, b: string): boolean =>
+      [...`${[a, b].sort()}`].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) | 0, seed) % 100 <
+      100 * meetings;
+    this.#policy = {
+      ...{ version: 0, worked: () => {}, gone: () => {}, slowdown: () => 1.2 },
+      sharesNow: ({ waiter, holders }) =>
+        holders.every(({ work }) => mayMeet(componentOf(work as Work), componentOf(waiter.work as Work))),
+    };
+    this.#pool = new DevicePoolState(this.#limits, 0, this.#policy);
+    const shares = random() < 0.5;
+    const computing = new Map<string, ReadonlySet<string>>();
     for (const [index, name] of runs.entries()) {
       const traits = { priority: oneOf(0, 0, 1), weight: oneOf(0.5, 1, 2) };
       const maxSlowdown = index === 0 && random() < 0.3 ? { maxSlowdown: oneOf(1.5, 3) } : {};
-      this.#members.set(name, { ...traits, ...maxSlowdown, devices });
+      const share: PoolConfig["share"] = shares && random() < 0.8 ? "always" : "idle";
+      this.#members.set(name, { ...traits, ...maxSlowdown, share, devices });
       const join = (runner: SimulatedRunner) => this.#join(name, runner);
       const left = (runner: SimulatedRunner) => this.#left(name, runner);
-      const sharing = { name, time: this.time, computing, join, left };
+      const sharing = { name, time: this.time, computing, join, left, mayMeet: this.#mayMeet(mayMeet) };
       const own = seed * 4 + index;
       const cluster = new SimulatedCluster(own, { numNodes: 1 }, {}, undefined, sharing);
       cluster.network.loss = 0; // a machine loses nothing of what its processes say
@@ -72,7 +92,7 @@ class SharedMachine {
       this.#network.after(random() * faultsUntilMs, () => this.#changeHands());
     this.#every(tickMs, () => this.#feed({ type: "tick" }));
     this.#every(beatMs, () => {
-      for (const { run, runner } of [...this.#ends.values()]) runner.run(() => this.#feed({ type: "beat", run }));
+      for (const end of [...this.#ends.values()]) end.runner.run(() => this.#toPool(end, { type: "beat" }));
     });
   }
 
@@ -86,6 +106,16 @@ class SharedMachine {
   report(): string {
     const view = this.#pool.view(this.time.nowMs).map((each) => JSON.stringify(each));
     return [...view, ...[...this.#clusters.values()].map(({ runner }) => runner?.report())].join("\n");
+  }
+
+  /** PD10: of two runs that both say so, works that may meet. */
+  #mayMeet(works: (a: string, b: string) => boolean): (process: string, other: string) => boolean {
+    return (...processes) => {
+      const named = processes.map((process) => process.split(": ") as [string, string]);
+      const share = named.every(([run]) => this.#members.get(run)?.share === "always");
+      const [a, b] = named.map(([, worker]) => worker.slice(0, worker.lastIndexOf("/"))) as [string, string];
+      return share && named[0]?.[0] !== named[1]?.[0] && works(a, b);
+    };
   }
 
   #every(ms: number, act: () => void): void {
@@ -116,7 +146,8 @@ class SharedMachine {
       feed: (input: Parameters<SimulatedRunner["leaseSaid"]>[0]) => runner.leaseSaid(input),
     };
     client.serve(loop as never);
-    void client.join(config, run).catch(() => {});
+    const { share = "idle" } = this.#members.get(run) as PoolMember;
+    void client.join({ ...config, pool: { ...config.pool, share } }, run).catch(() => {});
     return (effect) => acts.get(effect.type)?.(effect);
   }
 
@@ -135,7 +166,7 @@ class SharedMachine {
   /** PS4: another process has the pool; runs learn it one by one, and hear nothing from the one before from then on. */
   #changeHands(): void {
     this.#epoch++;
-    this.#pool = new DevicePoolState(this.#limits, this.#epoch * tokensAnEpoch);
+    this.#pool = new DevicePoolState(this.#limits, this.#epoch * tokensAnEpoch, this.#policy);
     for (const [run, memoryMiB] of this.#admitted)
       this.#feed({ type: "restore", run, member: this.#members.get(run) as PoolMember, memoryMiB });
     for (const end of this.#ends.values()) this.#network.after(this.#network.between(0, 800), () => this.#follow(end));

@@ -4,7 +4,7 @@
  * of who computes on which device, and judges by it.
  */
 import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
-import type { RunnerEffect, RunnerState, SupervisionLimits } from "@treadle/core";
+import type { LeaseEffect, RunnerState, SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
@@ -84,14 +84,14 @@ export type Sharing = {
   readonly name: string;
   readonly time: VirtualTime;
   /** by device, of all runs */
-  readonly computing: Map<string, string>;
+  readonly computing: Map<string, ReadonlySet<string>>;
+  /** Whether a worker may compute on a device beside one of another run; as `run: worker`. */
+  readonly mayMeet: (process: string, other: string) => boolean;
   /** A runner asks for leases by what this returns. */
   readonly join: (runner: SimulatedRunner) => (effect: LeaseEffect) => void;
   /** Its processes are ended, and then another one begins. */
   readonly left: (runner: SimulatedRunner) => void;
 };
-export type LeaseEffect = Extract<RunnerEffect, { type: "ask-lease" | "release-lease" }>;
-
 export class SimulatedCluster {
   readonly network: VirtualNetwork;
   readonly scenario: Scenario;
@@ -105,7 +105,7 @@ export class SimulatedCluster {
   /** told what goes into the state machine of each runner */
   readonly recorder: ((header: RecordingHeader, turn: RecordedTurn) => void) | undefined;
   readonly sharing: Sharing | undefined;
-  readonly #computing: Map<string, string>;
+  readonly #computing: Map<string, ReadonlySet<string>>;
   readonly limits: SupervisionLimits;
 
   constructor(
@@ -168,17 +168,18 @@ export class SimulatedCluster {
     });
   }
 
-  /** L1, L3, PD2: whatever locks and leases say, no two processes compute on one device. */
+  /** L1, L3, PD2, PD10, LL4: whatever locks and leases say, no two processes compute on one device that may not, and no three. */
   computes(device: string, worker: string): void {
     const process = this.#processOf(worker);
-    const other = this.#computing.get(device);
-    if (other !== undefined && other !== process)
-      throw new BrokenInvariant(`L1: '${process}' computes on '${device}' while '${other}' does`);
-    this.#computing.set(device, process);
+    const others = [...(this.#computing.get(device) ?? [])].filter((each) => each !== process);
+    if (others.length > 1 || others.some((other) => this.sharing?.mayMeet(process, other) !== true))
+      throw new BrokenInvariant(`L1: '${process}' computes on '${device}' while '${others}' does`);
+    this.#computing.set(device, new Set([...others, process]));
   }
 
   computesNoMore(device: string, worker: string): void {
-    if (this.#computing.get(device) === this.#processOf(worker)) this.#computing.delete(device);
+    const others = [...(this.#computing.get(device) ?? [])].filter((each) => each !== this.#processOf(worker));
+    this.#computing.set(device, new Set(others));
   }
 
   #processOf(worker: string): string {

@@ -14,6 +14,8 @@ import {
   type ChannelEnd,
   digestOf,
   inTurn,
+  type LeaseEffect,
+  type LeaseInput,
   type RunnerEffect,
   type RunnerInput,
   RunnerState,
@@ -25,7 +27,6 @@ import {
   beatMs,
   expectNothingHeld,
   type Layout,
-  type LeaseEffect,
   type SimulatedCluster,
   tickMs,
 } from "./simulated-cluster.ts";
@@ -75,13 +76,12 @@ export class SimulatedRunner {
     const { scenario, network, journal } = cluster;
     this.#membership = cluster.newMembership(this.nowMs);
     const supervision = { ...cluster.limits, lockTimeoutMs: 1e9, startTimeoutMs: 60_000 };
-    const leased = cluster.sharing ? { isLeased: true } : {};
     const options = {
       supervision,
       rejoinMs,
       placeWaitMs: 60_000,
       maxStaleness: scenario.overlapsSteps ? 1 : 0,
-      ...leased,
+      ...(cluster.sharing ? { isLeased: true } : {}),
     };
     this.#state = new RunnerState(options, this.nowMs);
     const startedAt = new Date(0).toISOString();
@@ -137,9 +137,7 @@ export class SimulatedRunner {
   }
 
   /** Of the pool, about leases. */
-  leaseSaid(input: Extract<RunnerInput, { type: "leased" | "lease-wanted" }>): void {
-    this.#feed(input);
-  }
+  leaseSaid = (input: LeaseInput): void => this.#feed(input);
 
   entered(node: string, incarnation: number): void {
     this.run(() =>
@@ -291,6 +289,8 @@ export class SimulatedRunner {
       }
       case "ask-lease":
       case "release-lease":
+      case "use-lease":
+      case "share-lease":
         this.#lease?.(effect);
         break;
       case "adopted":

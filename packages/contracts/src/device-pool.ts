@@ -48,11 +48,10 @@ export type DeviceLease = z.infer<typeof DeviceLease>;
 
 /** What computes on the same devices under leases of other runs. */
 const Beside = z.array(Work).max(16);
+export const BesideMessage = z.object({ works: Beside });
 
-/** What a rank has computed under a lease since it said so last: nobody began or ended beside it meanwhile. */
-export const WorkSample = z.strictObject({
-  work: Work,
-  devices: deviceIds,
+/** What a rank has computed on its devices since it said so last: nobody began or ended beside it meanwhile. */
+export const WorkDone = z.strictObject({
   beside: Beside,
   /** forward passes, and tokens of all of them; an engine that counts neither has made one pass for each turn of its worker */
   passes: z.number().nonnegative(),
@@ -65,6 +64,10 @@ export const WorkSample = z.strictObject({
   /** its turn is over: the worker has given the devices back */
   ends: z.boolean(),
 });
+export type WorkDone = z.infer<typeof WorkDone>;
+
+/** The same, as the pool is told it. */
+export const WorkSample = WorkDone.extend({ work: Work, devices: deviceIds });
 export type WorkSample = z.infer<typeof WorkSample>;
 
 /** Of a run. */
@@ -237,5 +240,14 @@ export const PoolTalk = z.strictObject({
 export type PoolTalk = z.infer<typeof PoolTalk>;
 export const PoolTold = z.strictObject(exchanged(PoolReply));
 
-export const PoolStatus = z.object({ runs: z.array(PoolMemberView).max(10_000) });
+/** How many times as long a work takes beside another, as was measured, and the standard error of that. */
+export const MeasuredSlowdown = z.object({
+  ...{ work: Work, beside: Work, memory: z.number(), factor: z.number(), error: z.number(), samples: z.number() },
+});
+export type MeasuredSlowdown = z.infer<typeof MeasuredSlowdown>;
+
+export const PoolStatus = z.object({
+  runs: z.array(PoolMemberView).max(10_000),
+  slowdowns: z.array(MeasuredSlowdown).max(10_000).optional(),
+});
 export type PoolStatus = z.infer<typeof PoolStatus>;

@@ -59,6 +59,7 @@ export {
   DeviceLease,
   describePoolWait,
   KnownSlowdowns,
+  MeasuredSlowdown,
   PoolConfig,
   PooledRunMessage,
   PoolInfo,
@@ -73,6 +74,7 @@ export {
   pooledRunVariable,
   RunProcess,
   Work,
+  WorkDone,
   WorkSample,
 } from "./device-pool.ts";
 export type { EngineFacts } from "./engine-facts.ts";

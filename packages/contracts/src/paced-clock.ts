@@ -20,13 +20,15 @@ export class PacedClock implements Clock {
   }
 
   now(): number {
-    return this.#at + (this.#clock.now() - this.#since) / this.#pace;
+    const nowMs = this.#clock.now();
+    // As long as nothing has slowed it down it is the clock below to the last digit.
+    return this.#pace === 1 ? nowMs + (this.#at - this.#since) : this.#at + (nowMs - this.#since) / this.#pace;
   }
 
   after(delayMs: number, run: () => void, keepsAlive?: boolean): () => void {
     const pending: Pending = { due: this.now() + delayMs, run, keepsAlive, cancel: () => {} };
     this.#pending.add(pending);
-    this.#arm(pending);
+    this.#arm(pending, delayMs);
     return () => {
       this.#pending.delete(pending);
       pending.cancel();
@@ -43,17 +45,17 @@ export class PacedClock implements Clock {
     this.#at = this.now();
     this.#since = this.#clock.now();
     this.#pace = pace;
-    for (const pending of this.#pending) this.#arm(pending);
+    for (const pending of this.#pending) this.#arm(pending, Math.max(0, pending.due - this.#at));
   }
 
-  #arm(pending: Pending): void {
+  #arm(pending: Pending, delayMs: number): void {
     pending.cancel();
-    const { due, run, keepsAlive } = pending;
+    const { run, keepsAlive } = pending;
     const act = () => {
       this.#pending.delete(pending);
       run();
     };
-    pending.cancel = this.#clock.after(Math.max(0, (due - this.now()) * this.#pace), act, keepsAlive);
+    pending.cancel = this.#clock.after(delayMs * this.#pace, act, keepsAlive);
   }
 }
 

@@ -24,7 +24,7 @@ import {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
-import { PoolStatus, PoolTalk, PoolTold } from "./device-pool.ts";
+import { BesideMessage, PoolStatus, PoolTalk, PoolTold, WorkDone } from "./device-pool.ts";
 import {
   AwaitsMessage,
   CallReply,
@@ -158,6 +158,13 @@ export const runProtocol = {
     means: "a call that failed because of a peer is not made again: the calls behind it go on",
     request: GiveUpMessage,
   },
+  beside: {
+    from: ["runner"],
+    to: "worker",
+    means:
+      "what computes on its devices in other runs, from here on; the first one asks it to say what it computes itself",
+    request: BesideMessage,
+  },
   "segments.reuse": {
     from: ["runner"],
     to: "worker",
@@ -258,6 +265,12 @@ export const runProtocol = {
     means: "the end of a grant",
     request: UnlockRequest,
     reply: done,
+  },
+  worked: {
+    from: ["worker"],
+    to: "runner",
+    means: "what it has computed on its devices, at each end of its turn and whenever others begin or end there",
+    request: WorkDone,
   },
   "state.saved": {
     from: ["worker"],

@@ -11,6 +11,7 @@ import type {
   WeightTicket,
 } from "@treadle/contracts";
 import type { Pieces } from "./pieces.ts";
+import type { WorkSums } from "./work-meter.ts";
 
 /**
  * What a worker asks of whatever runs its model. Embedded, emulated and remote engines answer the same calls, so a
@@ -42,6 +43,10 @@ export interface Engine {
    * devices of an idle engine only. A call that has returned is not computing any more when its caller goes on.
    */
   idle(): Promise<void> | undefined;
+  /** What it has computed since this was asked last, up to now; absent where it does not count. */
+  takeWork?(): WorkSums;
+  /** Which components of other runs compute on its devices from here on: said to engines that are slowed by that as they are told. */
+  computesBeside?(components: readonly string[]): void;
   /**
    * W3 nothing is generated on half-updated weights: all parameters are replaced at once. Verifies names, shapes and checksum first and throws
    * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from

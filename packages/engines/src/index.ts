@@ -34,3 +34,4 @@ export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";
 export { torchPackageFolder } from "./torch/torch-process.ts";
+export type { WorkSums } from "./work-meter.ts";

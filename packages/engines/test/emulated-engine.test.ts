@@ -52,6 +52,45 @@ describe("an emulated engine", () => {
     expect(engine.policyVersion).toBe(1);
   });
 
+  test("takes as many times as long as its profile says beside others, from when it is told until it is told again", async () => {
+    const engine = EmulatedEngine.create({ ...profile, beside: { train: 1.5, rollout: 1.2 } }, { clock });
+    const batch = randomBatch(2, 5, 1);
+    engine.computesBeside(["train"]);
+    expect(await settledAt(engine.forwardBackward(batch, { type: "cross-entropy" }))).toBeCloseTo(1.5 * 2000, 0);
+    engine.computesBeside(["other"]);
+    const start = clock.now();
+    const generated = engine.generate([prompt, prompt], sampling);
+    await clock.advance(100);
+    engine.computesBeside(["rollout", "train"]);
+    await clock.advance(60);
+    engine.computesBeside([]);
+    expect((await settledAt(generated)) - start).toBeCloseTo(160 + 10 * stepMs(2) - 100 - 60 / 1.5, 0);
+  });
+
+  test("counts passes and tokens of what it computes, and how long that takes, up to any instant", async () => {
+    const engine = EmulatedEngine.create({ ...profile, beside: { train: 2 } }, { clock });
+    const batch = randomBatch(2, 5, 1);
+    expect(engine.takeWork()).toEqual({ passes: 0, tokens: 0, ms: 0 });
+    const generated = engine.generate([prompt, prompt], sampling);
+    await clock.advance(4 * stepMs(2));
+    expect(engine.takeWork()).toEqual({ passes: 4, tokens: 8, ms: 4 * stepMs(2) });
+    engine.computesBeside(["train"]);
+    await settledAt(generated);
+    const rest = engine.takeWork();
+    expect(rest.passes).toBeCloseTo(6, 3);
+    expect(rest.tokens).toBeCloseTo(12, 3);
+    expect(rest.ms).toBeCloseTo(2 * 6 * stepMs(2), 0);
+    await clock.advance(500); // nothing is computed
+    const trained = engine.forwardBackward(batch, { type: "cross-entropy" });
+    await clock.advance(1000);
+    const part = engine.takeWork();
+    expect(part.passes).toBeCloseTo(1000 / 4000, 3);
+    expect(part.tokens).toBeCloseTo((1000 / 4000) * 10, 2);
+    expect(part.ms).toBeCloseTo(1000, 3);
+    await settledAt(trained);
+    expect(engine.takeWork().passes).toBeCloseTo(3000 / 4000, 3);
+  });
+
   test("generates a token in the time of its number of devices, slowed down by others as elsewhere", async () => {
     const tokenTime = { 1: 0.036, 4: 0.012 };
     for (const [devices, seconds] of [

@@ -1,5 +1,5 @@
 import { type ReleasableTag, type TagMemory, TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
-import { type Engine, type Trainable, weightsIdOf } from "@treadle/engines";
+import { type Engine, type Trainable, type WorkSums, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
 /** How weights travel: `ticket`, as files that the receiver reads; `bytes`, through Node. */
@@ -8,6 +8,9 @@ export type WeightForm = "ticket" | "bytes";
 type Published =
   | { readonly ticket: WeightTicket; bytes?: Promise<Weights> | undefined }
   | { readonly ticket?: undefined; readonly weights: Weights };
+
+/** The component of a work as pools know it. */
+const componentOf = (work: string): string => work.split("@")[0] as string;
 
 /** Of an engine worker's state. */
 export const engineFile = "engine";
@@ -25,11 +28,15 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   /** One whose own process has died computes nothing any more: this process ends with it, and both start again. */
   protected set engine(engine: E) {
     this.#engine = engine;
+    this.devices.turns.onBeside((works) => engine.computesBeside?.(works.map(componentOf)));
     void engine.ended?.then((error) => this.failProcess(error));
   }
 
   override idle(): Promise<void> | undefined {
     return this.engine.idle();
+  }
+  override takeWork(): WorkSums | undefined {
+    return this.engine.takeWork?.();
   }
   override memoryBytes(): number {
     return this.engine.memory().loadedBytes;

@@ -7,7 +7,7 @@ import { readRunSpecs } from "../multiplex/run-specs.ts";
 import { multiplexTable } from "../view/multiplex-table.ts";
 import { startMultiplexView } from "../view/multiplex-view.ts";
 import { interruptible } from "./interruptible.ts";
-import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
+import { type PoolLimitFlags, poolLimits, sharingOptions, withPoolLimits } from "./pool-limits.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 import { repeated, withOverrides } from "./settings.ts";
 
@@ -40,7 +40,13 @@ export function multiplexCommand(): Command {
       const result = await interruptible(
         (signals) =>
           multiplex({
-            ...{ specs, limits, script: process.argv[1] as string, ...signals },
+            ...{
+              specs,
+              limits,
+              sharing: sharingOptions(flags, projectRoot),
+              script: process.argv[1] as string,
+              ...signals,
+            },
             runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
             ...view,
           }),

@@ -8,7 +8,8 @@ import { poolTable } from "../view/pool-table.ts";
 import { jsonText } from "../view/text.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { aborted, interruptible } from "./interruptible.ts";
-import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
+import { type PoolLimitFlags, poolLimits, sharingOptions, withPoolLimits } from "./pool-limits.ts";
+import { findProjectRoot } from "./project.ts";
 
 /** Pools of two machines are two. */
 const defaultName =
@@ -38,9 +39,10 @@ export function poolCommand(): Command {
 
 async function startPool(name: string = defaultName, flags: StartFlags): Promise<void> {
   const limits = poolLimits(flags);
+  const sharing = sharingOptions(flags, findProjectRoot());
   const nats = validateConfig(NatsConfig, natsValues(flags));
   await interruptible(async ({ stop }) => {
-    const pool = await openPool({ nats, name, limits, onNotice: printClockLine });
+    const pool = await openPool({ nats, name, limits, sharing, onNotice: printClockLine });
     printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
     try {
       await Promise.race([aborted(stop), pool.failed]);
@@ -57,8 +59,8 @@ async function showPools(asked: string | undefined, flags: NatsFlags & { readonl
     return Promise.all(
       all.map(async ({ name, incarnation, info }) => {
         const member = { kind: "pool", name, incarnation, body: info } as const;
-        const { runs }: PoolStatus = await ask(plane, "pool", member, "status", {}, { timeoutMs });
-        return { name, ...info, runs };
+        const status: PoolStatus = await ask(plane, "pool", member, "status", {}, { timeoutMs });
+        return { name, ...info, ...status };
       }),
     );
   });

@@ -475,6 +475,16 @@ export const commandManifests: readonly CommandManifest[] = [
             "default": "30"
           },
           {
+            "flags": "--method <name>",
+            "description": "how is decided which runs of 'pool.share: always' compute beside each other: greedy, lookahead, playout, temporal",
+            "default": "greedy"
+          },
+          {
+            "flags": "--window <decisions>",
+            "description": "how many decisions 'lookahead' follows",
+            "default": "3"
+          },
+          {
             "flags": "--residents <count>",
             "description": "runs that keep memory on a device together; others wait",
             "default": "2"
@@ -577,6 +587,16 @@ export const commandManifests: readonly CommandManifest[] = [
         "flags": "--beat-limit <seconds>",
         "description": "ends a run that gives no sign of life for this long",
         "default": "15"
+      },
+      {
+        "flags": "--method <name>",
+        "description": "how is decided which runs of 'pool.share: always' compute beside each other: greedy, lookahead, playout, temporal",
+        "default": "greedy"
+      },
+      {
+        "flags": "--window <decisions>",
+        "description": "how many decisions 'lookahead' follows",
+        "default": "3"
       },
       {
         "flags": "--config <name=file>",

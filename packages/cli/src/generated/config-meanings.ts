@@ -388,6 +388,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "emulated.cacheBytes": "keys and values,",
     "emulated.optimiserBytes": "optimiser state and gradients,",
     "emulated.residualBytes": "and what stays there when it is released: contexts, buffers of collectives, fragments.",
+    "emulated.beside": "How many times as long all that it computes takes while a component of that name computes on its devices in another run, which the pool of their devices tells.",
     "emulated.deviceMemory": "refuses what does not fit on a device beside what others have there; without it everything fits",
     "emulated.deviceMemory.folder": "where processes record how much memory each of them holds, in one file for each device; made if it is missing",
     "emulated.collectives": "ranks of a trainer meet in collectives, or hang until a deadline; without it none waits for another",

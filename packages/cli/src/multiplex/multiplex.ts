@@ -3,13 +3,14 @@
  *
  * - MR1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
-import type { PooledRunMessage, PoolMemberView, RunEvent, RunSummary } from "@treadle/contracts";
-import { DevicePool, PooledProcess, type PoolLimits } from "@treadle/runtime/runner";
+import type { MeasuredSlowdown, PooledRunMessage, PoolMemberView, RunEvent, RunSummary } from "@treadle/contracts";
+import { DevicePool, PooledProcess, type PoolLimits, type SharingOptions } from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
 
 export type MultiplexOptions = {
   readonly specs: readonly RunSpec[];
   readonly limits: PoolLimits;
+  readonly sharing: SharingOptions;
   readonly runsRoot: string;
   /** the command line's own script */
   readonly script: string;
@@ -32,6 +33,8 @@ export type MultiplexedRun = {
   readonly leasedSeconds: number;
   /** it waited for devices that others had */
   readonly waitedSeconds: number;
+  /** what others that computed beside it have cost it, by what was measured */
+  readonly lostSeconds: number;
   /** before it was admitted */
   readonly queuedSeconds: number;
   readonly leases: number;
@@ -42,21 +45,24 @@ export type MultiplexedRun = {
 
 export type Multiplexed = {
   readonly seconds: number;
-  /** of all runs; no more than `seconds` where they share all of their devices */
+  /** of all runs; no more than `seconds` where they take turns on all of their devices */
   readonly leasedSeconds: number;
   readonly runs: readonly MultiplexedRun[];
+  /** as they were measured, in this and earlier runs */
+  readonly slowdowns: readonly MeasuredSlowdown[];
 };
 
 export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
   const beganMs = performance.now();
-  const pool = new DevicePool(options.limits);
+  const pool = new DevicePool(options.limits, undefined, undefined, options.sharing);
   options.onPool(() => pool.view());
   try {
     const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
-    return { seconds: (performance.now() - beganMs) / 1000, leasedSeconds, runs };
+    const seconds = (performance.now() - beganMs) / 1000;
+    return { seconds, leasedSeconds, runs, slowdowns: pool.slowdowns() };
   } finally {
-    pool.close();
+    await pool.close();
   }
 }
 
@@ -103,7 +109,7 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
   for (const each of [stop, kill]) each.addEventListener("abort", signal);
   try {
     const { code, signal: by } = await child.gone;
-    const { leasedMs, waitedMs, queuedMs, leases, slowdown } = pool.gone(name);
+    const { leasedMs, waitedMs, lostMs, queuedMs, leases, slowdown } = pool.gone(name);
     const outcome =
       code === 0 ? "finished" : ended !== undefined ? "ended" : code === 130 && stop.aborted ? "stopped" : "failed";
     const how = by === null ? `its process ended with exit code ${code}` : `its process was ended by ${by}`;
@@ -113,6 +119,7 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
       seconds: (performance.now() - beganMs) / 1000,
       leasedSeconds: leasedMs / 1000,
       waitedSeconds: waitedMs / 1000,
+      lostSeconds: lostMs / 1000,
       queuedSeconds: queuedMs / 1000,
     };
   } finally {

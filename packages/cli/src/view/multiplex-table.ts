@@ -1,6 +1,7 @@
 /** What became of runs that shared devices, as a table. */
 import type { Multiplexed } from "../multiplex/multiplex.ts";
 import { markdownTable } from "./markdown-table.ts";
+import { slowdownTable } from "./slowdown-table.ts";
 import { formatPercent, formatSeconds, singleLine } from "./text.ts";
 
 const columns = [
@@ -11,12 +12,13 @@ const columns = [
   "had devices",
   "of all",
   "waited",
+  "lost",
   "queued",
   "leases",
   "slowdown",
 ];
 
-export function multiplexTable({ seconds, leasedSeconds, runs }: Multiplexed): string {
+export function multiplexTable({ seconds, leasedSeconds, runs, slowdowns }: Multiplexed): string {
   const rows = runs.map((run) => [
     run.name,
     run.outcome,
@@ -25,11 +27,13 @@ export function multiplexTable({ seconds, leasedSeconds, runs }: Multiplexed): s
     formatSeconds(run.leasedSeconds),
     formatPercent(seconds > 0 ? run.leasedSeconds / seconds : 0, 0),
     formatSeconds(run.waitedSeconds),
+    formatSeconds(run.lostSeconds),
     formatSeconds(run.queuedSeconds),
     String(run.leases),
     run.slowdown === undefined ? "–" : run.slowdown.toFixed(2),
   ]);
   const lost = runs.flatMap(({ name, why }) => (why === undefined ? [] : [`${name}: ${singleLine(why)}`]));
   const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;
-  return [markdownTable(columns, rows), "", all, ...lost].join("\n");
+  const measured = slowdowns.length === 0 ? [] : ["", slowdownTable(slowdowns)];
+  return [markdownTable(columns, rows), "", all, ...lost, ...measured].join("\n");
 }

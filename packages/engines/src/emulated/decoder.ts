@@ -17,6 +17,8 @@ export class Decoder {
   /** those which go first stand last */
   #waiting: Waiting[] = [];
   #numCome = 0;
+  #passes = 0;
+  #tokens = 0;
   #nowMs: number;
   #paused = false;
 
@@ -91,7 +93,18 @@ export class Decoder {
     this.#paused = false;
   }
 
+  get isRunning(): boolean {
+    return this.#running.size > 0 && !this.#paused;
+  }
+
+  /** Steps that it has made, and tokens of all sequences in them. */
+  get made(): { readonly passes: number; readonly tokens: number } {
+    return { passes: this.#passes, tokens: this.#tokens };
+  }
+
   #progress(steps: number): void {
+    this.#passes += steps;
+    this.#tokens += steps * this.#running.size;
     for (const sequence of this.#running.values()) sequence.done += steps;
   }
 

@@ -5,6 +5,7 @@ import {
   type LossMetrics,
   type LossSpec,
   type MemoryTag,
+  PacedClock,
   ReleasableTag,
   type Sampling,
   type TagMemory,
@@ -34,6 +35,7 @@ import {
   resolveSampling,
 } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
+import { WorkMeter, type WorkSums } from "../work-meter.ts";
 import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
@@ -112,7 +114,14 @@ export type EmulatedEngineOptions = {
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "emulated";
   readonly profile: EmulatedProfile;
-  readonly #clock: Clock;
+  readonly #realClock: Clock;
+  /** of what it computes, which others slow down */
+  readonly #clock: PacedClock;
+  readonly #meter = new WorkMeter();
+  /** what passes beside decoding are under way */
+  readonly #spending = new Set<Spending>();
+  /** when it was brought up to date last */
+  #realMs: number;
   readonly #seed: number;
   /** of how long things take, which differs by rank where responses do not */
   readonly #durationSeed: number;
@@ -131,11 +140,13 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const { clock = systemClock, seed = 0, rank = 0 } = options;
     super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
     this.profile = profile;
-    this.#clock = clock;
+    this.#realClock = clock;
+    this.#realMs = clock.now();
+    this.#clock = new PacedClock(clock);
     this.#seed = seed;
     this.#durationSeed = mix(seed, rank);
     const stepMs = (running: number) => 1000 * decodeSeconds(running, profile);
-    this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
+    this.#decoder = new Decoder(stepMs, profile.slots, this.#clock.now());
     this.#options = options;
     this.#tags = tagsOf(profile);
     if (options.loaded ?? true) this.#load(this.#tags);
@@ -154,6 +165,17 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const residentBytes = leftBytes + bytesOf(this.#tags.filter(({ tag }) => this.#loaded.has(tag)));
     const isOnePiece = this.#tags.filter(({ bytes }) => bytes > 0).length < 2;
     return { residentBytes, loadedBytes, hostBytes, ...(isOnePiece ? {} : { tags: this.#tags }) };
+  }
+
+  takeWork(): WorkSums {
+    this.#advance();
+    for (const spending of this.#spending) this.#countSpending(spending);
+    return this.#meter.take();
+  }
+
+  computesBeside(components: readonly string[]): void {
+    const { beside } = this.profile;
+    this.#clock.pace = Math.max(1, ...components.map((component) => beside[component] ?? 1));
   }
 
   generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions = {}): Promise<Completion[]> {
@@ -452,7 +474,13 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   #advance(): void {
-    const finished = this.#decoder.advance(this.#clock.now()).flatMap((id) => {
+    const [wasRunning, before, realMs] = [this.#decoder.isRunning, this.#decoder.made, this.#realClock.now()];
+    const finishedIds = this.#decoder.advance(this.#clock.now());
+    const { passes, tokens } = this.#decoder.made;
+    if (wasRunning)
+      this.#meter.add({ passes: passes - before.passes, tokens: tokens - before.tokens, ms: realMs - this.#realMs });
+    this.#realMs = realMs;
+    const finished = finishedIds.flatMap((id) => {
       const running = this.#running.get(id);
       return running ? [[id, running] as const] : [];
     });
@@ -535,21 +563,44 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     return { tokens, logprobs, temperature, finishReason, policyVersion: this.policyVersion };
   }
 
+  /** Swaps are no passes. */
   #spendSeconds(baseSeconds: number): Promise<void> {
-    return this.#spend({ baseSeconds, unitSeconds: 0 }, 0);
+    return new Promise((resolve) => {
+      this.#clock.after(this.#drawnMs({ baseSeconds, unitSeconds: 0 }, 0), resolve);
+    });
   }
 
+  /** One pass, over so many tokens. */
   #spend(cost: Cost, units: number): Promise<void> {
+    const totalMs = this.#drawnMs(cost, units);
+    const spending = { units, totalMs, workMs: this.#clock.now(), realMs: this.#realClock.now() };
+    this.#spending.add(spending);
+    return new Promise((resolve) => {
+      this.#clock.after(totalMs, () => {
+        this.#countSpending(spending);
+        this.#spending.delete(spending);
+        resolve();
+      });
+    });
+  }
+
+  #countSpending(spending: Spending): void {
+    const [workMs, realMs] = [this.#clock.now(), this.#realClock.now()];
+    const part = spending.totalMs > 0 ? Math.min(1, (workMs - spending.workMs) / spending.totalMs) : 1;
+    this.#meter.add({ passes: part, tokens: part * spending.units, ms: realMs - spending.realMs });
+    Object.assign(spending, { workMs, realMs });
+  }
+
+  #drawnMs(cost: Cost, units: number): number {
     const spread = this.profile.durationSpread;
     const factor = Math.exp(spread * normal(this.#durationSeed, this.#durations++) - spread ** 2 / 2);
-    const delayMs = 1000 * factor * costSeconds(cost, units, this.profile);
-    return new Promise((resolve) => {
-      this.#clock.after(delayMs, resolve);
-    });
+    return 1000 * factor * costSeconds(cost, units, this.profile);
   }
 }
 
 const bytesOf = (tags: readonly TagMemory[]): number => tags.reduce((sum, { bytes }) => sum + bytes, 0);
+/** A pass under way: what it takes alone, and up to when it was counted, in time of its own and in all. */
+type Spending = { readonly units: number; readonly totalMs: number; workMs: number; realMs: number };
 
 function joined(a: Int32Array, b: Int32Array): Int32Array {
   const both = new Int32Array(a.length + b.length);

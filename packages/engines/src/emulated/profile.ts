@@ -46,6 +46,11 @@ export const EmulatedProfile = z.strictObject({
   optimiserBytes: z.number().nonnegative().default(0),
   /** and what stays there when it is released: contexts, buffers of collectives, fragments. */
   residualBytes: z.number().nonnegative().default(0),
+  /**
+   * How many times as long all that it computes takes while a component of that name computes on its devices in another run, which
+   * the pool of their devices tells.
+   */
+  beside: z.record(z.string(), z.number().positive()).default({}),
   hostBytes: z.number().nonnegative().default(0),
   vocabSize: z.int().min(2).default(256),
   contextLength: z.int().min(2).default(32_768),

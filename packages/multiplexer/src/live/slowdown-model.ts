@@ -12,7 +12,7 @@
  * - SM3 an estimate is within those of the levels of memory between which it is interpolated, and its error includes how much
  *   these differ. What is further than one level from all that was measured is not known.
  */
-import type { KnownSlowdowns, Work, WorkSample } from "@treadle/contracts";
+import type { KnownSlowdowns, MeasuredSlowdown, Work, WorkSample } from "@treadle/contracts";
 
 export type Slowdown = { readonly factor: number; readonly error: number };
 
@@ -100,6 +100,14 @@ export class SlowdownModel {
     const nearest = below ?? above;
     if (nearest === undefined || Math.abs(nearest.at - level) > 1) return undefined;
     return { factor: nearest.factor, error: nearest.error + errorOfLevel * nearest.factor };
+  }
+
+  /** All that count. */
+  measured(): MeasuredSlowdown[] {
+    return this.known().pairs.flatMap(({ work, beside, memory, told }) => {
+      const found = told.count > leastSamples - 1 ? this.slowdown(work, beside, memory) : undefined;
+      return found === undefined ? [] : [{ work, beside, memory, ...found, samples: told.count }];
+    });
   }
 
   /** Whether another try may still tell what is not known. */

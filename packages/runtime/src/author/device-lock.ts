@@ -4,6 +4,7 @@ import { type Cancellation, type Peer, ReleasableTag, TreadleError, type WaitTer
 import { LendState } from "@treadle/core";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
+import { WorkTurns, type WorkTurnsPorts } from "./work-turns.ts";
 
 /** How often a call that was given items is looked at, for engines that do not say when they begin. */
 const lookMs = 5;
@@ -67,8 +68,17 @@ export class DeviceLock {
   readonly #granted = new Set<string>();
   readonly #waits = new Map<string, Waits>();
   readonly #givenUp = new Map<string, GivenUp>();
+  /** what is computed on the devices, and what other runs compute there */
+  readonly turns: WorkTurns;
 
-  constructor(ids: readonly string[], runner: Peer, tracer: Tracer, idle: () => Promise<void> | undefined) {
+  constructor(
+    ids: readonly string[],
+    runner: Peer,
+    tracer: Tracer,
+    idle: () => Promise<void> | undefined,
+    takeWork: WorkTurnsPorts["takeWork"] = () => undefined,
+  ) {
+    this.turns = new WorkTurns({ takeWork, tell: (done) => runner.notify("worked", done) });
     this.#idle = idle;
     this.ids = ids;
     this.#runner = runner;
@@ -208,6 +218,7 @@ export class DeviceLock {
 
   #say(call: string, numAnswered: number): void {
     try {
+      this.turns.lent();
       this.#runner.notify("lock.lend", { call, numAnswered });
     } catch {
       // without its runner the worker ends
@@ -218,7 +229,7 @@ export class DeviceLock {
   forget(call: string): void {
     this.#waits.delete(call);
     this.#held.delete(call);
-    this.#granted.delete(call);
+    if (this.#granted.delete(call)) this.turns.released();
     this.#givenUp.delete(call);
   }
 
@@ -242,7 +253,10 @@ export class DeviceLock {
     const waits = this.#waits.get(call);
     waits?.lending.granted();
     if (waits?.lending.isWaiting) this.#watch(call, waits);
-    if (this.#held.has(call)) this.#granted.add(call); // unless nobody waited for it
+    if (this.#held.has(call)) {
+      this.#granted.add(call); // unless nobody waited for it
+      this.turns.granted();
+    }
     return { token, tags, count: 1, numKept: 0 };
   }
 
@@ -251,6 +265,7 @@ export class DeviceLock {
     if (!held || --held.count > 0) return;
     this.#held.delete(call);
     this.#granted.delete(call);
+    this.turns.released();
     await this.#givenUp.get(call)?.told;
     const timer = setImmediate(() => this.#tell(call));
     this.#givenUp.set(call, { token: held.token, timer, told: undefined });

@@ -229,6 +229,14 @@ export abstract class Worker<C = unknown> {
   idle(): Promise<void> | undefined {
     return undefined;
   }
+  /**
+   * What its engine has computed since this was asked last: forward passes, tokens of all of them, and milliseconds. Undefined where
+   * it does not count: then the time for which a call holds the devices counts as one pass. A pool measures by it how much slower
+   * runs are beside each other.
+   */
+  takeWork(): { readonly passes: number; readonly tokens: number; readonly ms: number } | undefined {
+    return undefined;
+  }
   /** Bytes that the worker occupies on each of its devices while loaded. */
   memoryBytes(): number {
     return 0;

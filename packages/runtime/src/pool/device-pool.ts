@@ -3,10 +3,13 @@
  * decides; here are the clock, and the ways to the runs.
  *
  * - PS1 while this process itself is suspended no time passes for the state: it has heard of nobody, which says nothing of them.
+ * - PS8 what was measured of runs beside each other outlives the pool: it is kept in a while, and at the end.
  * - PS2 a run counts as gone, and its devices as free, only when none of its processes is left.
  */
-import type { PoolMember, PoolMemberView, PoolReply, PoolRequest } from "@treadle/contracts";
+import type { MeasuredSlowdown, PoolMember, PoolMemberView, PoolReply, PoolRequest } from "@treadle/contracts";
 import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
+import { CoRunner, type LiveMethod } from "@treadle/multiplexer";
+import { readSlowdowns, writeSlowdowns } from "./slowdown-file.ts";
 
 export type { PoolLimits } from "@treadle/core";
 
@@ -16,11 +19,21 @@ export type PooledRun = {
   readonly end: (why: string) => void;
 };
 
-/** Of one run, up to now. */
-export type PoolTally = Pick<PoolMemberView, "leasedMs" | "waitedMs" | "queuedMs" | "leases" | "slowdown">;
+/** How is decided which runs compute beside each other, of those that say `share: always`. */
+export type SharingOptions = {
+  readonly method: LiveMethod;
+  /** decisions that `lookahead` follows */
+  readonly window: number;
+  /** a file with what was measured before, and is measured now */
+  readonly slowdowns: string;
+};
 
-const none: PoolTally = { leasedMs: 0, waitedMs: 0, queuedMs: 0, leases: 0, slowdown: undefined };
+/** Of one run, up to now. */
+export type PoolTally = Pick<PoolMemberView, "leasedMs" | "waitedMs" | "lostMs" | "queuedMs" | "leases" | "slowdown">;
+
+const none: PoolTally = { leasedMs: 0, waitedMs: 0, lostMs: 0, queuedMs: 0, leases: 0, slowdown: undefined };
 const tickMs = 100;
+const keepMs = 10_000;
 /** Waits that last so long are told, when their reasons change, and so often in any case. */
 const [longWaitMs, tellAgainMs] = [1000, 10_000];
 /** More than this between two looks at the clock was no time of this process. */
@@ -33,17 +46,41 @@ export class DevicePool {
   /** what runs know of their waits: for whom, and since when they know */
   readonly #told = new Map<string, { readonly why: string; readonly atMs: number }>();
   readonly #ticker: NodeJS.Timeout;
+  readonly #coRunner: CoRunner | undefined;
+  readonly #slowdowns: string | undefined;
+  /** what is in the file, and since when */
+  #kept = { version: 0, atMs: 0 };
+  #keeping: Promise<void> = Promise.resolve();
   #lookedMs: number;
   #poolMs = 0;
 
-  /** `oldToken`: at least as large as those of processes that had the pool before. */
-  constructor(limits: PoolLimits, now: () => number = () => performance.now(), oldToken = 0) {
-    this.#state = new DevicePoolState(limits, oldToken);
+  /**
+   * `oldToken`: at least as large as those of processes that had the pool before. Without `sharing` runs take turns on each device.
+   * Throws `profile.invalid`.
+   */
+  constructor(
+    limits: PoolLimits,
+    now: () => number = () => performance.now(),
+    oldToken = 0,
+    sharing?: SharingOptions | undefined,
+  ) {
+    if (sharing) {
+      const { method, window, slowdowns } = sharing;
+      this.#coRunner = new CoRunner({
+        method,
+        window,
+        known: readSlowdowns(slowdowns),
+        nowMs: () => performance.now(),
+      });
+      this.#slowdowns = slowdowns;
+    }
+    this.#state = new DevicePoolState(limits, oldToken, this.#coRunner);
     this.#now = now;
     this.#lookedMs = now();
     this.#ticker = setInterval(() => {
       this.#feed({ type: "tick" });
       this.#tellWaits();
+      if (this.#poolMs - this.#kept.atMs >= keepMs) this.#keep();
     }, tickMs);
   }
 
@@ -81,8 +118,24 @@ export class DevicePool {
     return this.#state.view(this.#time());
   }
 
-  close(): void {
+  /** What was measured of works beside each other. */
+  slowdowns(): MeasuredSlowdown[] {
+    return this.#coRunner?.model.measured() ?? [];
+  }
+
+  async close(): Promise<void> {
     clearInterval(this.#ticker);
+    this.#keep();
+    await this.#keeping;
+  }
+
+  /** PS8. A disk that is full costs what was measured, and no run. */
+  #keep(): void {
+    const model = this.#coRunner?.model;
+    if (model === undefined || model.version === this.#kept.version) return;
+    this.#kept = { version: model.version, atMs: this.#poolMs };
+    const [path, known] = [this.#slowdowns as string, model.known()];
+    this.#keeping = this.#keeping.then(() => writeSlowdowns(path, known)).catch(() => {});
   }
 
   #tellWaits(): void {

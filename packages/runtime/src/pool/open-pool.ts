@@ -2,7 +2,7 @@
 import { tmpdir } from "node:os";
 import { type ControlPlane, type NatsConfig, PoolInfo, TreadleError } from "@treadle/contracts";
 import { NatsRunStore, openNatsControlPlane } from "@treadle/transport";
-import type { PoolLimits } from "./device-pool.ts";
+import type { PoolLimits, SharingOptions } from "./device-pool.ts";
 import { PoolService } from "./pool-service.ts";
 import { runProcesses, thisMachine } from "./run-process.ts";
 
@@ -10,6 +10,7 @@ export type PoolOptions = {
   readonly nats: NatsConfig;
   readonly name: string;
   readonly limits: PoolLimits;
+  readonly sharing?: SharingOptions | undefined;
   readonly onNotice: (text: string) => void;
 };
 
@@ -17,7 +18,7 @@ export type PoolOptions = {
  * Takes the pool from whoever had it and is silent. Rejects with `pool.taken`, `pool.lost`, `control-plane.unreachable`,
  * `control-plane.refused`, `control-plane.untrusted`, `config.invalid` or `platform.unsupported`.
  */
-export async function openPool({ nats, name, limits, onNotice }: PoolOptions): Promise<PoolService> {
+export async function openPool({ nats, name, limits, sharing, onNotice }: PoolOptions): Promise<PoolService> {
   const machine = thisMachine();
   const as = { nats, name: `treadle pool ${name}` };
   const plane = await openNatsControlPlane(as);
@@ -30,7 +31,7 @@ export async function openPool({ nats, name, limits, onNotice }: PoolOptions): P
       await log.close();
       throw error;
     }
-    return await PoolService.open({ name, plane, log, limits, machine, processes: runProcesses, onNotice });
+    return await PoolService.open({ name, plane, log, limits, sharing, machine, processes: runProcesses, onNotice });
   } catch (error) {
     await plane.close();
     throw error;

@@ -29,7 +29,7 @@ import {
   type RunProcess,
   TreadleError,
 } from "@treadle/contracts";
-import { DevicePool, type PooledRun, type PoolLimits } from "./device-pool.ts";
+import { DevicePool, type PooledRun, type PoolLimits, type SharingOptions } from "./device-pool.ts";
 import { Exchange } from "./exchange.ts";
 import { type Admitted, PoolLog } from "./pool-log.ts";
 import { hasStartedAgain, type ProcessLook } from "./run-process.ts";
@@ -55,6 +55,7 @@ export type PoolServiceOptions = {
   /** has been taken; closed with the service */
   readonly log: RunLog;
   readonly limits: PoolLimits;
+  readonly sharing?: SharingOptions | undefined;
   readonly machine: string;
   readonly processes: RunProcesses;
   readonly onNotice: (text: string) => void;
@@ -142,7 +143,7 @@ export class PoolService {
     });
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
-    this.#pool = new DevicePool(options.limits, now, log.epoch * tokensAnEpoch);
+    this.#pool = new DevicePool(options.limits, now, log.epoch * tokensAnEpoch, options.sharing);
     const known = [...log.admitted.values()].map(({ process }) => process.mark);
     const strangers = marked.filter(({ mark }) => !known.includes(mark));
     this.#strangers = new Map(strangers.map((each) => [each.mark, each]));
@@ -191,14 +192,14 @@ export class PoolService {
   /** Runs keep what they have, and wait for whoever has the pool next. */
   async close(reason: string): Promise<void> {
     clearInterval(this.#watch);
-    this.#pool.close();
+    await this.#pool.close();
     await this.#announcement?.withdraw(reason).catch(() => {}); // silence says the same
     await this.#log.close();
     await this.#options.plane.close();
   }
 
   #status(): PoolStatus {
-    return { runs: [...this.#pool.view()] };
+    return { runs: [...this.#pool.view()], slowdowns: this.#pool.slowdowns() };
   }
 
   async #talk(talk: PoolTalk) {

@@ -192,7 +192,8 @@ class WorkerHost {
     const boot = this.#boot;
     const { config, stateFolder } = await this.#runner.request("configuration", {});
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
-    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer, () => this.#worker.idle());
+    const [idle, takeWork] = [() => this.#worker.idle(), () => this.#worker.takeWork()];
+    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer, idle, takeWork);
     const messages = this.#messages;
     const context: WorkerContext<unknown> = {
       config,
@@ -330,6 +331,7 @@ class WorkerHost {
       this.#messages.resized(rankDevices.length);
     });
     this.#runner.handle("segments.reuse", ({ segments }) => this.#payloads.store?.reuse(segments));
+    this.#runner.handle("beside", ({ works }) => this.#devices.turns.beside(works));
     this.#runner.handle("give-up", ({ call }) => {
       if (this.#heldFor !== call) return;
       this.#heldFor = undefined;

@@ -73,6 +73,10 @@ export class Fleet {
       const since = loop.state.rank(dead)?.incarnation;
       tell(this.#ends.get(worker)?.peer, "peer-died", { worker: dead, since });
     });
+    cluster.pool?.onBeside((devices) => {
+      for (const { worker, place } of loop.state.ranks)
+        if (place.devices.some((device) => devices.includes(device))) this.#tellBeside(worker);
+    });
     loop.on("up", (effect) => this.#up(effect));
     loop.on("died", (effect) => this.#died(effect));
     loop.on("moved", ({ worker, from, to }) =>
@@ -269,13 +273,20 @@ export class Fleet {
     });
     loop.feed({ type: "connected", worker, incarnation: end.incarnation });
     peer.handle("reachable", (at) => {
-      if (end.incarnation === Number(incarnation)) end.reached(peer, at);
+      if (end.incarnation !== Number(incarnation)) return;
+      end.reached(peer, at);
+      this.#tellBeside(worker);
     });
     peer.handle("ready", (ready) => {
       if (end.incarnation !== Number(incarnation)) return;
       loop.feed({ type: "ready", worker, incarnation: end.incarnation, ...ready });
     });
     serve(peer, end, components.get(worker.slice(0, worker.lastIndexOf("/"))) as Component);
+  }
+
+  #tellBeside(worker: string): void {
+    const works = this.#ports.cluster.pool?.besideOn(this.#ports.loop.state.rank(worker)?.place.devices ?? []);
+    if (works) tell(this.peerOf(worker), "beside", { works });
   }
 
   #discard({ worker, incarnation }: Incarnation): void {

@@ -32,6 +32,7 @@ import { type Component, checkedName, checkOptions, checkSaving, componentName }
 import { joinPlan } from "../placement/join-plan.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "../placement/placement-facts.ts";
 import { planEvent } from "../placement/plan-event.ts";
+import { workOf } from "../placement/profile-store.ts";
 import { SizedRanks } from "../placement/sized-ranks.ts";
 import { withoutVainBounds } from "../placement/vain-bounds.ts";
 import { CallDesk } from "./call-desk.ts";
@@ -106,7 +107,7 @@ export class RunCluster implements Cluster {
         : undefined;
     const loop = new RunnerLoop(machine, { startMs, recorder: this.#recording });
     this.loop = loop;
-    options.pool?.serve(loop);
+    options.pool?.serve(loop, (name) => workOf(this.#components, name, this.#places(), projectRoot));
     const sockets = new RunnerSockets();
     const nodes =
       options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets, memoryMiB: options.pool?.memoryMiB });
@@ -499,6 +500,7 @@ export class RunCluster implements Cluster {
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
         nodeOf: (worker) => this.#fleet.nodeOf(worker),
         depots: (channel) => this.#fleet.depots(channel, node),
+        pool: this.#options.pool,
       });
     };
     await this.#fleet.open(serve, {

@@ -8,6 +8,7 @@ import { guardDisk } from "../../author/guard-disk.ts";
 import { pieceBytes } from "../../author/state/part-writer.ts";
 import { fileOf, openState, partBeside } from "../../author/state/saved-state.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
+import type { PoolClient } from "../nodes/pool-client.ts";
 import type { Component } from "../placement/component.ts";
 import type { SizedRanks } from "../placement/sized-ranks.ts";
 import type { ArtifactFolder } from "./artifact-folder.ts";
@@ -31,6 +32,7 @@ export type WorkerServicePorts = {
   readonly nodeOf: (worker: string) => string | undefined;
   readonly depots: (channel: string) => DepotsReply;
   readonly onSpans: (batch: SpanBatch) => void;
+  readonly pool: PoolClient | undefined;
 };
 
 export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
@@ -81,6 +83,10 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
     );
   });
   peer.handle("lock.lend", (message) => loop.feed({ type: "lend", from, ...message }));
+  peer.handle("worked", (done) => {
+    const rank = loop.state.rank(end.worker);
+    if (rank) ports.pool?.worked(component.name, rank.place.devices, done);
+  });
   peer.handle("lock.release", async ({ call, token }) => {
     await loop.ask({ type: "release", from, call, token });
   });

@@ -13,7 +13,10 @@ import {
   type PoolWait,
   type RuntimeConfig,
   TreadleError,
+  type Work,
+  type WorkDone,
 } from "@treadle/contracts";
+import { leaseInput, leaseRequest } from "@treadle/core";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
 import { devicesOfThisMachine } from "./local-node.ts";
 
@@ -48,10 +51,15 @@ export class PoolClient {
   #memoryMiB: Readonly<Record<string, number>> | undefined;
   #loop: LeasedLoop | undefined;
   readonly #leases = new Map<number, DeviceLease>();
+  /** by lease, what other runs compute on its devices */
+  readonly #beside = new Map<number, readonly Work[]>();
+  #onBeside: (devices: readonly string[]) => void = () => {};
+  #nameOf: (component: string) => Work = (component) => component;
+  readonly #works = new Map<string, Work>();
   /** asked for and not granted, by this composition or, orphaned, by one before */
-  #pending: { readonly devices: readonly string[]; isOrphaned: boolean }[] = [];
+  #pending: (Asked & { isOrphaned: boolean })[] = [];
   /** overlaps what is orphaned, and is asked for after that */
-  #deferred: (readonly string[])[] = [];
+  #deferred: Asked[] = [];
   #lost: TreadleError | undefined;
   #onLost: (error: TreadleError) => void = () => {};
   #onWaits: (on: PoolWait | null, forMs: number) => void = () => {};
@@ -124,11 +132,60 @@ export class PoolClient {
     this.#done = done;
   }
 
-  /** From now on this is what asks for devices. */
-  serve(loop: LeasedLoop): void {
+  /** From now on this is what asks for devices. `nameOf`: as which all runs know a component. */
+  serve(loop: LeasedLoop, nameOf: (component: string) => Work = (component) => component): void {
     this.#loop = loop;
-    loop.on("ask-lease", ({ devices }) => this.#ask(devices));
+    this.#nameOf = nameOf;
+    this.#works.clear();
+    loop.on("ask-lease", ({ devices, component }) => this.#ask({ devices, work: this.#workOf(component) }));
     loop.on("release-lease", ({ token }) => this.#release(token));
+    for (const type of ["use-lease", "share-lease"] as const)
+      loop.on(type, (effect) => {
+        const request = leaseRequest(effect, (component) => this.#workOf(component));
+        if (request.type === "shares" && request.work !== null) this.#restrict(request.token, request.work);
+        if (this.#isSharing) this.#link.send(request);
+      });
+  }
+
+  /** What computes on these devices in other runs; undefined where none ever does. */
+  besideOn(devices: readonly string[]): Work[] | undefined {
+    if (!this.#isSharing) return undefined;
+    const on = [...this.#leases.values()].filter((lease) => lease.devices.some((device) => devices.includes(device)));
+    return [...new Set(on.flatMap(({ token }) => this.#beside.get(token) ?? []))];
+  }
+
+  /** Told on which devices that has changed. */
+  onBeside(listener: (devices: readonly string[]) => void): void {
+    this.#onBeside = listener;
+  }
+
+  /** What a rank of a component has computed on its devices. */
+  worked(component: string, devices: readonly string[], done: WorkDone): void {
+    if (!this.#isSharing || this.#loop === undefined) return;
+    this.#link.send({ type: "worked", ...done, work: this.#workOf(component), devices: [...devices] });
+  }
+
+  #workOf(component: string): Work {
+    const work = this.#works.get(component) ?? this.#nameOf(component);
+    this.#works.set(component, work);
+    return work;
+  }
+
+  get #isSharing(): boolean {
+    return this.#member?.share === "always";
+  }
+
+  #restrict(token: number, only: Work | undefined): void {
+    const lease = this.#leases.get(token);
+    if (lease) this.#leases.set(token, { token, devices: lease.devices, ...(only === undefined ? {} : { only }) });
+  }
+
+  #besideChanged(token: number, works: readonly Work[]): void {
+    const lease = this.#leases.get(token);
+    if (lease === undefined) return;
+    if (works.length === 0) this.#restrict(token, undefined);
+    this.#beside.set(token, works);
+    this.#onBeside(lease.devices);
   }
 
   /** Nothing of it computes any more. What is granted to it from here on goes back at once. */
@@ -150,16 +207,21 @@ export class PoolClient {
     this.#done = undefined;
   }
 
-  #ask(devices: readonly string[]): void {
+  #ask(asked: Asked): void {
+    const { devices, work } = asked;
     const orphans = this.#pending.filter(({ isOrphaned }) => isOrphaned);
-    const same = orphans.find((orphan) => isSameSet(orphan.devices, devices));
+    const same = orphans.find((orphan) => isSameSet(orphan.devices, devices) && orphan.work === work);
     if (same) same.isOrphaned = false;
     else if (orphans.some((orphan) => orphan.devices.some((device) => devices.includes(device))))
-      this.#deferred.push(devices);
+      this.#deferred.push(asked);
     else {
-      this.#pending.push({ devices, isOrphaned: false });
-      this.#link.send({ type: "request", devices: [...devices] });
+      this.#pending.push({ devices, work, isOrphaned: false });
+      this.#request(asked);
     }
+  }
+
+  #request({ devices, work }: Asked): void {
+    this.#link.send({ type: "request", devices: [...devices], ...(this.#isSharing ? { work } : {}) });
   }
 
   #granted(lease: DeviceLease): void {
@@ -170,11 +232,13 @@ export class PoolClient {
     else this.#release(lease.token);
     const deferred = this.#deferred;
     this.#deferred = [];
-    for (const devices of deferred) this.#ask(devices);
+    for (const asked of deferred) this.#ask(asked);
   }
 
   #release(token: number): void {
+    const lease = this.#leases.get(token);
     this.#leases.delete(token);
+    if (this.#beside.delete(token) && lease) this.#onBeside(lease.devices);
     this.#link.send({ type: "release", token });
   }
 
@@ -192,8 +256,13 @@ export class PoolClient {
       case "granted":
         this.#granted(reply.lease);
         return;
+      case "beside":
+        this.#besideChanged(reply.token, reply.works);
+        this.#feed(reply);
+        return;
       case "wanted":
-        this.#loop?.feed({ type: "lease-wanted", token: reply.token, drains: reply.drains });
+      case "share":
+        this.#feed(reply);
         return;
       case "waits":
         this.#onWaits(reply.on, reply.forMs);
@@ -201,13 +270,18 @@ export class PoolClient {
     }
   }
 
+  #feed(reply: PoolReply): void {
+    const input = leaseInput(reply);
+    if (input) this.#loop?.feed(input);
+  }
+
   /** PD9. What nobody asks for any more is not asked for again. */
   #joinAgain(): void {
     if (this.#member === undefined) return;
     this.#link.send({ type: "join", member: this.#member, leases: [...this.#leases.values()] });
     this.#pending = this.#pending.filter(({ isOrphaned }) => !isOrphaned);
-    for (const { devices } of this.#pending) this.#link.send({ type: "request", devices: [...devices] });
-    for (const devices of this.#deferred.splice(0)) this.#ask(devices);
+    for (const pending of this.#pending) this.#request(pending);
+    for (const asked of this.#deferred.splice(0)) this.#ask(asked);
   }
 
   #silent(forMs: number): void {
@@ -238,6 +312,8 @@ export class PoolClient {
     this.#onLost(this.#lost);
   }
 }
+
+type Asked = { readonly devices: readonly string[]; readonly work: Work };
 
 const isSameSet = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((each) => b.includes(each));

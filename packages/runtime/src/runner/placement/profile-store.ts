@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { cpus } from "node:os";
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type DeviceSpec, type ModelSizes, Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type ModelSizes, Profile, TreadleError, type Work } from "@treadle/contracts";
 import { figuresNameOf, modelShapeOf, sizesOf } from "@treadle/planner";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
@@ -140,6 +140,17 @@ export function componentKey({ module, exportName, config, options }: Component,
   const { env: _env, memoryLimitMiB: _limit, weight: _weight, name: _name, ...layout } = options;
   const path = module.startsWith("file:") ? relative(projectRoot, fileURLToPath(module)) : module;
   return digest(JSON.stringify([howMeasured, path, exportName, config, layout]));
+}
+
+/** As which all runs know what a component computes: its name, the hardware's key, and its own. */
+export function workOf(
+  components: ReadonlyMap<string, Component>,
+  name: string,
+  devices: readonly DeviceSpec[],
+  projectRoot: string,
+): Work {
+  const keys = [describeHardware(devices).key, componentKey(components.get(name) as Component, projectRoot)];
+  return `${name}@${keys.map((key) => key.slice(0, 8)).join("-")}`;
 }
 
 /** Raised when observations mean something else than before, so that kept profiles are measured again: 2, streams. */
