@@ -112,15 +112,15 @@ export type GenerateOptions = {
    * Called once at the start, with what adds completions to the call while it runs: `add` returns the index of the new one,
    * counted on from the prompts, or undefined once the call is over, which it is when nothing is unfinished. What joins shares the
    * places of the others. By it a rollout fills each place that becomes free with the next of its prompts. `cut` comes with it
-   * from engines that can end one completion and leave the others: embedded and emulated ones.
+   * from engines that can end one completion and leave the others: embedded and emulated ones, and PyTorch.
    */
   readonly join?: ((add: (joining: JoiningCompletion) => number | undefined, cut?: CutCompletion) => void) | undefined;
 };
 
 /**
  * Ends one completion of a call at its next token, whether it runs, waits for a place, or for what `extend` appends. It has what
- * was chosen so far, reason `abort`, and `onCompletion` has been told of it when this returns. Its place is free; the others keep
- * their tokens. False where it has ended already.
+ * was chosen so far, reason `abort`, and `onCompletion` has been told of it when this returns, or is told once the process of an engine
+ * that has its own has ended it. Its place is free; the others keep their tokens. False where it has ended already, or was cut before.
  */
 export type CutCompletion = (index: number) => boolean;
 

@@ -173,6 +173,37 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
       expect(all.at(-1)!.tokens.join()).toMatch(new RegExp(`^${made.at(-1)!.tokens.join()}`));
     });
 
+    test("a completion is cut before it has begun, and while it is held, once; the others are what they are without it", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const stops = { ...sampling, stopTokens: every };
+      const all = await engine.generate(prompts, stops, { keys });
+      const held = new Set<number>();
+      const told: number[] = [];
+      let cut: CutCompletion | undefined;
+      const made = await engine.generate(prompts, stops, {
+        keys,
+        join: (_add, given) => {
+          cut = given;
+          if (cut) expect([cut(1), cut(1)]).toEqual([true, false]);
+        },
+        extend: async (index) => {
+          if (!cut || index !== 2) return undefined;
+          held.add(index);
+          expect([cut(index), cut(index)]).toEqual([true, false]);
+          return new Promise(() => {});
+        },
+        onCompletion: (index) => told.push(index),
+      });
+      expect(told.toSorted((a, b) => a - b)).toEqual([...prompts.keys()]);
+      expect(cut?.(0) ?? false).toBe(false);
+      if (cut === undefined) return expectAlike(made, all);
+      expect([...held]).toEqual([2]);
+      const others = (of: readonly Completion[]) => of.filter((_, index) => index !== 1 && index !== 2);
+      expectAlike(others(made), others(all));
+      expect([made[1], made[2]]).toMatchObject([{ finishReason: "abort" }, { finishReason: "abort" }]);
+      expect(made[2]!.tokens).toEqual(all[2]!.tokens);
+    });
+
     test("what joins is extended, aborted and cancelled with the call", async () => {
       const stops = { ...sampling, stopTokens: every };
       const join: GenerateOptions["join"] = (add) => void add({ prompt: Int32Array.of(3), key: 7 });

@@ -357,6 +357,14 @@ describe("a tail is refused", () => {
       { tail: "cut", engine: { kind: "sglang", url: "http://a", model: "b" } },
       /'tail' is 'cut', but an engine of kind 'sglang' cannot end one completion and leave the others; set it to 'wait'/,
     );
+    const torch = { kind: "torch", path: "model" } as const;
+    refused(
+      { tail: "carry", engine: torch },
+      /an engine of kind 'torch' takes no episode that has begun elsewhere; set it to 'batch'/,
+    );
+    expect(() =>
+      RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, tail: "batch", engine: torch })),
+    ).not.toThrow();
     const engine = {
       kind: "own",
       generate: (_: unknown, __: unknown, { join }: { join: (add: () => number) => void }) => join(() => 0),

@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import type { ServiceError } from "@grpc/grpc-js";
 import {
   type Completion,
   type HostFiles,
@@ -18,13 +17,12 @@ import type {
   EngineMemory,
   GenerateOptions,
   GenerationEngine,
-  JoiningCompletion,
   OptimStep,
   Publication,
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { refuseBegun, resolveSampling } from "../model-engine.ts";
+import { resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import {
@@ -37,18 +35,17 @@ import {
 } from "../parameters.ts";
 import { type Pieces, piecesOf } from "../pieces.ts";
 import { checkTicket } from "../weight-ticket.ts";
-import { type GenerateCall, type Message, TorchClient, type Turn } from "./torch-client.ts";
+import { type Message, TorchClient, type Turn } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
+import { TorchGenerations } from "./torch-generations.ts";
 import {
   batchMessage,
   bytesOf,
-  completionOf,
   type Described,
   describedBy,
   floatsIn,
   lossMessage,
   publicationOf,
-  sendPrompts,
   ticketMessage,
 } from "./torch-messages.ts";
 import { TorchProcess } from "./torch-process.ts";
@@ -56,9 +53,6 @@ import { canOpen, readPublished, weightFilesOf } from "./weight-files.ts";
 
 /** as the process names them */
 const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKPOINT" } as const;
-
-/** An abort that comes before all prompts are on their way follows them. */
-type Running = { readonly call: GenerateCall; isSent: boolean; isAborted: boolean };
 
 /**
  * A causal Hugging Face model on PyTorch, in a Python process of its own (`python/treadle_torch`).
@@ -75,7 +69,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #client: TorchClient;
   readonly #described: Described;
   readonly #isSharded: boolean;
-  readonly #running = new Set<Running>();
+  readonly #generations: TorchGenerations;
   readonly ended: Promise<TreadleError>;
   #isClosed = false;
   #control: Promise<unknown> = Promise.resolve();
@@ -99,6 +93,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#process = process;
     this.#client = client;
     this.#described = described;
+    this.#generations = new TorchGenerations(client, described, () => this.#look());
     this.ended = new Promise((resolve) => {
       void process.ended.then((error) => {
         if (!this.#isClosed) resolve(error);
@@ -193,14 +188,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.refuseReleased("generate");
     const resolved = resolveSampling(sampling);
     checkPrompts(prompts, options, this.#described.contextLength, this.#described.vocabSize);
-    return this.computing(this.#generate(prompts, resolved, options));
+    return this.computing(this.#generations.generate(prompts, resolved, options));
   }
 
   abort(): void {
-    for (const running of this.#running) {
-      running.isAborted = true;
-      if (running.isSent) running.call.write({ abort: {} });
-    }
+    this.#generations.abort();
   }
 
   pause(): Promise<void> {
@@ -374,123 +366,6 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     await this.#process.end();
   }
 
-  /** Completions that join are calls of their own in the process, which fills its places from all of them. */
-  async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
-    const { join, keys, extend, onCompletion, signal } = options;
-    if (!join) return this.#call(prompts, sampling, options);
-    const completions: Completion[] = [];
-    const calls: Promise<void>[] = [];
-    const others = new AbortController();
-    let failure: { readonly error: unknown } | undefined;
-    const fail = (error: unknown) => {
-      failure ??= { error };
-      others.abort(error);
-    };
-    let waiting: JoiningCompletion[] = prompts.map((prompt, index) => ({ prompt, key: keys?.[index] ?? index }));
-    let numSent = 0;
-    let isOver = false;
-    /** Those that join in one turn are one call. */
-    const send = () => {
-      const [some, from] = [waiting, numSent];
-      if (some.length === 0) return;
-      waiting = [];
-      numSent += some.length;
-      const call = this.#call(
-        some.map(({ prompt }) => prompt),
-        sampling,
-        {
-          keys: some.map(({ key }) => key),
-          signal: others.signal,
-          extend: extend && ((index, completion) => extend(from + index, completion)),
-          onCompletion: (index, completion) => {
-            completions[from + index] = completion;
-            onCompletion?.(from + index, completion);
-          },
-        },
-      );
-      calls.push(call.then(() => {}, fail));
-    };
-    const cancel = () => others.abort(signal?.reason);
-    signal?.addEventListener("abort", cancel);
-    if (signal?.aborted) cancel();
-    try {
-      join((joining) => {
-        if (isOver || failure) return undefined;
-        checkPrompts([joining.prompt], {}, this.#described.contextLength, this.#described.vocabSize);
-        refuseBegun(joining, this.kind);
-        if (waiting.length === 0) queueMicrotask(send);
-        return numSent + waiting.push(joining) - 1;
-      });
-      for (let at = 0; ; at++) {
-        send();
-        if (at === calls.length) break;
-        await calls[at];
-      }
-      if (failure) throw failure.error;
-      return completions;
-    } finally {
-      isOver = true;
-      signal?.removeEventListener("abort", cancel);
-    }
-  }
-
-  async #call(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
-    const { signal, onCompletion, extend } = options;
-    if (signal?.aborted) throw cancelled(signal);
-    const completions: Completion[] = Array(prompts.length);
-    const call = this.#client.generate();
-    const cancel = () => call.cancel();
-    signal?.addEventListener("abort", cancel);
-    const running: Running = { call, isSent: false, isAborted: false };
-    this.#running.add(running);
-    let failure: { readonly error: unknown } | undefined;
-    const failWith = (error: unknown) => {
-      failure ??= { error };
-      call.cancel();
-    };
-    const hold = async (index: number, attempt: number, completion: Completion) => {
-      const tokens = await extend?.(index, completion);
-      call.write({ extension: { index, attempt, ...(tokens && { tokens: bytesOf(tokens) }) } });
-    };
-    try {
-      const ended = new Promise<void>((resolve, reject) => {
-        call.on("data", (reply: Message) => {
-          const index = reply["index"] as number;
-          const completion = completionOf(reply, sampling.temperature);
-          if (reply["held"]) {
-            hold(index, reply["attempt"] as number, completion).catch(failWith);
-            return;
-          }
-          completions[index] = completion;
-          try {
-            onCompletion?.(index, completion);
-          } catch (error) {
-            failWith(error);
-          }
-        });
-        call.on("end", resolve);
-        call.on("error", reject);
-      });
-      ended.catch(() => {}); // awaited below
-      const sent = sendPrompts(call, prompts, sampling, options).then(() => {
-        running.isSent = true;
-        if (running.isAborted) call.write({ abort: {} });
-      });
-      await Promise.race([ended, sent]);
-      await ended;
-    } catch (error) {
-      if (failure) throw failure.error;
-      if (signal?.aborted) throw cancelled(signal);
-      throw await this.#client.failure("generate", error as ServiceError);
-    } finally {
-      this.#running.delete(running);
-      signal?.removeEventListener("abort", cancel);
-      call.end();
-    }
-    await this.#look();
-    return completions;
-  }
-
   #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
     return this.exclusively(output, async () => {
       checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
@@ -580,9 +455,6 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
 const numbersIn = (layout: readonly ParameterShape[]): number =>
   layout.reduce((sum, parameter) => sum + sizeOf(parameter), 0);
-
-const cancelled = (signal: AbortSignal): TreadleError =>
-  new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });
 
 async function* followed(
   first: Promise<IteratorResult<Uint8Array>>,

@@ -181,8 +181,8 @@ class Engine:
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None) -> None:
         self._decoder.extend(generation, index, attempt, tokens, self.policy_version)
 
-    def abort(self, generation: Generation) -> None:
-        self._decoder.abort(generation, self.policy_version)
+    def abort(self, generation: Generation, index: int | None = None) -> None:
+        self._decoder.abort(generation, self.policy_version, index)
 
     def cancel(self, generation: Generation) -> None:
         self._decoder.cancel(generation)

@@ -173,8 +173,9 @@ class Decoder:
             if one is not None:
                 one.restart()
 
-    def abort(self, generation: Generation, policy_version: int) -> None:
-        for sequence in self._remove(generation):
+    def abort(self, generation: Generation, policy_version: int, index: int | None = None) -> None:
+        """One sequence alone where there is an index; the others keep their slots (TG1)."""
+        for sequence in self._remove(generation, index):
             generation.reply(sequence, "abort", policy_version)
 
     def cancel(self, generation: Generation) -> None:
@@ -188,18 +189,19 @@ class Decoder:
         self._is_told = False
         self._model.free()
 
-    def _remove(self, generation: Generation) -> list[Sequence]:
+    def _remove(self, generation: Generation, index: int | None = None) -> list[Sequence]:
         if generation not in self._generations:
             return []
-        self._generations.remove(generation)
         self._is_told = False
         removed = []
         for slot, one in enumerate(self._occupants):
-            if one is not None and one.generation is generation:
+            if one is not None and one.generation is generation and index in (None, one.index):
                 removed.append(one)
                 self._occupants[slot] = None
-        removed.extend(generation.waiting)
-        generation.waiting.clear()
+        removed.extend(one for one in generation.waiting if index in (None, one.index))
+        generation.waiting = deque(one for one in generation.waiting if index not in (None, one.index))
+        if len(removed) == generation.unfinished:
+            self._generations.remove(generation)
         return removed
 
     def _seat(self) -> None:

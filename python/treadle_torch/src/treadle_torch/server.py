@@ -138,7 +138,8 @@ class EngineService:
         try:
             for request in requests:
                 if request.WhichOneof("kind") == "abort":
-                    engine.submit(lambda: engine.abort(generation))
+                    index = request.abort.index if request.abort.HasField("index") else None
+                    engine.submit(lambda i=index: engine.abort(generation, i))
                 elif request.WhichOneof("kind") == "extension":
                     one = request.extension
                     tokens = read_ints(one.tokens) if one.HasField("tokens") else None

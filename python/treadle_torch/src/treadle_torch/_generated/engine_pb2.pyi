@@ -225,8 +225,10 @@ class Extension(_message.Message):
     def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., tokens: _Optional[bytes] = ...) -> None: ...
 
 class Abort(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("index",)
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    def __init__(self, index: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
     __slots__ = ("index", "tokens", "logprobs", "finish_reason", "policy_version", "held", "attempt")

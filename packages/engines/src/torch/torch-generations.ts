@@ -1,0 +1,177 @@
+import type { ServiceError } from "@grpc/grpc-js";
+import { type Completion, type Sampling, TreadleError } from "@treadle/contracts";
+import { checkPrompts } from "../embedded/batches.ts";
+import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
+import { refuseBegun } from "../model-engine.ts";
+import type { GenerateCall, Message, TorchClient } from "./torch-client.ts";
+import { bytesOf, completionOf, type Described, sendPrompts } from "./torch-messages.ts";
+
+/** Aborts that come before all prompts are on their way follow them. */
+type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: Abort[] };
+
+/** One completion of a call, or all. */
+type Abort = { readonly index?: number };
+
+/** What the process of an engine generates: each call, and each turn of what joins one, is a call of its own there. */
+export class TorchGenerations {
+  readonly #client: TorchClient;
+  readonly #described: Described;
+  readonly #ended: () => Promise<void>;
+  readonly #running = new Set<Running>();
+
+  /** `ended`: a call is over, and the process may have other memory. */
+  constructor(client: TorchClient, described: Described, ended: () => Promise<void>) {
+    this.#client = client;
+    this.#described = described;
+    this.#ended = ended;
+  }
+
+  abort(): void {
+    for (const running of this.#running) abort(running, {});
+  }
+
+  /** Completions that join are calls of their own in the process, which fills its places from all of them. */
+  async generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
+    const { join, keys, extend, onCompletion, signal } = options;
+    if (!join) return this.#call(prompts, sampling, options);
+    const completions: Completion[] = [];
+    const calls: Promise<void>[] = [];
+    const others = new AbortController();
+    let failure: { readonly error: unknown } | undefined;
+    const fail = (error: unknown) => {
+      failure ??= { error };
+      others.abort(error);
+    };
+    let waiting: JoiningCompletion[] = prompts.map((prompt, index) => ({ prompt, key: keys?.[index] ?? index }));
+    let numSent = 0;
+    let isOver = false;
+    const sent: { readonly from: number; readonly running: Running }[] = [];
+    const isCut = new Set<number>();
+    const cut = (index: number): boolean => {
+      if (isOver || failure || completions[index] || isCut.has(index) || index >= numSent + waiting.length)
+        return false;
+      isCut.add(index);
+      const call = sent.findLast(({ from }) => from <= index);
+      if (call && index < numSent) abort(call.running, { index: index - call.from });
+      return true;
+    };
+    /** Those that join in one turn are one call. */
+    const send = () => {
+      const [some, from] = [waiting, numSent];
+      if (some.length === 0) return;
+      waiting = [];
+      numSent += some.length;
+      const call = this.#call(
+        some.map(({ prompt }) => prompt),
+        sampling,
+        {
+          keys: some.map(({ key }) => key),
+          signal: others.signal,
+          extend: extend && ((index, completion) => extend(from + index, completion)),
+          onCompletion: (index, completion) => {
+            completions[from + index] = completion;
+            onCompletion?.(from + index, completion);
+          },
+        },
+        (running) => {
+          sent.push({ from, running });
+          for (const [at] of some.entries()) if (isCut.has(from + at)) abort(running, { index: at });
+        },
+      );
+      calls.push(call.then(() => {}, fail));
+    };
+    const cancel = () => others.abort(signal?.reason);
+    signal?.addEventListener("abort", cancel);
+    if (signal?.aborted) cancel();
+    try {
+      join((joining) => {
+        if (isOver || failure) return undefined;
+        checkPrompts([joining.prompt], {}, this.#described.contextLength, this.#described.vocabSize);
+        refuseBegun(joining, "torch");
+        if (waiting.length === 0) queueMicrotask(send);
+        return numSent + waiting.push(joining) - 1;
+      }, cut);
+      for (let at = 0; ; at++) {
+        send();
+        if (at === calls.length) break;
+        await calls[at];
+      }
+      if (failure) throw failure.error;
+      return completions;
+    } finally {
+      isOver = true;
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  async #call(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    options: GenerateOptions,
+    begun: (running: Running) => void = () => {},
+  ): Promise<Completion[]> {
+    const { signal, onCompletion, extend } = options;
+    if (signal?.aborted) throw cancelled(signal);
+    const completions: Completion[] = Array(prompts.length);
+    const call = this.#client.generate();
+    const cancel = () => call.cancel();
+    signal?.addEventListener("abort", cancel);
+    const running: Running = { call, isSent: false, aborts: [] };
+    this.#running.add(running);
+    begun(running);
+    let failure: { readonly error: unknown } | undefined;
+    const failWith = (error: unknown) => {
+      failure ??= { error };
+      call.cancel();
+    };
+    const hold = async (index: number, attempt: number, completion: Completion) => {
+      const tokens = await extend?.(index, completion);
+      call.write({ extension: { index, attempt, ...(tokens && { tokens: bytesOf(tokens) }) } });
+    };
+    try {
+      const ended = new Promise<void>((resolve, reject) => {
+        call.on("data", (reply: Message) => {
+          const index = reply["index"] as number;
+          const completion = completionOf(reply, sampling.temperature);
+          if (reply["held"]) {
+            hold(index, reply["attempt"] as number, completion).catch(failWith);
+            return;
+          }
+          completions[index] = completion;
+          try {
+            onCompletion?.(index, completion);
+          } catch (error) {
+            failWith(error);
+          }
+        });
+        call.on("end", resolve);
+        call.on("error", reject);
+      });
+      ended.catch(() => {}); // awaited below
+      const sent = sendPrompts(call, prompts, sampling, options).then(() => {
+        running.isSent = true;
+        for (const one of running.aborts) call.write({ abort: one });
+      });
+      await Promise.race([ended, sent]);
+      await ended;
+    } catch (error) {
+      if (failure) throw failure.error;
+      if (signal?.aborted) throw cancelled(signal);
+      throw await this.#client.failure("generate", error as ServiceError);
+    } finally {
+      this.#running.delete(running);
+      signal?.removeEventListener("abort", cancel);
+      call.end();
+    }
+    await this.#ended();
+    return completions;
+  }
+}
+
+function abort(running: Running, what: Abort): void {
+  running.aborts.push(what);
+  if (running.isSent) running.call.write({ abort: what });
+}
+
+const cancelled = (signal: AbortSignal): TreadleError =>
+  new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });
