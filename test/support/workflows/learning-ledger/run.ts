@@ -75,7 +75,10 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
     config.tool &&
     cluster.launch(
       ProjectToolWorker,
-      ToolConfig.parse({ program: countingProgram, actions: { drivers: ["process"], sandboxes: "trajectory" } }),
+      ToolConfig.parse({
+        program: countingProgram,
+        actions: { drivers: ["process"], sandboxes: "trajectory", timeoutMs: 60_000 },
+      }),
       { ranks: { fixed: 2 }, devices: "none" },
     );
   const inference = cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
