@@ -4,7 +4,16 @@
  * Every step has the same items, each with a length of its own, so that plans differ by what they do and not by luck.
  */
 
-import { type Channel, type Sink, type Source, type StreamItem, Worker, workflow } from "treadle";
+import {
+  type Channel,
+  type ReleasableTag,
+  type Sink,
+  type Source,
+  type StreamItem,
+  type TagMemory,
+  Worker,
+  workflow,
+} from "treadle";
 import { EmulatedEngine, EmulatedProfile } from "treadle/engines";
 import { z } from "zod";
 
@@ -51,13 +60,19 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     return this.#engine.idle();
   }
   override memoryBytes(): number {
+    return this.#engine.memory().loadedBytes;
+  }
+  override memoryTags(): readonly TagMemory[] {
+    return this.#engine.memory().tags ?? [];
+  }
+  override residualBytes(): number {
     return this.#engine.memory().residentBytes;
   }
-  override async onload(): Promise<void> {
-    await this.#engine.restore();
+  override async onload(tags?: readonly ReleasableTag[]): Promise<void> {
+    await this.#engine.restore(tags);
   }
-  override async offload(): Promise<void> {
-    await this.#engine.release();
+  override async offload(tags?: readonly ReleasableTag[]): Promise<void> {
+    await this.#engine.release(tags);
   }
 
   /** Passes everything from the first source on to every sink; of further sources as many items are used up. */
@@ -143,7 +158,9 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const groups = await Promise.all(
     Object.entries(stages).map(async ([name, stage]) => {
       const { ranks, devicesPerRank, engine } = stage;
-      const memoryPerDeviceMiB = engine.residentBytes === undefined ? undefined : engine.residentBytes / 2 ** 20;
+      const { residentBytes, cacheBytes, optimiserBytes, residualBytes } = engine;
+      const bytes = residentBytes + cacheBytes + optimiserBytes + residualBytes;
+      const memoryPerDeviceMiB = bytes > 0 ? bytes / 2 ** 20 : undefined;
       const options = { name, devicesPerRank, memoryPerDeviceMiB, ...(ranks ? { ranks: defined(ranks) } : {}) };
       const workerClass = stage.gang ? GangStageWorker : StageWorker;
       return { stage, group: cluster.launch(workerClass, { ...stage, turns, batch }, options) };

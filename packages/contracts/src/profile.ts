@@ -1,5 +1,6 @@
 import { z } from "zod";
 
+import { TagMemory } from "./device-memory.ts";
 import { FlowGraph } from "./flow-graph.ts";
 import { Granularity, PlacementMode } from "./plan.ts";
 
@@ -53,8 +54,9 @@ export const CallObservation = z.object({
   cpuMs: milliseconds,
   /** of the busy time, ready to run without a processor, because others had them; absent where nobody counts it */
   queuedMs: milliseconds.optional(),
-  /** of the worker's memory on each of its devices, at the end of the call */
+  /** of the worker's memory on each of its devices, at the end of the call; by tag where its engine tells */
   memoryBytes: z.number().nonnegative(),
+  tags: z.array(TagMemory).optional(),
   channels: z.array(ChannelObservation),
   /** other workers that the call called, or (`method` absent) sent messages to */
   peers: z.array(z.object({ component: name, method: name.optional(), times: count })).default([]),
@@ -149,7 +151,15 @@ export const ComponentProfile = z.strictObject({
   gang: z.boolean().optional(),
   samples: z.array(ProfileSample).min(1),
   fit: TimeFit.nullable(),
-  memory: z.array(z.strictObject({ devices: count, bytesPerDevice: z.number().nonnegative() })),
+  /** `tags`: what of it leaves and comes back by itself, where the engine tells; the rest stays from the first load on */
+  memory: z.array(
+    z.strictObject({
+      devices: count,
+      bytesPerDevice: z.number().nonnegative(),
+      tags: z.array(TagMemory).min(1).optional(),
+    }),
+  ),
+  /** of all of its memory */
   onloadSeconds: seconds,
   offloadSeconds: seconds,
   /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */

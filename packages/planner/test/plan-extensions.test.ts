@@ -108,6 +108,28 @@ describe("by hand", () => {
     expect(solvePlan({ ...own, nodes: nodes(10), swaps: "round" }).time).toBe(8);
   });
 
+  test("MT2: what has tags gives way to the other part with what costs least, and stays with the rest", () => {
+    const cost = { onload: 6, offload: 3 };
+    const half = (offload: number, onload: number) => ({ share: 0.5, offload, onload });
+    const tagged = (bytes: number) => ({ memory: { fixed: bytes }, ...cost, tags: [half(1, 2), half(2, 4)] });
+    const chain = (a: object, b: object) => ({
+      ...{ devices: 2, batch: 8, memoryPerDevice: 10, granularities: [8], residency: "lazy", swaps: "round" },
+      ...{ splits: { multipleOf: 2 }, nodes: [node("a", 1, a), node("b", 1, b)], edges: [["a", "b"]] },
+    });
+    const whole = { memory: { fixed: 8 }, ...cost };
+    expect(solvePlan(chain(whole, whole)).time).toBe(8 + 2 * (3 + 6));
+    // 2 of 12 are too many: the cheaper half of each leaves for the other.
+    expect(solvePlan(chain(tagged(6), tagged(6))).time).toBe(8 + 2 * (1 + 2));
+    // 6 of 16: both halves of each.
+    expect(solvePlan(chain(tagged(8), tagged(8))).time).toBe(8 + 2 * (3 + 6));
+    // Of one whose weights stay for the other, which is one piece.
+    expect(solvePlan(chain(tagged(6), { memory: { fixed: 7 }, ...cost })).time).toBe(8 + (1 + 6) + (3 + 2));
+    // 4 of what a has stay whatever leaves, and b has no room beside that.
+    const keeps = { memory: { fixed: 8 }, ...cost, tags: [half(1, 2)] };
+    expect(solvePlan(chain(keeps, { memory: { fixed: 6 }, ...cost })).time).toBe(8 + (1 + 6) + (3 + 2));
+    expect(solvePlan(chain(keeps, { memory: { fixed: 7 }, ...cost }))).toMatchObject({ feasible: false });
+  });
+
   test("of three in turn, the one that fits beside either of the others stays loaded, and a pair that fits is moved as two", () => {
     const cost = { onload: 2, offload: 1 };
     const chain = (a: number, b: number, c: number) => ({

@@ -38,6 +38,10 @@ export class Invariants {
   readonly #onDevice = new Map<string, Set<CallAccount>>();
   readonly #holders = new Map<string, Set<CallAccount>>();
   readonly #memory: ReadonlyMap<string, number>;
+  /** by worker: what it has on each of its devices, by what for, and what leaves it */
+  readonly #held = new Map<string, Map<string, number>>();
+  readonly #leaving = new Map<string, ReadonlyMap<string, number>>();
+  /** loaded with all that it has */
   readonly #loaded = new Set<string>();
   readonly #usedBytes = new Map<string, number>();
   readonly #isOrderPlain: boolean;
@@ -149,9 +153,18 @@ export class Invariants {
     for (const device of account.devices) this.#holders.get(device)?.delete(account);
   }
 
-  onloads(worker: string, devices: readonly string[], bytes: number): void {
+  /** `bytes` by what they are for; `residualBytes` come with the first load, and stay. */
+  onloads(worker: string, devices: readonly string[], bytes: ReadonlyMap<string, number>, residualBytes: number): void {
+    const held = this.#held.get(worker) ?? new Map<string, number>();
+    this.#held.set(worker, held);
+    const coming = [...bytes, ...(held.has("residual") ? [] : [["residual", residualBytes] as const])];
+    const comingBytes = coming.reduce((sum, [, each]) => sum + each, 0);
+    for (const [what, each] of coming) {
+      if (held.has(what)) fail("MT3", `'${worker}' loads '${what}' twice`);
+      held.set(what, each);
+    }
     for (const device of devices) {
-      const used = (this.#usedBytes.get(device) ?? 0) + bytes;
+      const used = (this.#usedBytes.get(device) ?? 0) + comingBytes;
       this.#usedBytes.set(device, used);
       const capacity = this.#memory.get(device) ?? Number.POSITIVE_INFINITY;
       if (used > capacity) fail("L4", `'${worker}' overflows the memory of '${device}': ${used} of ${capacity} bytes`);
@@ -162,12 +175,22 @@ export class Invariants {
     this.#loaded.add(worker);
   }
 
-  offloads(worker: string): void {
+  offloads(worker: string, devices: readonly string[], bytes: ReadonlyMap<string, number>): void {
     this.#loaded.delete(worker);
+    this.#leaving.set(worker, bytes);
+    for (const device of devices)
+      for (const call of this.#holders.get(device) ?? [])
+        if (call.worker === worker) fail("L4", `'${worker}' is offloaded while it holds devices`);
   }
 
-  offloaded(devices: readonly string[], bytes: number): void {
-    for (const device of devices) this.#usedBytes.set(device, (this.#usedBytes.get(device) ?? 0) - bytes);
+  /** Says what it still has on each of its devices. */
+  offloaded(worker: string, devices: readonly string[]): number {
+    const held = this.#held.get(worker) as Map<string, number>;
+    for (const [what, bytes] of this.#leaving.get(worker) ?? []) {
+      if (!held.delete(what)) fail("MT3", `'${worker}' offloads '${what}', which is not loaded`);
+      for (const device of devices) this.#usedBytes.set(device, (this.#usedBytes.get(device) ?? 0) - bytes);
+    }
+    return [...held.values()].reduce((sum, bytes) => sum + bytes, 0);
   }
 
   /** L2: whoever feeds this call, however indirectly, on a shared device has put something or had its turn. */

@@ -1,5 +1,5 @@
 /** What a plan does with a workflow, run on virtual time. */
-import type { DeviceSpec, Plan, Profile, UtilisationShares } from "@treadle/contracts";
+import type { DeviceSpec, Plan, Profile, UtilisationShares, WorkerMemory } from "@treadle/contracts";
 import { mean, TreadleError } from "@treadle/contracts";
 import { Durations } from "./durations.ts";
 import type { Recorder, SimulatedTrace } from "./recorder.ts";
@@ -89,19 +89,19 @@ export function simulatedRun(
     maxStaleness: plan.maxStaleness,
     capacityOf: (channel) => Math.min(capacity, plan.capacity?.[channel] ?? capacity),
     memory,
-    bytesOf: residentBytes,
+    memoryOf: workerMemory,
     keepsSpans: trace,
     shared: beside,
   });
   return { model, run };
 }
 
-/** As measured at the nearest device count; a component that was not measured needs nothing. */
-export function residentBytes({ profile, numDevices }: ComponentModel): number {
+/** Of each rank, as measured at the nearest device count; a component that was not measured needs nothing. */
+export function workerMemory({ profile, numDevices }: ComponentModel): WorkerMemory {
   const [nearest] = profile.memory.toSorted(
     (a, b) => Math.abs(Math.log2(a.devices / numDevices)) - Math.abs(Math.log2(b.devices / numDevices)),
   );
-  return nearest?.bytesPerDevice ?? 0;
+  return { memoryBytes: nearest?.bytesPerDevice ?? 0, tags: nearest?.tags };
 }
 
 function describe(run: SimulatedRun, model: WorkflowModel, seed: number): SimulationResult {

@@ -4,7 +4,7 @@
  * Each step, as a workflow does it: calls that use no channel, which it waits for; then the batch is put and every other
  * method is called, in the order of the graph, without waiting. Step order and staleness are those of the runtime (W2).
  */
-import { type ComponentProfile, TreadleError } from "@treadle/contracts";
+import { type ComponentProfile, TreadleError, type WorkerMemory } from "@treadle/contracts";
 import { type ChannelEnd, type LeaseEffect, type LeaseInput, runnerName } from "@treadle/core";
 import type { Flow } from "@treadle/planner";
 import type { BatchTimes } from "./durations.ts";
@@ -25,8 +25,8 @@ export type SimulatedRunOptions = {
   readonly capacityOf: (channel: string) => number;
   /** bytes by device */
   readonly memory: ReadonlyMap<string, number>;
-  /** bytes of a component's ranks on each of their devices */
-  readonly bytesOf: (component: ComponentModel) => number;
+  /** of a component's ranks on each of their devices */
+  readonly memoryOf: (component: ComponentModel) => WorkerMemory;
   readonly keepsSpans: boolean;
   /** of a run beside others: the time of all, and the pool that has the devices */
   readonly shared?: SharedWorld | undefined;
@@ -82,7 +82,7 @@ export class SimulatedRun {
       maxStaleness,
       capacityOf,
       memory,
-      bytesOf: options.bytesOf,
+      memoryOf: options.memoryOf,
       invariants: new Invariants({ memory, isOrderPlain: model.isOrderPlain && isRoomy }),
       onSend: (call, worker) => this.#send(call, worker),
       onSwap: (worker, category, startMs) => {

@@ -2,7 +2,7 @@
  * The runner on virtual time: `RunnerState` decides, what it wants takes the time that the profile says, and `Invariants`
  * judges by an account of its own.
  */
-import type { DeviceSpec, TreadleError } from "@treadle/contracts";
+import type { DeviceSpec, TagMemory, TreadleError, WorkerMemory } from "@treadle/contracts";
 import {
   type Answer,
   type ChannelEnd,
@@ -27,8 +27,8 @@ export type VirtualRunnerOptions = {
   readonly capacityOf: (channel: string) => number;
   /** bytes by device */
   readonly memory: ReadonlyMap<string, number>;
-  /** bytes of a component's ranks on each of their devices */
-  readonly bytesOf: (component: ComponentModel) => number;
+  /** of a component's ranks on each of their devices */
+  readonly memoryOf: (component: ComponentModel) => WorkerMemory;
   readonly invariants: Invariants;
   readonly onSend: (call: string, worker: string) => void;
   readonly onSwap: (worker: string, swap: "onload" | "offload", startMs: number) => void;
@@ -270,9 +270,9 @@ export class VirtualRunner {
     switch (effect.type) {
       case "launch": {
         const { worker, incarnation } = effect;
-        const memoryBytes = this.#bytesOf(worker);
+        const memory = this.#memoryOf(worker);
         for (const type of ["launched", "connected"] as const) this.feed({ type, worker, incarnation });
-        this.feed({ type: "ready", worker, incarnation, memoryBytes });
+        this.feed({ type: "ready", worker, incarnation, ...memory });
         return;
       }
       case "send":
@@ -320,22 +320,23 @@ export class VirtualRunner {
     onAnswer(answer, servedMs);
   }
 
-  #swap({ type, worker, incarnation }: Extract<RunnerEffect, { type: "onload" | "offload" }>): void {
+  #swap({ type, worker, incarnation, tags }: Extract<RunnerEffect, { type: "onload" | "offload" }>): void {
     const { queue, invariants, onSwap } = this.#options;
     const { component, devices } = this.#members.get(worker) as Member;
-    const memoryBytes = this.#bytesOf(worker);
+    const memory = this.#memoryOf(worker);
     const startMs = queue.nowMs;
-    if (type === "onload") invariants.onloads(worker, devices, memoryBytes);
-    else invariants.offloads(worker);
-    const seconds = type === "onload" ? component.profile.onloadSeconds : component.profile.offloadSeconds;
-    queue.after(seconds * 1000, () => {
+    const moved = memory.tags?.filter(({ tag }) => tags?.includes(tag));
+    const bytes = moved?.map(({ tag, bytes }) => [tag, bytes] as const) ?? [["all", memory.memoryBytes]];
+    if (type === "onload") invariants.onloads(worker, devices, new Map(bytes), residualOf(memory));
+    else invariants.offloads(worker, devices, new Map(bytes));
+    queue.after(1000 * swapSeconds(type, component, moved), () => {
       onSwap(worker, type, startMs);
       if (type === "onload") {
         invariants.onloaded(worker);
-        this.feed({ type: "onloaded", worker, incarnation, memoryBytes });
+        this.feed({ type: "onloaded", worker, incarnation, ...memory });
       } else {
-        invariants.offloaded(devices, memoryBytes);
-        this.feed({ type: "offloaded", worker, incarnation });
+        const residualBytes = invariants.offloaded(worker, devices);
+        this.feed({ type: "offloaded", worker, incarnation, residualBytes });
       }
     });
   }
@@ -349,9 +350,23 @@ export class VirtualRunner {
     this.#options.queue.after(0, group.onSettled);
   }
 
-  #bytesOf(worker: string): number {
-    return this.#options.bytesOf((this.#members.get(worker) as Member).component);
+  #memoryOf(worker: string): WorkerMemory {
+    return this.#options.memoryOf((this.#members.get(worker) as Member).component);
   }
+}
+
+/** What a worker has besides its tags, which stays from its first load on. */
+const residualOf = ({ memoryBytes, tags }: WorkerMemory): number =>
+  tags === undefined ? 0 : Math.max(0, memoryBytes - tags.reduce((sum, { bytes }) => sum + bytes, 0));
+
+function swapSeconds(
+  type: "onload" | "offload",
+  { profile }: ComponentModel,
+  moved: readonly TagMemory[] | undefined,
+): number {
+  const of = type === "onload" ? "restoreSeconds" : "releaseSeconds";
+  if (moved) return moved.reduce((sum, each) => sum + each[of], 0);
+  return type === "onload" ? profile.onloadSeconds : profile.offloadSeconds;
 }
 
 export const itemsOf = (items: readonly ItemView[]): SimulatedItem[] =>

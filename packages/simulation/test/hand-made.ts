@@ -1,5 +1,5 @@
 /** Profiles and plans written by hand, so that schedules can be computed by hand as well. */
-import { type DeviceSpec, type Plan, Profile } from "@treadle/contracts";
+import { type DeviceSpec, type Plan, Profile, type TagMemory } from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
 
 export type Stage = {
@@ -12,6 +12,7 @@ export type Stage = {
   readonly offloadSeconds?: number;
   readonly serialSeconds?: number;
   readonly bytes?: number;
+  readonly tags?: readonly TagMemory[];
   readonly askSeconds?: number;
 };
 
@@ -48,7 +49,7 @@ export function chainProfile(stages: readonly Stage[], batch: number): Profile {
         },
       ],
       fit: { base, perItem, alpha: 1, relativeError: 0 },
-      memory: stage.bytes === undefined ? [] : [{ devices: 1, bytesPerDevice: stage.bytes }],
+      memory: stage.bytes === undefined ? [] : [{ devices: 1, bytesPerDevice: stage.bytes, tags: stage.tags }],
       onloadSeconds,
       offloadSeconds,
       serialSeconds,

@@ -2,7 +2,7 @@
  * Predictions replay a plan by a few rules; the simulation has the shipped lock and channels decide. Where both rest on the
  * same profile, without noise, they agree on every plan that the planner finds, whatever takes turns, joins, or is swapped.
  */
-import { type DeviceSpec, type Plan, Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type Plan, Profile, ReleasableTag, type TagMemory, TreadleError } from "@treadle/contracts";
 import { planFromProfile, predictPlan, resolvePlacement } from "@treadle/planner";
 import fc from "fast-check";
 import { expect, test } from "vitest";
@@ -34,12 +34,14 @@ const workload = fc.record({
   isTight: fc.boolean(),
 });
 type Workload = (typeof workload extends fc.Arbitrary<infer T> ? T : never) & {
+  /** of ten parts of each stage's memory, its tags; the rest stays */
+  readonly tags?: readonly (readonly [weights: number, cache: number, optimiser: number])[];
   /** so often does the second stage answer the first, which takes nothing else */
   readonly turns?: number;
 };
 
 /** Milliseconds are drawn, so that sums are far from what is negligible. */
-function profileOf({ stages, numDevices, batch, isTight, turns }: Workload): Profile {
+function profileOf({ stages, numDevices, batch, isTight, turns, tags }: Workload): Profile {
   const moved = { itemsPerStep: batch, bytesPerStep: 0 };
   const flows = stages.flatMap(({ from }, to) =>
     to === 0 ? [] : [...new Set(from.map((one) => one % to))].map((one) => ({ from: `c${one}`, to: `c${to}` })),
@@ -55,8 +57,15 @@ function profileOf({ stages, numDevices, batch, isTight, turns }: Workload): Pro
     channels["c1-c0"] = { producers: ["c1"], consumers: ["c0"], ...items(turns) };
     edges.push({ from: "c1", to: "c0", channel: "c1-c0", ...items(turns) });
   }
+  const tagsOf = (at: number): TagMemory[] | undefined =>
+    tags?.[at]?.map((share, i): TagMemory => {
+      const { bytes, onload, offload } = stages[at] as Workload["stages"][number];
+      const seconds = (whole: number) => (i === 1 ? 0.001 : (whole * share) / 10_000);
+      const tag = ReleasableTag.options[i] as TagMemory["tag"];
+      return { tag, bytes: (bytes * share) / 10, releaseSeconds: seconds(offload), restoreSeconds: seconds(onload) };
+    });
   const components = stages.map(
-    ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread, gang }) => {
+    ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread, gang }, at) => {
       const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
       const samples = Array.from({ length: most }, (_, i) => i + 1).map((ranks) => {
         const busiest = Math.ceil(batch / ranks);
@@ -81,7 +90,7 @@ function profileOf({ stages, numDevices, batch, isTight, turns }: Workload): Pro
           relativeError: 0,
           once: { seconds: once / 1000, batch },
         },
-        memory: isTight ? [{ devices: devicesPerRank, bytesPerDevice: bytes }] : [],
+        memory: isTight ? [{ devices: devicesPerRank, bytesPerDevice: bytes, tags: tagsOf(at) }] : [],
         onloadSeconds: isTight ? onload / 1000 : 0,
         offloadSeconds: isTight ? offload / 1000 : 0,
         serialSeconds: 0,
@@ -168,6 +177,24 @@ test("what is predicted of a plan is what the shipped lock and channels take for
     { numRuns: 60, endOnFailure: true },
   );
   expectKept(judged, 50);
+});
+
+test("MT2: so it is where engines tell their tags, of which only some leave", () => {
+  const tight = stage.map((drawn) => ({ ...drawn, bytes: 30 + (drawn.bytes % 30) })); // what stays of all fits beside any
+  const share = fc.constantFrom([4, 5, 0] as const, [3, 2, 4] as const, [5, 1, 3] as const, [9, 0, 0] as const);
+  const tagged = fc.record({
+    stages: fc.array(tight, { minLength: 2, maxLength: 4 }),
+    tags: fc.array(share, { minLength: 4, maxLength: 4 }),
+    numDevices: fc.integer({ min: 3, max: 6 }),
+    batch: fc.integer({ min: 6, max: 30 }),
+    isTight: fc.constant(true),
+  });
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(tagged, (drawn) => void judged.push(...judge(drawn))),
+    { numRuns: 30, endOnFailure: true },
+  );
+  expectKept(judged, 20);
 });
 
 test("so it is of 42 items on 10 devices, which divide badly, and of others that do", () => {

@@ -1,3 +1,5 @@
+import type { TagMemory } from "@treadle/contracts";
+import { predictPlan } from "@treadle/planner";
 import { describe, expect, test } from "vitest";
 import { simulate } from "../src/index.ts";
 import { chainProfile, placed, virtualDevices } from "./hand-made.ts";
@@ -135,6 +137,31 @@ describe("swaps", () => {
     const perStep = [2 + 1 + 5 + work, 3 + 2 + 1 + 5 + work, 3 + 2 + 1 + 5 + work];
     expect(result.steps.map(({ seconds }) => seconds)).toEqual(perStep.map((seconds) => expect.closeTo(seconds, 9)));
     expect(result.swaps).toMatchObject({ onloads: 12, offloads: 10 });
+  });
+
+  test("MT2, MT3: are of single tags where engines tell them, and predicted so", () => {
+    const tag = (name: TagMemory["tag"], bytes: number, releaseSeconds: number, restoreSeconds: number): TagMemory => {
+      return { tag: name, bytes, releaseSeconds, restoreSeconds };
+    };
+    const rollout = [tag("weights", 30, 0.5, 1), tag("cache", 25, 0, 0.1)];
+    const actor = [tag("weights", 20, 1, 2), tag("optimiser", 30, 1, 4)];
+    const profile = chainProfile(
+      [
+        { name: "rollout", perItem: 4, bytes: 60, tags: rollout },
+        { name: "actor", perItem: 3, bytes: 60, tags: actor },
+      ],
+      4,
+    );
+    // 20 of 120 bytes are missing: the actor's weights and the rollout's cache are cheaper to move than the rest.
+    const devices = virtualDevices(2, 100);
+    const result = simulate({ profile, plan, devices, steps: 3, seed: 1 });
+    const perStep = [1.1 + 6 + work, 1 + 0.1 + 2 + work, 1 + 0.1 + 2 + work];
+    expect(result.steps.map(({ seconds }) => seconds)).toEqual(perStep.map((seconds) => expect.closeTo(seconds, 9)));
+    expect(predictPlan(profile, plan, { devices, batch: 4 })).toBeCloseTo(perStep[2] as number, 9);
+    // Where what stays of the one, and all of the other, is more than there is: component, tag, and what is missing.
+    expect(() => simulate({ profile, plan, devices: virtualDevices(2, 62), steps: 3, seed: 1 })).toThrow(
+      /'actor\/0' \(weights 20, optimiser 30, residual 10\) need 60 .*: 3 too many, and no room for optimiser of 'actor\/0'/,
+    );
   });
 
   test("end with the first onload where all fit", () => {

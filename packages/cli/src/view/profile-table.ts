@@ -1,5 +1,5 @@
 /** A profile as lines: what each component costs on how many devices, and how well a law fits it. */
-import type { ComponentProfile, Profile } from "@treadle/contracts";
+import type { ComponentProfile, Profile, TagMemory } from "@treadle/contracts";
 import { formatCount, formatPercent, formatSeconds, padCells, plural } from "./text.ts";
 
 export function describeProfile(profile: Profile): string[] {
@@ -20,12 +20,13 @@ export function describeProfile(profile: Profile): string[] {
   const fits = Object.entries(profile.components).flatMap(
     ([name, { fit, samples, onloadSeconds, offloadSeconds, serialSeconds, memory }]) => {
       const largest = Math.max(0, ...memory.map(({ bytesPerDevice }) => bytesPerDevice));
+      const tags = memory.findLast((measured) => measured.bytesPerDevice === largest)?.tags ?? [];
       return [
         fit
           ? `${name}: ${formatSeconds(fit.base)} + ${formatSeconds(fit.perItem)} an item / ${shareOf(samples, fit.alpha)}${fit.once ? ` + ${formatSeconds(fit.once.seconds)} once a step` : ""}, off by ${formatPercent(fit.relativeError)} on average`
           : `${name}: no fit`,
         `  ${[
-          largest > 0 ? `${formatCount(largest)}B a device` : "",
+          largest > 0 ? `${formatCount(largest)}B a device${describeTags(tags)}` : "",
           onloadSeconds + offloadSeconds > 0
             ? `onload ${formatSeconds(onloadSeconds)}, offload ${formatSeconds(offloadSeconds)}`
             : "never swapped",
@@ -47,6 +48,16 @@ export function describeProfile(profile: Profile): string[] {
       ? [`${formatSeconds(overheadSeconds)} a step besides its components, where they take turns${ofRanks}`]
       : [];
   return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, ...overhead, "", ...steps];
+}
+
+/** What moves by itself, with the seconds away and back. */
+function describeTags(tags: readonly TagMemory[]): string {
+  const told = tags.filter(({ bytes }) => bytes > 0);
+  if (told.length === 0) return "";
+  const each = told.map(({ tag, bytes, releaseSeconds, restoreSeconds }) => {
+    return `${tag} ${formatCount(bytes)}B in ${formatSeconds(releaseSeconds + restoreSeconds)}`;
+  });
+  return ` (${each.join(", ")})`;
 }
 
 function alignColumns(rows: readonly (readonly string[])[]): string[] {

@@ -53,6 +53,8 @@ export type ReplayedWorker = {
   readonly bytes: number;
   readonly onloadSeconds: number;
   readonly offloadSeconds: number;
+  /** of these, what leaves and comes back by itself; the rest stays from the first load on */
+  readonly parts?: readonly Omit<ReplayedWorker, "parts">[] | undefined;
 };
 
 export type Replay = {

@@ -40,10 +40,13 @@ const mostRanks = 256;
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
   if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
-    const { onload = 0, offload = 0, id } = node;
+    const { onload = 0, offload = 0, id, tags } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
     const bytes = rankMemory(node, Math.max(1, own.size), batch);
-    return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload }] as const;
+    const parts = tags?.map(({ share, ...own }) => {
+      return { bytes: share * bytes, onloadSeconds: own.onload, offloadSeconds: own.offload };
+    });
+    return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload, parts }] as const;
   });
   return replaySeconds({
     calls: replayedCalls({ plan, profile, batch }),

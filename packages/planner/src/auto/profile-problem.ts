@@ -98,6 +98,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
       ...(maxRanks === undefined ? {} : { maxRanks, maxDevices: undefined }),
       offload: measured.offloadSeconds,
       onload: measured.onloadSeconds,
+      tags: tagsOf(measured),
       ...(pool === main ? {} : { pool: pool.name }),
     };
   });
@@ -128,6 +129,15 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   };
   const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
   return { problem, pools, serialSeconds, notes };
+}
+
+/** By the shares that they have of its memory, wherever that was measured last. */
+function tagsOf({ memory }: ComponentProfile): PlanNode["tags"] {
+  const measured = memory.findLast(({ tags, bytesPerDevice }) => tags !== undefined && bytesPerDevice > 0);
+  return measured?.tags?.map(({ bytes, releaseSeconds, restoreSeconds }) => {
+    const share = Math.min(1, bytes / measured.bytesPerDevice);
+    return { share, offload: releaseSeconds, onload: restoreSeconds };
+  });
 }
 
 const refresh = (workflow: string): string => `measure again with 'treadle profile ${workflow}'`;

@@ -3,10 +3,11 @@
  * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind.
  *
  * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), or has lent them with
- * nothing put that it could take, loans that are asked for again first, then in the order of calls. Least recently used residents leave, and none whose memory is not needed (L4).
+ * nothing put that it could take, loans that are asked for again first, then in the order of calls. What leaves is what leaves the devices of a run (L4, MT2), and nothing whose memory is not needed.
  * A party is a rank, or all ranks of a gang: these get their devices together, lend them once each of them waits, and have them
  * again once each has what it waits for.
  */
+import { chooseLeaving } from "@treadle/contracts";
 import { memorySlack } from "../plan/component-time.ts";
 import type { EventTimes } from "./event-times.ts";
 import type { ReplayedCall, ReplayedWorker } from "./plan-replay.ts";
@@ -31,13 +32,29 @@ type Party = {
   isDue: boolean;
 };
 
-type Worker = ReplayedWorker & {
+type Worker = Omit<ReplayedWorker, "parts"> & {
   readonly devices: readonly string[];
-  state: "unloaded" | "onloading" | "loaded" | "offloading";
+  readonly parts: readonly Part[];
+  /** what no release gives back */
+  readonly residualBytes: number;
+  /** what stays is there from the first load on */
+  wasLoaded: boolean;
+  /** one swap at a time */
+  isSwapping: boolean;
   lastUse: number;
 };
 
+/** Of a worker, what leaves and comes back as one: a tag, or all of it. */
+type Part = {
+  readonly bytes: number;
+  readonly onloadSeconds: number;
+  readonly offloadSeconds: number;
+  readonly hasTag: boolean;
+  state: "unloaded" | "loaded" | "offloading";
+};
+
 type Device = {
+  readonly id: string;
   readonly bytes: number;
   holder: Party | undefined;
   readonly workers: Worker[];
@@ -73,11 +90,11 @@ export class ReplayedLock {
       for (const [rank, devices] of ranks.entries()) {
         const id = `${component}/${rank}`;
         if (this.#workers.has(id)) continue;
-        const worker: Worker = { ...workers.get(component)!, devices, state: "unloaded", lastUse: 0 };
+        const worker = unloaded(workers.get(component)!, devices);
         this.#workers.set(id, worker);
         for (const device of devices) {
           const bytes = memory.get(device) ?? Number.POSITIVE_INFINITY;
-          const known = this.#devices.get(device) ?? { bytes, holder: undefined, workers: [], parties: [] };
+          const known = this.#devices.get(device) ?? { id: device, bytes, holder: undefined, workers: [], parties: [] };
           known.workers.push(worker);
           this.#devices.set(device, known);
         }
@@ -91,7 +108,8 @@ export class ReplayedLock {
     this.isShort = [...this.#devices.values()].some(
       (device) => device.workers.reduce((sum, { bytes }) => sum + bytes, 0) > device.bytes * (1 + memorySlack),
     );
-    if (!this.isShort) for (const worker of this.#workers.values()) worker.state = "loaded";
+    if (this.isShort) return;
+    for (const { parts } of this.#workers.values()) for (const part of parts) part.state = "loaded";
   }
 
   open(sequence: number, rank: number): Member {
@@ -220,14 +238,15 @@ export class ReplayedLock {
     const { workers, members } = party;
     if (!this.#makeRoom(workers)) return;
     for (const worker of workers) {
-      if (worker.state !== "unloaded") continue;
-      worker.state = "onloading";
-      this.#times.after(worker.onloadSeconds, () => {
-        worker.state = "loaded";
+      const coming = worker.parts.filter(({ state }) => state === "unloaded");
+      if (worker.isSwapping || coming.length === 0) continue;
+      worker.wasLoaded = true;
+      this.#swap(worker, sum(coming, "onloadSeconds"), () => {
+        for (const part of coming) part.state = "loaded";
         this.#prepareSoon(party);
       });
     }
-    if (workers.some(({ state }) => state !== "loaded")) return;
+    if (workers.some(({ parts }) => parts.some(({ state }) => state !== "loaded"))) return;
     party.state = "holding";
     party.isReclaim = false;
     for (const worker of workers) worker.lastUse = ++this.#uses;
@@ -242,47 +261,56 @@ export class ReplayedLock {
   #makeRoom(workers: readonly Worker[]): boolean {
     if (!this.isShort) return true;
     const incoming = new Set(workers);
-    const excess = new Map<Device, number>();
-    const leaving = new Map<Device, number>();
+    const missing = new Map<string, number>();
+    const leaving = new Map<string, number>();
     const residents = new Set<Worker>();
     for (const device of new Set(workers.flatMap((worker) => this.#devicesOf(worker)))) {
       let [over, gone] = [-device.bytes * (1 + memorySlack), 0];
       for (const worker of device.workers) {
-        const isIncoming = incoming.has(worker);
-        if (isIncoming || worker.state === "loaded") over += worker.bytes;
-        else if (worker.state === "offloading") gone += worker.bytes;
-        if (!isIncoming && worker.state === "loaded") residents.add(worker);
+        if (incoming.has(worker)) {
+          over += worker.bytes;
+          continue;
+        }
+        if (worker.wasLoaded) over += worker.residualBytes;
+        for (const { state, bytes } of worker.parts) {
+          if (state === "offloading") gone += bytes;
+          if (state !== "loaded") continue;
+          over += bytes;
+          residents.add(worker);
+        }
       }
-      excess.set(device, over);
-      leaving.set(device, gone);
+      missing.set(device.id, over);
+      leaving.set(device.id, gone);
     }
-    const isInTheWay = (worker: Worker): boolean =>
-      this.#devicesOf(worker).some((device) => (excess.get(device) ?? 0) > 0);
-    const shift = (worker: Worker, bytes: number): void => {
-      for (const device of this.#devicesOf(worker))
-        if (excess.has(device)) excess.set(device, excess.get(device)! + bytes);
-    };
-    const chosen: Worker[] = [];
-    for (const worker of [...residents].sort((a, b) => a.lastUse - b.lastUse)) {
-      if (!isInTheWay(worker)) continue;
-      shift(worker, -worker.bytes);
-      chosen.push(worker);
-    }
-    const gone = chosen.reverse().filter((worker) => {
-      shift(worker, worker.bytes);
-      if (!isInTheWay(worker)) return false;
-      shift(worker, -worker.bytes);
-      return true;
-    });
-    for (const worker of gone) {
-      worker.state = "offloading";
-      this.#times.after(worker.offloadSeconds, () => {
-        worker.state = "unloaded";
+    const movables = [...residents]
+      .sort((a, b) => a.lastUse - b.lastUse)
+      .flatMap((worker) =>
+        worker.parts.flatMap((part) => {
+          if (part.state !== "loaded") return [];
+          return { worker, part, devices: worker.devices, bytes: part.bytes, seconds: secondsOf(part) };
+        }),
+      );
+    const chosen = chooseLeaving(missing, movables, movables.some(({ part }) => part.hasTag) ? "seconds" : "age");
+    const gone = new Map<Worker, Part[]>();
+    for (const { worker, part } of chosen)
+      if (!worker.isSwapping) gone.set(worker, [...(gone.get(worker) ?? []), part]);
+    for (const [worker, parts] of gone) {
+      for (const part of parts) part.state = "offloading";
+      this.#swap(worker, sum(parts, "offloadSeconds"), () => {
+        for (const part of parts) part.state = "unloaded";
         const waiting = new Set(this.#devicesOf(worker).map(({ holder }) => holder));
         for (const party of waiting) if (party?.state === "preparing") this.#prepareSoon(party);
       });
     }
-    return gone.length === 0 && [...excess].every(([device, over]) => over + leaving.get(device)! <= 0);
+    return chosen.size === 0 && [...missing].every(([device, over]) => over + leaving.get(device)! <= 0);
+  }
+
+  #swap(worker: Worker, seconds: number, over: () => void): void {
+    worker.isSwapping = true;
+    this.#times.after(seconds, () => {
+      worker.isSwapping = false;
+      over();
+    });
   }
 
   #askFor(party: Party): void {
@@ -312,6 +340,21 @@ export class ReplayedLock {
     return this.#places.get(worker)!;
   }
 }
+
+function unloaded(worker: ReplayedWorker, devices: readonly string[]): Worker {
+  const { bytes, onloadSeconds, offloadSeconds } = worker;
+  const hasTags = worker.parts !== undefined;
+  const parts = (worker.parts ?? [{ bytes, onloadSeconds, offloadSeconds }]).map((part): Part => {
+    return { ...part, hasTag: hasTags, state: "unloaded" };
+  });
+  const residualBytes = Math.max(0, bytes - sum(parts, "bytes"));
+  return { ...worker, devices, parts, residualBytes, wasLoaded: false, isSwapping: false, lastUse: 0 };
+}
+
+const sum = (parts: readonly Part[], of: "bytes" | "onloadSeconds" | "offloadSeconds"): number =>
+  parts.reduce((total, part) => total + part[of], 0);
+
+const secondsOf = ({ onloadSeconds, offloadSeconds }: Part): number => onloadSeconds + offloadSeconds;
 
 /** The earlier calls that feed one, however indirectly, and by which channels; none where it is by way of others alone. */
 type Feeding = ReadonlyMap<number, readonly string[]>;

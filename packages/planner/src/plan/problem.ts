@@ -72,6 +72,11 @@ export const PlanNode = z.strictObject({
   /** seconds to free and to load its memory when another component takes its devices over, or it takes over */
   offload: seconds.default(0),
   onload: seconds.default(0),
+  /** what of its memory leaves and comes back by itself, with seconds of its own; the rest stays. Absent: all of it does as one */
+  tags: z
+    .array(z.strictObject({ share: z.number().min(0).max(1), offload: seconds, onload: seconds }))
+    .min(1)
+    .optional(),
 });
 export type PlanNode = z.infer<typeof PlanNode>;
 

@@ -4,8 +4,10 @@
  * `swap`, as in RLinf §3.4: the slowest offload of what ends the first part, then the slowest onload of what starts the
  * second. `lazy`, as the device lock does it (L4): nothing is swapped while all fit in memory together; otherwise small
  * components that fit beside any other stay loaded throughout, and a part whose components fit together is loaded one
- * component after the other, each at its turn, and freed at once.
+ * component after the other, each at its turn, and freed at once. Where parts that each fit have components with tags, what costs least
+ * leaves each for the other (MT2).
  */
+import { chooseLeaving } from "@treadle/contracts";
 import { memorySlack, residentMemory, usedDevices } from "./component-time.ts";
 import { bitsOf, type Dag, swappedTogether, swapSeconds } from "./graph.ts";
 import type { PlanNode, PlanProblem } from "./problem.ts";
@@ -39,6 +41,8 @@ export function turnSwap(
   };
   const { pool } = dag.components[[...bitsOf(both)][0]!]!.members[0]!;
   const limit = memoryOfPool(problem, pool) * (1 + memorySlack);
+  const byTags = turnSwapByTags({ problem, dag, devicesOf, memoryOf, limit }, first, second, comesRound);
+  if (byTags) return byTags;
   const stays = staying(dag, both, memoryOf, limit);
   const moving = (part: number): number => part & ~stays;
   const isTogether = (part: number): boolean => memoryOf(part | stays) <= limit;
@@ -59,6 +63,71 @@ export function turnSwap(
   // Of a first part within others, whoever takes it in counts what starts it; the rest is loaded at its turns.
   const later = comesRound || !isTogether(first) ? 0 : onloadOf(moving(first) & ~sourcesOf(dag, moving(first)));
   return { swap: out(first) + into(second) + later, swapBack: comesRound ? out(second) + into(first) : 0 };
+}
+
+type Sizes = {
+  readonly problem: PlanProblem;
+  readonly dag: Dag;
+  readonly devicesOf: (node: PlanNode) => number;
+  readonly memoryOf: (mask: number) => number;
+  readonly limit: number;
+};
+
+/** Infinite where what stays of one part leaves the other no room; undefined where nothing has tags, or a part takes turns within itself. */
+function turnSwapByTags(sizes: Sizes, first: number, second: number, comesRound: boolean): TurnSwap | undefined {
+  const { dag, memoryOf, limit } = sizes;
+  const both = first | second;
+  if (![...bitsOf(both)].some((bit) => dag.components[bit]!.members.some(({ tags }) => tags))) return undefined;
+  if (memoryOf(first) > limit || memoryOf(second) > limit) return undefined;
+  const [ofFirst, ofSecond] = [first, second].map((part) => leavingOf(sizes, part, memoryOf(both) - limit));
+  if (!ofFirst || !ofSecond) return { swap: Number.POSITIVE_INFINITY, swapBack: 0 };
+  const sources = sourcesOf(dag, first);
+  const onloads = (parts: readonly NodePart[]): number => parts.reduce((sum, { onload }) => sum + onload, 0);
+  const later = comesRound ? 0 : onloads(ofFirst.filter(({ bit }) => (sources & (1 << bit)) === 0));
+  return {
+    swap: slowestOffload(ofFirst) + onloads(ofSecond) + later,
+    swapBack: comesRound ? slowestOffload(ofSecond) + onloads(ofFirst) : 0,
+  };
+}
+
+type NodePart = {
+  readonly bit: number;
+  readonly node: PlanNode;
+  readonly devices: readonly string[];
+  readonly bytes: number;
+  readonly seconds: number;
+  readonly offload: number;
+  readonly onload: number;
+};
+
+/** What of a part leaves so that so much more memory is free; undefined where it does not have as much to give. */
+function leavingOf({ problem, dag, devicesOf }: Sizes, part: number, missing: number): readonly NodePart[] | undefined {
+  const movables: NodePart[] = [];
+  for (const bit of bitsOf(part)) {
+    for (const node of dag.components[bit]!.members) {
+      const memory = residentMemory(node, usedDevices(node, devicesOf(node)), problem.batch);
+      for (const { share, offload, onload } of node.tags ?? [{ ...node, share: 1 }])
+        movables.push({
+          bit,
+          node,
+          devices: ["one"],
+          bytes: share * memory,
+          seconds: offload + onload,
+          offload,
+          onload,
+        });
+    }
+  }
+  const left = new Map([["one", missing]]);
+  const chosen = [...chooseLeaving(left, movables, "seconds")];
+  return left.get("one")! <= memorySlack * Math.abs(missing) ? chosen : undefined;
+}
+
+/** Components are freed at the same time, the tags of one after the other. */
+function slowestOffload(parts: readonly NodePart[]): number {
+  const seconds = new Map<PlanNode, number>();
+  for (const { node, offload } of parts) seconds.set(node, (seconds.get(node) ?? 0) + offload);
+  return Math.max(0, ...seconds.values());
 }
 
 /** Those of a part that need nothing of it. */

@@ -7,6 +7,7 @@ import {
   type ProfileSample,
   type SequenceSums,
   type TimeFit,
+  type WorkerMemory,
 } from "@treadle/contracts";
 import { type PredictedWith, predictPlan } from "../auto/predict-plan.ts";
 import { numRanks } from "../auto/step-overhead.ts";
@@ -262,11 +263,12 @@ function profileOf(
     };
     samples.push({ devices: traits.minDevices, ...nothing });
   }
-  const bytes = new Map<number, number>();
+  const memory = new Map<number, WorkerMemory>();
   for (const cost of costs) {
     const devices = cost.samples.find((sample) => sample.component === name)?.devices;
     if (devices === undefined) continue;
-    bytes.set(devices, Math.max(bytes.get(devices) ?? 0, cost.memoryBytes.get(name) ?? 0));
+    const [known, measured] = [memory.get(devices), cost.memory.get(name) ?? { memoryBytes: 0 }];
+    if (known === undefined || measured.memoryBytes >= known.memoryBytes) memory.set(devices, measured);
   }
   const middle = (of: (cost: StepCosts) => number | undefined): number => {
     const values = costs.map(of).filter((value) => value !== undefined);
@@ -288,15 +290,29 @@ function profileOf(
       isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch, streams } : undefined,
       { seconds: onceSeconds, batch },
     ),
-    memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
-    // Steps in which it was swapped are several; on purpose it is measured once, and for the first time.
-    onloadSeconds: middle((cost) => cost.onloadSeconds.get(name)) || (swap?.onloadSeconds ?? 0),
-    offloadSeconds: middle((cost) => cost.offloadSeconds.get(name)) || (swap?.offloadSeconds ?? 0),
+    memory: [...memory].map(([devices, { memoryBytes, tags }]) => {
+      return { devices, bytesPerDevice: memoryBytes, ...(tags?.length && { tags }) };
+    }),
+    ...swapOf([...memory.values()], {
+      // Steps in which it was swapped are several; on purpose it is measured once, and for the first time.
+      onloadSeconds: middle((cost) => cost.onloadSeconds.get(name)) || (swap?.onloadSeconds ?? 0),
+      offloadSeconds: middle((cost) => cost.offloadSeconds.get(name)) || (swap?.offloadSeconds ?? 0),
+    }),
     onceSeconds,
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
     askSeconds: middle((cost) => cost.askSeconds.get(name)),
     processorSeconds: middle((cost) => (isLargest(cost) ? cost.processorSeconds.get(name) : undefined)),
     ...(isUnequal ? { lengthSpread } : {}),
     ...(streams ? { streams } : {}),
+  };
+}
+
+/** A step moves some tags only: of all of them the engine says how long it takes. */
+function swapOf(memory: readonly WorkerMemory[], measured: SwapCost): SwapCost {
+  const tags = memory.at(-1)?.tags;
+  if (!tags?.length) return measured;
+  return {
+    onloadSeconds: tags.reduce((sum, { restoreSeconds }) => sum + restoreSeconds, 0),
+    offloadSeconds: tags.reduce((sum, { releaseSeconds }) => sum + releaseSeconds, 0),
   };
 }

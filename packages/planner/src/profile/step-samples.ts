@@ -1,4 +1,4 @@
-import type { FlowGraph, ObservedCall } from "@treadle/contracts";
+import type { FlowGraph, ObservedCall, WorkerMemory } from "@treadle/contracts";
 import type { Asks } from "./asks.ts";
 
 /** How a component ran when it was measured. */
@@ -41,7 +41,7 @@ export type StepCosts = {
   readonly onloadSeconds: ReadonlyMap<string, number>;
   readonly offloadSeconds: ReadonlyMap<string, number>;
   /** by component: of its fullest rank, on each of its devices */
-  readonly memoryBytes: ReadonlyMap<string, number>;
+  readonly memory: ReadonlyMap<string, WorkerMemory>;
   /** by component that puts: standard deviation of the logarithm of its items' bytes */
   readonly lengthSpread: ReadonlyMap<string, number>;
   /** components whose items go on one by one */
@@ -79,17 +79,15 @@ export function costsOfStep(
   const serialSeconds = new Map<string, number>();
   const onloadSeconds = new Map<string, number>();
   const offloadSeconds = new Map<string, number>();
-  const memoryBytes = new Map<string, number>();
+  const memory = new Map<string, WorkerMemory>();
   const lengthSpread = new Map<string, number>();
   const streams = new Set<string>();
   const inCycle = new Set(graph.cycles.flat());
   for (const [component, layout] of layouts) {
     const own = calls.filter((call) => call.component === component);
     const most = (of: (call: ObservedCall) => number) => Math.max(0, ...own.map(of));
-    memoryBytes.set(
-      component,
-      most((call) => call.memoryBytes),
-    );
+    const [fullest] = own.toSorted((a, b) => b.memoryBytes - a.memoryBytes);
+    if (fullest) memory.set(component, { memoryBytes: fullest.memoryBytes, tags: fullest.tags });
     if (most((call) => call.onloadMs) > 0) onloadSeconds.set(component, most((call) => call.onloadMs) / 1000);
     if (most((call) => call.offloadMs) > 0) offloadSeconds.set(component, most((call) => call.offloadMs) / 1000);
     const spread = spreadOf(own);
@@ -123,7 +121,7 @@ export function costsOfStep(
     serialSeconds,
     onloadSeconds,
     offloadSeconds,
-    memoryBytes,
+    memory,
     lengthSpread,
     streams,
   };

@@ -1,3 +1,4 @@
+import type { TagMemory, WorkerMemory } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { expectedLongest, spreadOfRatio } from "../../src/profile/longest-item.ts";
@@ -184,18 +185,33 @@ describe("a profile", () => {
 
   test("has the swaps of steps, which are several, and those measured on purpose of what no step swaps", () => {
     const flow = { takes: [{ channel: "prompts", items: 8 }] };
-    const swaps = (onloadMs: number, offloadMs: number, builder = new ProfileBuilder(8)) => {
+    const swaps = (
+      onloadMs: number,
+      offloadMs: number,
+      builder = new ProfileBuilder(8),
+      memory: Partial<WorkerMemory> = {},
+    ) => {
       for (let step = 0; step < 3; step++)
         builder.add({
           layout: layout(2, 2),
           seconds: 1,
-          calls: [observed({ component: "rollout", onloadMs, offloadMs }, flow)],
+          calls: [observed({ component: "rollout", onloadMs, offloadMs, ...memory }, flow)],
         });
       builder.addSwap("rollout", { onloadSeconds: 0.5, offloadSeconds: 0.7 });
       return builder.build(header, traits).components.rollout;
     };
     expect(swaps(10, 20)).toMatchObject({ onloadSeconds: 0.01, offloadSeconds: 0.02 });
     expect(swaps(0, 0)).toMatchObject({ onloadSeconds: 0.5, offloadSeconds: 0.7 });
+    // A step moves some tags; a profile has the seconds of all, and the memory of each.
+    const tags: TagMemory[] = [
+      { tag: "weights", bytes: 60, releaseSeconds: 1, restoreSeconds: 2 },
+      { tag: "cache", bytes: 30, releaseSeconds: 0, restoreSeconds: 0.5 },
+    ];
+    expect(swaps(10, 20, new ProfileBuilder(8), { memoryBytes: 100, tags })).toMatchObject({
+      memory: [{ devices: 2, bytesPerDevice: 100, tags }],
+      onloadSeconds: 2.5,
+      offloadSeconds: 1,
+    });
   });
 
   test("has what steps in turns took besides their components, where nobody disturbed them", () => {

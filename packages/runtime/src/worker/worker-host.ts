@@ -383,7 +383,7 @@ class WorkerHost {
         : request.args;
       const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
       const durationMs = performance.now() - startedMs;
-      const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
+      const observation = context.meter?.finish({ ...this.#swaps, ...this.#memory() });
       if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
       if (this.#devices.holds(call)) this.#sayUnreleased(request.method);
       const reply: CallReply = { value, durationMs, timers };

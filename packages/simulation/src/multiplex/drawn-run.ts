@@ -116,7 +116,7 @@ export class DrawnRun implements BatchTimes {
       ...{ steps, maxStaleness, keepsSpans, shared },
       capacityOf: () => Number.MAX_SAFE_INTEGER,
       memory: new Map(devices.map((device) => [device, Number.POSITIVE_INFINITY])),
-      bytesOf: () => 0,
+      memoryOf: () => ({ memoryBytes: 0 }),
     });
   }
 

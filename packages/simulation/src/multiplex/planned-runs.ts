@@ -1,7 +1,7 @@
 /** Planned runs beside each other on the devices of one pool, on virtual time: what each of them loses, and what all gain. */
 import { type DeviceSpec, type Plan, type PoolConfig, type Profile, TreadleError } from "@treadle/contracts";
 import { canKeepBounds, type PoolLimits } from "@treadle/core";
-import { residentBytes, simulatedRun } from "../simulate.ts";
+import { simulatedRun, workerMemory } from "../simulate.ts";
 import { shareDevices } from "./shared-devices.ts";
 
 export type PlannedRun = {
@@ -128,7 +128,7 @@ function withPart(run: PlannedRun, residents: number): PlannedRun {
   const devices = run.devices.map((device) => ({ ...device, memoryBytes: partOf(device) }));
   const parts = new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes]));
   for (const component of simulatedRun({ ...run, devices, steps: 1, seed: 0 }).model.components) {
-    const needed = residentBytes(component);
+    const needed = workerMemory(component).memoryBytes;
     for (const id of component.ranks.flatMap((rank) => rank.devices)) {
       const part = parts.get(id) ?? Number.POSITIVE_INFINITY;
       if (needed <= part) continue;

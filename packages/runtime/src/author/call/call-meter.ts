@@ -17,6 +17,7 @@ import {
   type ItemBlock,
   median,
   type SequenceSums,
+  type WorkerMemory,
 } from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
 
@@ -158,7 +159,7 @@ export class CallMeter {
   }
 
   /** The call has ended; `swaps` and memory are its worker's. */
-  finish(worker: { onloadMs: number; offloadMs: number; memoryBytes: number }): CallObservation {
+  finish(worker: { onloadMs: number; offloadMs: number } & WorkerMemory): CallObservation {
     if (this.#isBusy) this.#rest();
     this.#numWaits++;
     this.#closeBatch();
