@@ -36,6 +36,8 @@ export type Scenario = {
   readonly overlapsSteps: boolean;
   /** workers load under their lock before they are ready */
   readonly loads: boolean;
+  /** their memory leaves and comes back tag by tag */
+  readonly tellsTags: boolean;
   /** they hold one state together, so that they start over together */
   readonly trainersAreGroup: boolean;
   /** with a call of their own in each step, which a restarted process repeats before it is ready */
@@ -74,6 +76,7 @@ export function drawScenario(random: () => number): Scenario {
     restMs: 0,
     loads: random() < 0.5,
     makersStream: random() < 0.5,
+    tellsTags: random() < 0.5,
   };
 }
 

@@ -30,6 +30,7 @@ import {
   type SimulatedCluster,
   tickMs,
 } from "./simulated-cluster.ts";
+import { type Moved, memoryOf } from "./simulated-memory.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
 type Waiting = {
@@ -162,7 +163,7 @@ export class SimulatedRunner {
       type: "ready",
       worker,
       incarnation: life,
-      memoryBytes: this.#bytes,
+      ...memoryOf(this.#cluster.scenario),
       loads: this.#cluster.scenario.loads,
     });
   }
@@ -199,7 +200,7 @@ export class SimulatedRunner {
     const asked = ++this.#lastRequest;
     this.#requests.set(asked, { process, call: id, attempt, tag });
     const common = { request: asked, from, call: id };
-    if (request.op === "lock") this.#feed({ type: "acquire", ...common });
+    if (request.op === "lock") this.#feed({ type: "acquire", ...common, tags: request.tags });
     else if (request.op === "release") this.#feed({ type: "release", ...common, token: request.token });
     else if (request.op === "put") {
       const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
@@ -299,12 +300,9 @@ export class SimulatedRunner {
         break;
       case "onload":
       case "offload": {
-        const { type, worker, incarnation } = effect;
-        const done = () =>
-          type === "onload"
-            ? this.#feed({ type: "onloaded", worker, incarnation, memoryBytes: this.#bytes })
-            : this.#feed({ type: "offloaded", worker, incarnation });
-        this.#toProcess(worker, (process) => process.swap(() => done()));
+        const { worker, incarnation } = effect;
+        const done = (moved: Moved) => this.#feed({ ...moved, worker, incarnation });
+        this.#toProcess(worker, (process) => process.swap(effect, done));
         break;
       }
       case "settle":
@@ -346,10 +344,6 @@ export class SimulatedRunner {
 
   #agent(node: string) {
     return this.#cluster.agents.find((agent) => agent.node === node)!;
-  }
-
-  get #bytes(): number {
-    return this.#cluster.scenario.sharesDevices ? 60 : 40;
   }
 
   get #nodes(): string[] {

@@ -1,7 +1,8 @@
 /** A worker process: the calls that it was sent, one after the other, and what it asks of the runner meanwhile. */
-import type { WaitTerms } from "@treadle/contracts";
+import type { ReleasableTag, WaitTerms } from "@treadle/contracts";
 import type { Answer } from "@treadle/core";
 import type { SimulatedAgent } from "./simulated-agent.ts";
+import { type Moved, SimulatedMemory, type Swap } from "./simulated-memory.ts";
 import { StreamingMaker } from "./streaming-maker.ts";
 
 export type Call = {
@@ -15,7 +16,8 @@ export type Call = {
 };
 
 export type Request =
-  | { readonly op: "lock" }
+  /** `tags`: what of its memory it needs; all when absent */
+  | { readonly op: "lock"; readonly tags?: readonly ReleasableTag[] }
   | { readonly op: "release"; readonly token: number }
   /** it returns, with what it has trained */
   | { readonly op: "close"; readonly items: readonly string[] }
@@ -69,7 +71,7 @@ function* trainer({ max }: Call): Program {
 }
 
 function* pull(): Program {
-  yield { op: "lock" };
+  yield { op: "lock", tags: ["weights"] };
   yield { op: "work" };
   yield { op: "close", items: [] };
 }
@@ -84,6 +86,7 @@ export class SimulatedWorker {
   readonly spawnedMs: number;
   isAlive = true;
   readonly #agent: SimulatedAgent;
+  readonly #memory: SimulatedMemory;
   readonly #calls: Call[] = [];
   #program: Program | undefined;
   #stream: StreamingMaker | undefined;
@@ -98,6 +101,7 @@ export class SimulatedWorker {
 
   constructor(agent: SimulatedAgent, session: number, worker: string, life: number, devices: readonly string[]) {
     this.#agent = agent;
+    this.#memory = new SimulatedMemory(agent.cluster.scenario);
     this.session = session;
     this.worker = worker;
     this.life = life;
@@ -188,9 +192,13 @@ export class SimulatedWorker {
   }
 
   /** Onloads or offloads, which takes a moment. */
-  swap(done: () => void): void {
+  swap(effect: Swap, done: (moved: Moved) => void): void {
     const { network } = this.#agent.cluster;
-    this.#run(() => network.after(network.between(1, 20), () => this.#run(() => this.#tell(() => done()))));
+    const over = () => {
+      const moved = this.#memory.move(effect);
+      this.#tell(() => done(moved));
+    };
+    this.#run(() => network.after(network.between(1, 20), () => this.#run(over)));
   }
 
   #run(act: () => void): void {

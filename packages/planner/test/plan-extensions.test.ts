@@ -128,6 +128,16 @@ describe("by hand", () => {
     const keeps = { memory: { fixed: 8 }, ...cost, tags: [half(1, 2)] };
     expect(solvePlan(chain(keeps, { memory: { fixed: 6 }, ...cost })).time).toBe(8 + (1 + 6) + (3 + 2));
     expect(solvePlan(chain(keeps, { memory: { fixed: 7 }, ...cost }))).toMatchObject({ feasible: false });
+    const three = (b: number) => {
+      const nodes = [
+        node("a", 1, keeps),
+        node("b", 1, { memory: { fixed: b } }),
+        node("c", 1, { memory: { fixed: 5 } }),
+      ];
+      const edges = [...chain({}, {}).edges, ["b", "c"]];
+      return solvePlan({ ...chain({}, {}), nodes, edges }).feasible;
+    };
+    expect([three(6), three(7)]).toEqual([true, false]);
   });
 
   test("of three in turn, the one that fits beside either of the others stays loaded, and a pair that fits is moved as two", () => {

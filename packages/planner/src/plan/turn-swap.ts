@@ -78,6 +78,8 @@ function turnSwapByTags(sizes: Sizes, first: number, second: number, comesRound:
   const { dag, memoryOf, limit } = sizes;
   const both = first | second;
   if (![...bitsOf(both)].some((bit) => dag.components[bit]!.members.some(({ tags }) => tags))) return undefined;
+  if (hasNoRoom(sizes, first, second) || hasNoRoom(sizes, second, first))
+    return { swap: Number.POSITIVE_INFINITY, swapBack: 0 };
   if (memoryOf(first) > limit || memoryOf(second) > limit) return undefined;
   const [ofFirst, ofSecond] = [first, second].map((part) => leavingOf(sizes, part, memoryOf(both) - limit));
   if (!ofFirst || !ofSecond) return { swap: Number.POSITIVE_INFINITY, swapBack: 0 };
@@ -89,6 +91,19 @@ function turnSwapByTags(sizes: Sizes, first: number, second: number, comesRound:
     swapBack: comesRound ? slowestOffload(ofSecond) + onloads(ofFirst) : 0,
   };
 }
+
+/** Whether what stays of a component leaves one of the other part no room: of each two, since parts may have devices of their own within. */
+function hasNoRoom({ dag, memoryOf, limit }: Sizes, part: number, other: number): boolean {
+  const largest = Math.max(...[...bitsOf(part)].map((bit) => memoryOf(1 << bit)));
+  const stays = [...bitsOf(other)].map((bit) => {
+    const { members } = dag.components[bit]!;
+    return members.length === 1 ? memoryOf(1 << bit) * residualShare(members[0]!) : 0;
+  });
+  return largest + Math.max(...stays) > limit;
+}
+
+const residualShare = ({ tags }: PlanNode): number =>
+  tags === undefined ? 0 : Math.max(0, 1 - tags.reduce((sum, { share }) => sum + share, 0));
 
 type NodePart = {
   readonly bit: number;
