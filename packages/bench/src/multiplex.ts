@@ -1,77 +1,114 @@
-/** Runs of `treadle multiplex` whose stages only sleep, for drawn times, next to the same runs had in other ways. */
+/** Runs of `treadle multiplex` whose stages only take time, for drawn times, next to the same runs had in other ways. */
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import type { MeasuredSlowdown } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
-import { DrawnRun, runShapes, shareDrawnRuns } from "@treadle/simulation";
+import { DrawnRun, runShapes, shareDrawnRuns, slowBeside } from "@treadle/simulation";
 import { type BenchRow, row } from "./row.ts";
 
 const workflow = fileURLToPath(new URL("../src/multiplex/drawn-stages", import.meta.url));
 const execute = promisify(execFile);
 
-const devices = 2;
-const steps = 5;
 /** of the seconds of a shape */
 const scale = 0.05;
 const turnSeconds = 10 * scale;
-const mixes = [
-  ["reasoning", "tools"],
-  ["tools", "tools"],
-] as const;
-const notMeasured = "computing that is slower beside others: stages sleep; start and end of processes";
+type Shapes = readonly (keyof typeof runShapes)[];
+const settings: readonly {
+  readonly mix: Shapes;
+  readonly devices: number;
+  readonly steps: number;
+  readonly shares: boolean;
+}[] = [
+  { mix: ["reasoning", "tools"], devices: 2, steps: 5, shares: false },
+  { mix: ["tools", "tools"], devices: 2, steps: 5, shares: false },
+  { mix: ["reasoning", "tools"], devices: 8, steps: 15, shares: true },
+  { mix: ["tools", "tools", "reasoning"], devices: 8, steps: 15, shares: true },
+];
+/** Of the table by which emulated engines slow each other down. */
+const interference = 0.6;
+const stages = ["rollout", "train"] as const;
+const notMeasured = "engines of real models: stages take emulated time; start and end of processes";
+
+type Way = { readonly keepsForSteps?: boolean; readonly shares?: boolean };
+type Together = { readonly seconds: number; readonly slowdowns: readonly MeasuredSlowdown[] };
 
 /** A minute or two for each mix of runs. Each way is measured by the runs themselves, from the first begin to the last end. */
 export async function* benchMultiplex(): AsyncGenerator<BenchRow> {
   const seed = Number(process.env.TREADLE_SEED ?? 1);
-  for (const mix of mixes) {
+  for (const { mix, devices, steps, shares } of settings) {
     const runs = mix.map((shape, index) => {
       const drawn = createRandom(seed)
         .split(index)
         .integer(2 ** 32);
       return new DrawnRun({ name: `${shape}-${index}`, shape: runShapes[shape], scale, devices, seed: drawn });
     });
+    const together = (some: readonly DrawnRun[], way: Way = {}) => executed(some, { ...way, devices, steps });
+    const simulated = (besides = shares) => {
+      const placed = { devices, steps, placement: "temporal", maxStaleness: 0, turnSeconds } as const;
+      const table = besides ? { besides: slowBeside(interference) } : {};
+      return shareDrawnRuns(runs, { ...placed, ...table }).makespanMs / 1000;
+    };
     const name = `${mix.join(" + ")}, ${steps} steps on ${devices} devices, seed ${seed}`;
-    const against = "one run after the other";
+    const timed = (what: string, value: number, baseline: number, against: string) =>
+      row({ name: `${name}: ${what}`, value, unit: "s", baseline, against, notMeasured });
+    const one = "one run after the other";
+    const virtual = "the same on virtual time, where messages take a millisecond";
     let serial = 0;
-    for (const run of runs) serial += await together([run], false);
-    const wholeSteps = await together(runs, true);
-    yield row({
-      name: `${name}: whole steps in turns`,
-      value: wholeSteps,
-      unit: "s",
-      baseline: serial,
-      against,
-      notMeasured,
-    });
-    const leases = await together(runs, false);
-    yield row({ name: `${name}: by leases`, value: leases, unit: "s", baseline: serial, against, notMeasured });
-    const placed = { devices, steps, placement: "temporal", maxStaleness: 0, turnSeconds } as const;
-    yield row({
-      name: `${name}: by leases, live`,
-      value: leases,
-      unit: "s",
-      baseline: shareDrawnRuns(runs, placed).makespanMs / 1000,
-      against: "the same on virtual time, where messages take a millisecond",
-      notMeasured,
-    });
+    for (const run of runs) serial += (await together([run])).seconds;
+    if (!shares) {
+      const whole = await together(runs, { keepsForSteps: true });
+      yield timed("whole steps in turns", whole.seconds, serial, one);
+    }
+    const leases = await together(runs);
+    yield timed("by leases", leases.seconds, serial, one);
+    yield timed("by leases, live", leases.seconds, simulated(false), virtual);
+    if (!shares) continue;
+    const beside = await together(runs, { shares });
+    yield timed("beside each other", beside.seconds, serial, one);
+    yield timed("beside each other, live", beside.seconds, simulated(), virtual);
+    for (const stage of stages)
+      for (const other of stages) {
+        const found = beside.slowdowns.filter((each) => isOf(each.work, stage) && isOf(each.beside, other));
+        if (found.length === 0) continue;
+        const table = slowBeside(interference)(stage, other);
+        const furthest = found.reduce((a, b) => (Math.abs(a.factor - table) > Math.abs(b.factor - table) ? a : b));
+        const { factor } = furthest;
+        const against = "the table by which the engines are slowed";
+        yield row({
+          ...{ name: `${name}: ${stage} beside ${other}, measured`, value: factor, unit: "times as long", notMeasured },
+          ...{ baseline: table, against, ratioAtMost: 1.03, ratioAtLeast: 0.97 },
+        });
+      }
   }
 }
 
-/** Seconds. */
-async function together(runs: readonly DrawnRun[], keepsForSteps: boolean): Promise<number> {
+const isOf = (work: string, component: string): boolean => work.startsWith(`${component}@`);
+
+async function executed(
+  runs: readonly DrawnRun[],
+  { devices, steps, keepsForSteps = false, shares = false }: Way & { readonly devices: number; readonly steps: number },
+): Promise<Together> {
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-multiplex-"));
   try {
     const ledger = join(folder, "ledger.txt");
+    const table = Object.fromEntries(
+      stages.map((stage) => [
+        stage,
+        Object.fromEntries(stages.map((each) => [each, slowBeside(interference)(stage, each)])),
+      ]),
+    );
     const settings: string[][] = [];
     for (const run of runs) {
-      const stages = join(folder, `${run.name}.json`);
-      await writeFile(stages, JSON.stringify(Array.from({ length: steps }, (_, step) => run.step(step + 1))));
-      const own = { name: run.name, stages, ledger, steps, keepsForSteps, runs: runs.length };
+      const file = join(folder, `${run.name}.json`);
+      await writeFile(file, JSON.stringify(Array.from({ length: steps }, (_, step) => run.step(step + 1))));
+      const own = { name: run.name, stages: file, ledger, steps, devices, keepsForSteps, runs: runs.length };
       const values = Object.entries(own).map(([key, value]) => `${key}=${value}`);
-      settings.push([...values, `cluster.devices=${devices}`]);
+      const sharing = shares ? ["pool.share=always", `besides=${JSON.stringify(table)}`] : [];
+      settings.push([...values, `cluster.devices=${devices}`, ...sharing]);
     }
     const [only] = runs.length === 1 ? settings : [];
     const args = only
@@ -82,8 +119,10 @@ async function together(runs: readonly DrawnRun[], keepsForSteps: boolean): Prom
           ...settings.flatMap((own, i) => own.flatMap((each) => ["--set", `${runs[i]?.name}.${each}`])),
         ];
     const script = process.argv[1] as string;
-    await execute(process.execPath, [...process.execArgv, script, ...args, "--json", "--runs", join(folder, "runs")]);
-    return secondsIn(await readFile(ledger, "utf8"));
+    const command = [...process.execArgv, script, ...args, "--json", "--runs", join(folder, "runs")];
+    const { stdout } = await execute(process.execPath, command, { maxBuffer: 2 ** 26 });
+    const { slowdowns = [] } = JSON.parse(stdout) as Partial<Together>;
+    return { seconds: secondsIn(await readFile(ledger, "utf8")), slowdowns };
   } finally {
     await rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }

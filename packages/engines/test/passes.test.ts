@@ -1,3 +1,4 @@
+import { TransformerEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { passesOf } from "../src/embedded/passes.ts";
@@ -116,4 +117,23 @@ test("a batch without rows is nothing to compute, and adds nothing", async () =>
   expect(await engine.logprobs(empty)).toEqual(new Float32Array(0));
   expect(engine.gradients().every((value) => value === 0)).toBe(true);
   await engine.close();
+});
+
+test("an engine counts the passes that it makes, the tokens that they read, and the time that they take", async () => {
+  const engine = await TransformerEngine.create({ vocabSize: 9, layers: 1, width: 16, heads: 2, contextLength: 60 });
+  const prompts = [Int32Array.of(1, 2, 3), Int32Array.of(4, 5)];
+  await engine.generate(prompts, { maxTokens: 4, temperature: 1, stopTokens: [], seed: 1 });
+  const generated = engine.takeWork();
+  // Of each sequence all is read but the last token that was chosen.
+  expect(generated.tokens).toBe(3 + 3 + 2 + 3);
+  expect(generated.passes).toBe(4);
+  expect(generated.ms).toBeGreaterThan(0);
+  expect(engine.takeWork()).toEqual({ passes: 0, tokens: 0, ms: 0 });
+  const tokens = Int32Array.from({ length: 12 }, (_, i) => i % 9);
+  const weights = Float32Array.from(tokens, (_, i) => (i % 6 === 0 ? 0 : 1));
+  const batch = { rows: 2, columns: 6, tokens, weights };
+  await engine.logprobs(batch);
+  expect(engine.takeWork()).toMatchObject({ passes: 1, tokens: 10 });
+  await engine.forwardBackward(batch, { type: "cross-entropy" });
+  expect(engine.takeWork()).toMatchObject({ passes: 1, tokens: 10 });
 });

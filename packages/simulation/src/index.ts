@@ -14,7 +14,7 @@ export {
   type MultiplexDraw,
   shareDrawnRuns,
 } from "./multiplex/compare-multiplex.ts";
-export { DrawnRun, type DrawnStep, runShapes } from "./multiplex/drawn-run.ts";
+export { DrawnRun, type DrawnStep, runShapes, slowBeside } from "./multiplex/drawn-run.ts";
 export { type Beside, type PlannedRun, type RunBeside, simulateBeside } from "./multiplex/planned-runs.ts";
 export { MultiplexScenario, multiplexScenarios } from "./multiplex/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";

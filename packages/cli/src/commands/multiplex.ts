@@ -1,4 +1,4 @@
-/** `treadle multiplex`: several runs at once, which take turns on the devices of this machine. */
+/** `treadle multiplex`: several runs at once, which share the devices of this machine. */
 import { TreadleError } from "@treadle/contracts";
 import { validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
@@ -22,7 +22,7 @@ type MultiplexFlags = PoolLimitFlags & {
 
 export function multiplexCommand(): Command {
   return withPoolLimits(withOverrides(new Command("multiplex")), { beatLimit: "15" })
-    .description("runs several workflows at once, which take turns on the devices of this machine")
+    .description("runs several workflows at once, which share the devices of this machine")
     .argument("<workflows...>", "folders of the workflows, with names where two are alike, as one=workflows/bandit")
     .option("--config <name=file>", "configuration file of a run; may be repeated", repeated, [])
     .option("--runs <folder>", "where runs keep their folders (default: runs/ of the project)")

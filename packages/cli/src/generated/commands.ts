@@ -555,7 +555,7 @@ export const commandManifests: readonly CommandManifest[] = [
   },
   {
     "name": "multiplex",
-    "description": "runs several workflows at once, which take turns on the devices of this machine",
+    "description": "runs several workflows at once, which share the devices of this machine",
     "arguments": [
       {
         "term": "<workflows...>",

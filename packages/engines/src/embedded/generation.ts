@@ -34,6 +34,9 @@ export class Generation {
     });
   }
 
+  /** Tokens that the last step has read. */
+  numRead = 0;
+
   get done(): boolean {
     return this.#slots.done;
   }
@@ -63,6 +66,7 @@ export class Generation {
 
   /** Returns what finished. Throws what `extend` threw. */
   step(model: TransformerModel, policyVersion: number): [index: number, completion: Completion][] {
+    this.numRead = 0;
     if (this.#failure) throw this.#failure.error;
     const answers = this.#answers;
     this.#answers = [];
@@ -76,6 +80,7 @@ export class Generation {
     };
     for (const { from, to, count } of copies) model.copyCache(cacheOf(from), cacheOf(to), count);
     const parts = readings.map(({ cache, from, tokens }) => ({ from, tokens, cache: cacheOf(cache) }));
+    this.numRead = readings.reduce((sum, { tokens }) => sum + tokens.length, 0);
     ended.push(...this.#slots.advance(readings, model.read(parts), policyVersion));
     for (const held of this.#slots.takeHeld()) this.#ask(held);
     return ended;

@@ -18,6 +18,7 @@ import {
   type TrainingEngine,
 } from "../engine.ts";
 import { checkBegun, ModelEngine, resolveSampling } from "../model-engine.ts";
+import { WorkMeter, type WorkSums } from "../work-meter.ts";
 import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "./batches.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
@@ -48,6 +49,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   #loaded: TransformerModel | undefined;
   #aborts = 0;
   /** that it had when it was released: caches come back with the work */
+  readonly #meter = new WorkMeter();
   #lastBytes = 0;
 
   private constructor(config: TransformerConfig) {
@@ -102,7 +104,10 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       checkLoss(batch, loss, this.config.valueHead);
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
       for (const pass of passesOf(batch, trainedTokens)) {
-        const metrics = this.#accumulate(batch, loss, pass);
+        const metrics = this.#counted(
+          () => this.#accumulate(batch, loss, pass),
+          () => pass.tokens.length,
+        );
         for (const name of lossMetricNames) sums[name] += metrics[name];
         await breathe();
         this.refuseReleased("forwardBackward");
@@ -182,7 +187,8 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           generation.restart();
           changes = this.parameters.changes;
         }
-        deliver(generation.step(this.#model(), this.policyVersion));
+        const step = () => generation.step(this.#model(), this.policyVersion);
+        deliver(this.#counted(step, () => generation.numRead));
         await (generation.idle() ?? breathe());
       }
       return completions;
@@ -194,13 +200,29 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     }
   }
 
+  takeWork(): WorkSums {
+    return this.#meter.take();
+  }
+
+  /** A pass, unless it has read nothing. */
+  #counted<T>(compute: () => T, numTokens: () => number): T {
+    const startedMs = performance.now();
+    const result = compute();
+    const tokens = numTokens();
+    if (tokens > 0) this.#meter.add({ passes: 1, tokens, ms: performance.now() - startedMs });
+    return result;
+  }
+
   #forward(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
     return this.exclusively(output, async () => {
       checkRows(rows, this.config.contextLength, this.config.vocabSize);
       const result = new Float32Array(rows.rows * rows.columns);
       const { vocabSize } = this.config;
       for (const pass of passesOf(rows, scoredTokens)) {
-        const outputs = this.#model().score(pass);
+        const outputs = this.#counted(
+          () => this.#model().score(pass),
+          () => pass.tokens.length,
+        );
         pass.rows.forEach((row, which) => {
           for (let t = 0; t < pass.lengths[which]!; t++) {
             const at = row * rows.columns + t + 1;

@@ -8,7 +8,13 @@
  * - CR3 a decision takes `decisionMs` at most, where a clock is given; what was not found by then is decided by what is gained
  *   here and now.
  */
-import { type KnownSlowdowns, TreadleError, type Work, type WorkSample } from "@treadle/contracts";
+import {
+  type KnownSlowdowns,
+  type MeasuredSlowdown,
+  TreadleError,
+  type Work,
+  type WorkSample,
+} from "@treadle/contracts";
 import { Effort } from "../effort.ts";
 import { type BesideProblem, gainsBeside, type LiveMethod, liveMethods, type Piece } from "./beside-graph.ts";
 import { RunTrace } from "./run-trace.ts";
@@ -47,6 +53,7 @@ export class CoRunner {
   readonly #window: number;
   readonly #nowMs: (() => number) | undefined;
   readonly #traces = new Map<string, RunTrace>();
+  readonly #seen = new Set<Work>();
   #numSamples = 0;
 
   /** Throws `problem.invalid` for a method that cannot decide live. */
@@ -67,11 +74,17 @@ export class CoRunner {
   worked(run: string, sample: WorkSample, memory: number, nowMs: number): void {
     const { work, beside, passes, tokens, ms } = sample;
     this.model.add(sample, memory);
+    this.#seen.add(work);
     const aloneMs = this.model.aloneMs(work, memory, passes, tokens) ?? ms / this.slowdown(work, beside, memory);
     const trace = this.#traces.get(run) ?? new RunTrace();
     this.#traces.set(run, trace);
     trace.worked(sample, beside.length === 0 ? ms : aloneMs, nowMs);
     if (sample.ends) this.#numSamples++;
+  }
+
+  /** What is known of works that have computed since this began. */
+  measured(): MeasuredSlowdown[] {
+    return this.model.measured().filter(({ work, beside }) => this.#seen.has(work) && this.#seen.has(beside));
   }
 
   gone(run: string): void {

@@ -25,6 +25,8 @@ export const mostTries = 16;
 /** Older samples count less: half as much after about 34 newer ones. */
 const keptPart = 0.98;
 const contendedPart = 0.1;
+/** Works, and pairs of them, that are kept: those that were measured last. */
+const [mostWorks, mostPairs] = [2000, 20_000];
 /** Of an estimate that was measured one level of memory away. */
 const errorOfLevel = 0.1;
 
@@ -116,7 +118,7 @@ export class SlowdownModel {
     return this.isKnownAlone(work, memory) && (pair?.tried ?? 0) < mostTries;
   }
 
-  /** Everything, to be kept. */
+  /** To be kept. */
   known(): KnownSlowdowns {
     const named = (key: string) => JSON.parse(key) as [string, string | number];
     const alone = [...this.#alone].map(([key, { samples, sums, told }]) => {
@@ -135,11 +137,12 @@ export class SlowdownModel {
         return { work, beside, memory: memoryLevels[level] as number, tried, told: { ...told } };
       });
     });
-    return { version: 1, alone, pairs };
+    return { version: 1, alone: alone.slice(-mostWorks), pairs: pairs.slice(-mostPairs) };
   }
 
   #addAlone(key: string, passes: number, tokens: number, ms: number): void {
     const alone = this.#alone.get(key) ?? { samples: 0, sums: [0, 0, 0, 0, 0], told: { ...nothingTold } };
+    this.#alone.delete(key); // what was measured last stands last
     this.#alone.set(key, alone);
     if (alone.samples >= leastSamples) {
       const [aPass, aToken] = fitted(alone.sums);
@@ -161,6 +164,8 @@ export class SlowdownModel {
 
   #pairAt(work: Work, beside: Work, level: number): Pair {
     const levels = this.#levelsOf(work, beside);
+    this.#pairs.delete(keyOf(work, beside)); // what was measured last stands last
+    this.#pairs.set(keyOf(work, beside), levels);
     const pair = levels.get(level) ?? { tried: 0, told: { ...nothingTold } };
     levels.set(level, pair);
     return pair;

@@ -118,9 +118,9 @@ export class DevicePool {
     return this.#state.view(this.#time());
   }
 
-  /** What was measured of works beside each other. */
+  /** What was measured of works beside each other, in this pool and before, of those that have computed in it. */
   slowdowns(): MeasuredSlowdown[] {
-    return this.#coRunner?.model.measured() ?? [];
+    return this.#coRunner?.measured() ?? [];
   }
 
   async close(): Promise<void> {

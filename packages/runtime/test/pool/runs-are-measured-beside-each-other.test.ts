@@ -81,7 +81,12 @@ test("each alone first, then beside each other, by which it decides from then on
   await pool.close();
   KnownSlowdowns.parse(JSON.parse(readFileSync(path, "utf8")));
   const next = await sharingPool(path);
-  expect(next.pool.slowdowns()).toEqual(pool.slowdowns());
+  expect(next.pool.slowdowns(), "neither has computed yet").toEqual([]);
+  for (const run of [next.a, next.b]) run.client.worked("train", ["cpu:0"], done(20));
+  expect(next.pool.slowdowns().map(({ work, beside }) => [work, beside])).toEqual([
+    ["train@a", "train@b"],
+    ["train@b", "train@a"],
+  ]);
   writeFileSync(path, "{}");
   await expect(sharingPool(path)).rejects.toMatchObject({
     code: "profile.invalid",

@@ -152,15 +152,20 @@ function executed(run: DrawnRun, placed: Placed) {
 /** Drawn runs that share devices by leases, each in turns of `turnSeconds`. */
 export function shareDrawnRuns(
   runs: readonly DrawnRun[],
-  placed: Omit<Placed, "devices"> & { readonly devices: number; readonly turnSeconds: number },
+  placed: Omit<Placed, "devices"> & {
+    readonly devices: number;
+    readonly turnSeconds: number;
+    /** works compute beside each other, and are that much slower then */
+    readonly besides?: SlowBeside | undefined;
+  },
 ): SharingOutcome {
-  const { turnSeconds, devices, ...rest } = placed;
+  const { turnSeconds, devices, besides, ...rest } = placed;
   const members = runs.map((run) => sharing(run, { ...rest, devices: names(devices) }));
   const limits = {
     ...{ residents: runs.length, turnMs: turnSeconds * 1000, patienceMs: 60_000 },
     ...{ yieldMs: never, beatLimitMs: never },
   };
-  return shareDevices({ runs: members, limits, messageMs: 1 });
+  return shareDevices({ runs: members, limits, messageMs: 1, besides });
 }
 
 /** What a run is to the pool, with all devices of its plan. */
