@@ -13,20 +13,20 @@ import { type BenchRow, row } from "./row.ts";
 const workflow = fileURLToPath(new URL("../src/multiplex/drawn-stages", import.meta.url));
 const execute = promisify(execFile);
 
-/** of the seconds of a shape */
-const scale = 0.05;
-const turnSeconds = 10 * scale;
 type Shapes = readonly (keyof typeof runShapes)[];
-const settings: readonly {
+type Setting = {
   readonly mix: Shapes;
   readonly devices: number;
   readonly steps: number;
+  /** of the seconds of a shape */
+  readonly scale: number;
   readonly shares: boolean;
-}[] = [
-  { mix: ["reasoning", "tools"], devices: 2, steps: 5, shares: false },
-  { mix: ["tools", "tools"], devices: 2, steps: 5, shares: false },
-  { mix: ["reasoning", "tools"], devices: 8, steps: 15, shares: true },
-  { mix: ["tools", "tools", "reasoning"], devices: 8, steps: 15, shares: true },
+};
+const settings: readonly Setting[] = [
+  { mix: ["reasoning", "tools"], devices: 2, steps: 5, scale: 0.05, shares: false },
+  { mix: ["tools", "tools"], devices: 2, steps: 5, scale: 0.05, shares: false },
+  { mix: ["reasoning", "tools"], devices: 8, steps: 10, scale: 0.15, shares: true },
+  { mix: ["tools", "tools", "reasoning"], devices: 8, steps: 10, scale: 0.15, shares: true },
 ];
 /** Of the table by which emulated engines slow each other down. */
 const interference = 0.6;
@@ -39,26 +39,36 @@ type Together = { readonly seconds: number; readonly slowdowns: readonly Measure
 /** A minute or two for each mix of runs. Each way is measured by the runs themselves, from the first begin to the last end. */
 export async function* benchMultiplex(): AsyncGenerator<BenchRow> {
   const seed = Number(process.env.TREADLE_SEED ?? 1);
-  for (const { mix, devices, steps, shares } of settings) {
+  for (const { mix, devices, steps, scale, shares } of settings) {
+    const turnSeconds = 10 * scale;
     const runs = mix.map((shape, index) => {
       const drawn = createRandom(seed)
         .split(index)
         .integer(2 ** 32);
       return new DrawnRun({ name: `${shape}-${index}`, shape: runShapes[shape], scale, devices, seed: drawn });
     });
-    const together = (some: readonly DrawnRun[], way: Way = {}) => executed(some, { ...way, devices, steps });
+    const together = (some: readonly DrawnRun[], way: Way = {}) =>
+      executed(some, { ...way, devices, steps, turnSeconds });
     const simulated = (besides = shares) => {
-      const placed = { devices, steps, placement: "temporal", maxStaleness: 0, turnSeconds } as const;
+      const shared = { devices, steps, placement: "temporal", maxStaleness: 0, turnSeconds } as const;
       const table = besides ? { besides: slowBeside(interference) } : {};
-      return shareDrawnRuns(runs, { ...placed, ...table }).makespanMs / 1000;
+      return shareDrawnRuns(runs, { ...shared, ...table }).makespanMs / 1000;
     };
     const name = `${mix.join(" + ")}, ${steps} steps on ${devices} devices, seed ${seed}`;
     const timed = (what: string, value: number, baseline: number, against: string) =>
       row({ name: `${name}: ${what}`, value, unit: "s", baseline, against, notMeasured });
-    const one = "one run after the other";
+    const one = shares ? "one run after the other, on virtual time" : "one run after the other";
     const virtual = "the same on virtual time, where messages take a millisecond";
     let serial = 0;
-    for (const run of runs) serial += (await together([run])).seconds;
+    const placed = { devices: names(devices), steps, placement: "temporal", maxStaleness: 0 } as const;
+    for (const run of runs) {
+      if (!shares) serial += (await together([run])).seconds;
+      else {
+        const alone = run.simulated(placed);
+        alone.execute();
+        serial += alone.nowMs / 1000;
+      }
+    }
     if (!shares) {
       const whole = await together(runs, { keepsForSteps: true });
       yield timed("whole steps in turns", whole.seconds, serial, one);
@@ -86,12 +96,15 @@ export async function* benchMultiplex(): AsyncGenerator<BenchRow> {
   }
 }
 
+const names = (count: number): string[] => Array.from({ length: count }, (_, i) => `cpu:${i}`);
+
 const isOf = (work: string, component: string): boolean => work.startsWith(`${component}@`);
 
 async function executed(
   runs: readonly DrawnRun[],
-  { devices, steps, keepsForSteps = false, shares = false }: Way & { readonly devices: number; readonly steps: number },
+  options: Way & { readonly devices: number; readonly steps: number; readonly turnSeconds: number },
 ): Promise<Together> {
+  const { devices, steps, turnSeconds, keepsForSteps = false, shares = false } = options;
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-multiplex-"));
   try {
     const ledger = join(folder, "ledger.txt");

@@ -56,8 +56,9 @@ export const WorkDone = z.strictObject({
   /** forward passes, and tokens of all of them; an engine that counts neither has made one pass for each turn of its worker */
   passes: z.number().nonnegative(),
   tokens: z.number().nonnegative(),
-  /** in which it computed, and of these in which it had no processor: others, who are not in the pool, had them */
+  /** in which it computed, in which its process had a processor, and in which it waited for one that others had */
   ms: z.number().nonnegative(),
+  cpuMs: z.number().nonnegative(),
   queuedMs: z.number().nonnegative(),
   /** the time that this is about, waits included */
   forMs: z.number().nonnegative(),

@@ -7,8 +7,8 @@
  * fitted to both; beside another, a sample's slowdown is what it took over what it would have taken alone by that fit.
  *
  * - SM1 a pair is measured only by samples of a work that has been measured alone before, at the same level of memory.
- * - SM2 a contended sample counts for nothing: other processes had the processors. On CPU devices that holds for work alone; what
- *   works beside each other take from one another there is their slowdown.
+ * - SM2 a contended sample counts for nothing: other processes had the processors. Only where works compute on processors, which
+ *   are their devices, is what they take from one another beside each other their slowdown.
  * - SM3 an estimate is within those of the levels of memory between which it is interpolated, and its error includes how much
  *   these differ. What is further than one level from all that was measured is not known.
  */
@@ -25,6 +25,8 @@ export const mostTries = 16;
 /** Older samples count less: half as much after about 34 newer ones. */
 const keptPart = 0.98;
 const contendedPart = 0.1;
+/** Of its time, what a process that computes on processors has one, or waits for one. */
+const computingPart = 0.5;
 /** Works, and pairs of them, that are kept: those that were measured last. */
 const [mostWorks, mostPairs] = [2000, 20_000];
 /** Of an estimate that was measured one level of memory away. */
@@ -52,11 +54,12 @@ export class SlowdownModel {
   }
 
   /** SM1, SM2: whether it counts. `memory`: the part of its devices' memory that the work's run has. */
-  add({ work, beside, devices, passes, tokens, ms, queuedMs }: WorkSample, memory: number): boolean {
+  add({ work, beside, devices, passes, tokens, ms, cpuMs, queuedMs }: WorkSample, memory: number): boolean {
     if (!(ms > 0) || !(passes > 0)) return false;
     const level = levelOf(memory);
     const [other, ...more] = beside;
     const isContended = queuedMs > contendedPart * ms;
+    const isOnProcessors = devices.every(isCpu) && cpuMs + queuedMs > computingPart * ms;
     if (other === undefined) {
       if (isContended) return false;
       this.#addAlone(keyOf(work, level), passes, tokens, ms);
@@ -64,7 +67,7 @@ export class SlowdownModel {
       const pair = this.#pairAt(work, other, level);
       pair.tried++;
       const expected = this.aloneMs(work, memory, passes, tokens);
-      if (more.length > 0 || expected === undefined || (isContended && !devices.every(isCpu))) return false;
+      if (more.length > 0 || expected === undefined || (isContended && !isOnProcessors)) return false;
       count(pair.told, expected, ms);
     }
     this.#version++;

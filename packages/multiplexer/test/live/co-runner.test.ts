@@ -8,7 +8,7 @@ import { mostTries } from "../../src/live/slowdown-model.ts";
 
 const devices = ["gpu:0", "gpu:1"];
 const turn = (work: string, ms: number, rest: Partial<WorkSample> = {}): WorkSample => ({
-  ...{ work, devices, beside: [], passes: ms, tokens: 0, ms, queuedMs: 0, forMs: ms, ends: true, ...rest },
+  ...{ work, devices, beside: [], passes: ms, tokens: 0, ms, cpuMs: 0, queuedMs: 0, forMs: ms, ends: true, ...rest },
 });
 const computing = (run: string, work: string, rest: Partial<CoRunning> = {}): CoRunning => ({
   ...{ run, work, devices, memory: 0.5, sinceMs: 0, maxSlowdown: undefined, ...rest },

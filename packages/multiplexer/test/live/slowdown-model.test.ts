@@ -7,7 +7,7 @@ import { leastSamples, memoryLevels, mostTries, SlowdownModel } from "../../src/
 
 const sample = (work: string, beside: readonly string[], rest: Partial<WorkSample>): WorkSample => ({
   ...{ work, beside: [...beside], devices: ["gpu:0"] },
-  ...{ passes: 1, tokens: 0, ms: 1, queuedMs: 0, forMs: 1, ends: true, ...rest },
+  ...{ passes: 1, tokens: 0, ms: 1, cpuMs: 0, queuedMs: 0, forMs: 1, ends: true, ...rest },
 });
 const size = fc.record({ passes: fc.integer({ min: 1, max: 500 }), tokens: fc.integer({ min: 0, max: 50_000 }) });
 const cost = fc.record({
@@ -95,8 +95,11 @@ test("contended samples count for nothing; on processors, what works beside each
   expect(model.add(sample("a", [], queued), 1)).toBe(false);
   for (let i = 0; i < leastSamples; i++) expect(model.add(sample("a", [], { ms: 10 }), 1)).toBe(true);
   expect(model.add(sample("a", ["b"], queued), 1)).toBe(false);
-  expect(model.add(sample("a", ["b"], { ...queued, devices: ["cpu:0"] }), 1)).toBe(true);
-  expect(model.add(sample("a", [], { ...queued, devices: ["cpu:0"] }), 1)).toBe(false);
+  const onProcessors = { ...queued, devices: ["cpu:0"] };
+  expect(model.add(sample("a", ["b"], onProcessors), 1), "it computes elsewhere").toBe(false);
+  expect(model.add(sample("a", ["b"], { ...onProcessors, cpuMs: 8 }), 1)).toBe(true);
+  expect(model.add(sample("a", ["b"], { ...queued, cpuMs: 8 }), 1), "its device is no processor").toBe(false);
+  expect(model.add(sample("a", [], onProcessors), 1)).toBe(false);
 });
 
 test("a pair is tried so many times at most, whether its samples count or not", () => {

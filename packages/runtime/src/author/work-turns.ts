@@ -5,7 +5,7 @@
 import type { WorkDone } from "@treadle/contracts";
 import { queuedMs } from "./call/run-queue.ts";
 
-type Since = { readonly ms: number; readonly queuedMs: number };
+type Since = { readonly ms: number; readonly cpuMs: number; readonly queuedMs: number };
 type Sums = Pick<WorkDone, "passes" | "tokens" | "ms">;
 
 export type WorkTurnsPorts = {
@@ -13,12 +13,14 @@ export type WorkTurnsPorts = {
   readonly takeWork: () => Sums | undefined;
   readonly tell: (done: WorkDone) => void;
   readonly now?: () => number;
+  readonly cpuMs?: () => number;
   readonly queuedMs?: () => number | undefined;
 };
 
 export class WorkTurns {
   readonly #ports: WorkTurnsPorts;
   readonly #now: () => number;
+  readonly #cpuMs: () => number;
   readonly #queuedMs: () => number | undefined;
   #beside: readonly string[] | undefined;
   #onBeside: (works: readonly string[]) => void = () => {};
@@ -31,6 +33,7 @@ export class WorkTurns {
   constructor(ports: WorkTurnsPorts) {
     this.#ports = ports;
     this.#now = ports.now ?? (() => performance.now());
+    this.#cpuMs = ports.cpuMs ?? cpuMs;
     this.#queuedMs = ports.queuedMs ?? queuedMs;
   }
 
@@ -69,18 +72,27 @@ export class WorkTurns {
   }
 
   #begin(): void {
-    this.#since = { ms: this.#now(), queuedMs: this.#queuedMs() ?? 0 };
+    this.#since = { ms: this.#now(), cpuMs: this.#cpuMs(), queuedMs: this.#queuedMs() ?? 0 };
   }
 
   #say(since: Since, ends: boolean): void {
     const forMs = this.#now() - since.ms;
     const counted = this.#ports.takeWork();
     const ofTurn = ends && this.#isWhole ? { passes: 1, tokens: 0, ms: forMs } : { passes: 0, tokens: 0, ms: 0 };
-    const queued = Math.max(0, (this.#queuedMs() ?? 0) - since.queuedMs);
+    const processors = {
+      cpuMs: this.#cpuMs() - since.cpuMs,
+      queuedMs: Math.max(0, (this.#queuedMs() ?? 0) - since.queuedMs),
+    };
     const sums = counted ?? ofTurn;
     if (sums.ms > 0 || ends)
-      this.#ports.tell({ beside: [...(this.#beside ?? [])], ...sums, queuedMs: queued, forMs, ends });
+      this.#ports.tell({ beside: [...(this.#beside ?? [])], ...sums, ...processors, forMs, ends });
     this.#isWhole = false;
     this.#begin();
   }
+}
+
+/** Of the process, so far. */
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
 }

@@ -5,7 +5,7 @@ import { WorkTurns } from "../../src/author/work-turns.ts";
 /** Turns of a worker whose engine counts, unless it is given none, on a clock that is set by hand. */
 function turnsOf(engine?: { passes: number; tokens: number; ms: number }) {
   const said: WorkDone[] = [];
-  const clock = { ms: 0, queuedMs: 0 };
+  const clock = { ms: 0, cpuMs: 0, queuedMs: 0 };
   const turns = new WorkTurns({
     takeWork: () => {
       if (engine === undefined) return undefined;
@@ -15,6 +15,7 @@ function turnsOf(engine?: { passes: number; tokens: number; ms: number }) {
     },
     tell: (done) => said.push(done),
     now: () => clock.ms,
+    cpuMs: () => clock.cpuMs,
     queuedMs: () => clock.queuedMs,
   });
   return { turns, said, clock, engine };
@@ -29,14 +30,14 @@ test("what an engine has computed is told at the end of a turn, and cut where ot
   Object.assign(engine!, { passes: 9, tokens: 9, ms: 9 }); // outside of a turn
   turns.granted();
   Object.assign(engine!, { passes: 3, tokens: 30, ms: 40 });
-  Object.assign(clock, { ms: 50, queuedMs: 5 });
+  Object.assign(clock, { ms: 50, cpuMs: 30, queuedMs: 5 });
   turns.beside(["train@1"]);
   Object.assign(engine!, { passes: 2, tokens: 20, ms: 60 });
   clock.ms = 120;
   turns.released();
   expect(said).toEqual([
-    { beside: [], passes: 3, tokens: 30, ms: 40, queuedMs: 5, forMs: 50, ends: false },
-    { beside: ["train@1"], passes: 2, tokens: 20, ms: 60, queuedMs: 0, forMs: 70, ends: true },
+    { beside: [], passes: 3, tokens: 30, ms: 40, cpuMs: 30, queuedMs: 5, forMs: 50, ends: false },
+    { beside: ["train@1"], passes: 2, tokens: 20, ms: 60, cpuMs: 0, queuedMs: 0, forMs: 70, ends: true },
   ]);
 });
 

@@ -10,7 +10,7 @@ import { closeAfterTest, patient } from "./pool-machine.ts";
 
 const config = RuntimeConfig.parse({ cluster: { devices: 1 }, pool: { share: "always" } });
 const done = (ms: number, beside: readonly string[] = [], passes = 10): WorkDone => ({
-  ...{ beside: [...beside], passes, tokens: 0, ms, queuedMs: 0, forMs: ms, ends: true },
+  ...{ beside: [...beside], passes, tokens: 0, ms, cpuMs: ms, queuedMs: 0, forMs: ms, ends: true },
 });
 
 type Said = { readonly type: string; readonly component?: string | null; readonly token?: number };

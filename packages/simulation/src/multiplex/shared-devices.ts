@@ -185,7 +185,7 @@ class SharedDevices {
     member.slowedMs += done.ms - paceMs;
     const run = member.spec.name;
     const sample = { work: workOf(run, component), devices: [...devices], beside, ...done };
-    this.#toPool(member, { type: "worked", run, ...sample, passes: paceMs, tokens: 0, queuedMs: 0 });
+    this.#toPool(member, { type: "worked", run, ...sample, passes: paceMs, tokens: 0, cpuMs: 0, queuedMs: 0 });
   }
 
   #said(member: Member, reply: PoolReply): void {
