@@ -363,7 +363,7 @@ test.each([
   const group = new Group(numRanks);
   const ranks = Array.from({ length: numRanks }, (_, rank) => {
     const context = contextOf(config, "rollout", { rank, group });
-    return new RolloutWorker({ ...context, devices: { ids: ["cpu:0"], lock } } as never);
+    return new RolloutWorker({ ...context, devices: { ...context.devices, lock } } as never);
   });
   await Promise.all(
     ranks.map(async (rank) => {

@@ -85,6 +85,11 @@ export class DeviceLock {
     this.#tracer = tracer;
   }
 
+  /** Told at once, and whenever it changes, what other runs compute on these devices. */
+  onBeside(listener: (works: readonly string[]) => void): void {
+    this.turns.onBeside(listener);
+  }
+
   /** Whether a call that goes on has locked them, also while it lends them. */
   get isHeld(): boolean {
     return this.#granted.size > 0;

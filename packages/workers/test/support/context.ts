@@ -12,7 +12,7 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     rankDevices: new Array<number>(group.worldSize).fill(1),
     seed: 3,
     log: { info: silent, warn: silent, error: silent, debug: silent },
-    devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
+    devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }), onBeside: () => {} },
     messages: group.messagesOf(rank),
     timer: () => ({ [Symbol.dispose]: silent }),
     artifacts: { write: async () => {} },
