@@ -36,6 +36,7 @@ import {
 } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { WorkMeter, type WorkSums } from "../work-meter.ts";
+import { joined, nothing, saidBefore } from "./begun-turns.ts";
 import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
@@ -73,13 +74,6 @@ type Turn = {
   readonly numAhead: number;
   readonly prefillSteps: number;
   readonly mayGoOn: boolean;
-};
-
-const nothing: BegunCompletion = {
-  tokens: new Int32Array(),
-  logprobs: new Float32Array(),
-  numAppended: 0,
-  turnFrom: 0,
 };
 
 export type EmulatedEngineOptions = {
@@ -601,16 +595,3 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 const bytesOf = (tags: readonly TagMemory[]): number => tags.reduce((sum, { bytes }) => sum + bytes, 0);
 /** A pass under way: what it takes alone, and up to when it was counted, in time of its own and in all. */
 type Spending = { readonly units: number; readonly totalMs: number; workMs: number; realMs: number };
-
-function joined(a: Int32Array, b: Int32Array): Int32Array {
-  const both = new Int32Array(a.length + b.length);
-  both.set(a);
-  both.set(b, a.length);
-  return both;
-}
-
-/** What stands before the turn under way, whose tokens are drawn where it begins. */
-function saidBefore({ tokens, logprobs, numAppended, turnFrom }: BegunCompletion): BegunCompletion {
-  if (turnFrom === 0) return nothing;
-  return { tokens: tokens.slice(0, turnFrom), logprobs: logprobs.slice(0, turnFrom), numAppended, turnFrom };
-}
