@@ -15,7 +15,7 @@ const machines: Readonly<Record<string, readonly States[]>> = {
     { file: "packages/core/src/device-lock/lock-party.ts", name: "PartyState" },
     { file: "packages/core/src/device-lock/lock-messages.ts", name: "Residency" },
   ],
-  "device-pool": [{ file: "packages/core/src/device-pool/device-pool-state.ts", name: "Stage" }],
+  "device-pool": [{ file: "packages/core/src/device-pool/pool-members.ts", name: "Stage" }],
   "episode-router": [{ file: "packages/trajectories/src/live/router.ts", name: "EpisodePhase" }],
   planner: [{ file: "packages/planner/src/profile/replanner-state.ts", name: "Phase" }],
   ranks: [{ file: "packages/core/src/ranks/rank-state.ts", name: "rankPhases" }],

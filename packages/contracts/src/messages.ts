@@ -192,7 +192,7 @@ export const ReachableMessage = z.object({
 });
 export type ReachableMessage = z.infer<typeof ReachableMessage>;
 /** On each of its devices, while it is loaded: all in all, and by tag where its engine moves these one by one. */
-const WorkerMemory = z.object({
+export const WorkerMemory = z.object({
   memoryBytes: z.number().nonnegative(),
   tags: z.array(TagMemory).optional(),
 });
@@ -205,7 +205,6 @@ export const ReadyMessage = WorkerMemory.extend({
 export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.string(), what: z.string() })) });
 /** What of the worker is moved; all where there is none. */
 export const SwapRequest = z.object({ tags: z.array(ReleasableTag).optional() });
-export const OnloadReply = WorkerMemory;
 /** What stays on each of its devices all the same, what of it was to stay included. */
 export const OffloadReply = z.object({ residualBytes: z.number().nonnegative() });
 /** Who else gets a message by way of its receiver: names of workers, those of one node together. */
