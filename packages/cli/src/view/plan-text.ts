@@ -74,7 +74,9 @@ export function renderPlan(
   if (boundSeconds > 0 && boundSeconds < least * (1 - 1e-6)) {
     const gap = formatPercent(1 - boundSeconds / least);
     lines.push(
-      ...text(`proven of all plans: none takes less than ${formatSeconds(boundSeconds)}, ${gap} less than this`),
+      ...text(
+        `proven of the schedules that are searched, as they are counted there: none takes less than ${formatSeconds(boundSeconds)}, ${gap} less than this; others can be pinned with placement.components`,
+      ),
     );
   }
   const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("measured"));

@@ -43,7 +43,10 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
       {
         name: "no plan takes less than",
         value: formatSeconds(first!.found.boundSeconds),
-        note: first!.found.boundSeconds < least * (1 - 1e-6) ? "proven of all plans" : "proven: the plan is the best",
+        note:
+          first!.found.boundSeconds < least * (1 - 1e-6)
+            ? "proven of what is searched"
+            : "proven: the best of what is searched",
       },
     ],
     body: `<style>${style}</style>\n${cases.map(section).join("\n")}`,
