@@ -15,12 +15,12 @@ export {
   EvaluationConfig,
   type EvaluationCount,
   RolloutConfig,
-  toEpisode,
 } from "./rollout/generation-worker.ts";
 export { leavesPrompts, mostStaleness, type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";
 export { promptsOfStep, unfinishedPrompts } from "./rollout/step-prompts.ts";
+export { toEpisode } from "./rollout/to-episode.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {
   Drawing,

@@ -22,8 +22,8 @@ import {
   RolloutConfig,
   type RolloutMetrics,
   sampleKey,
-  toEpisode,
 } from "./generation-worker.ts";
+import { toEpisode } from "./to-episode.ts";
 
 /** One character of an alphabet, or one token of a model's tokenizer, such as `</tool>`. */
 const oneToken = z.string().min(1);

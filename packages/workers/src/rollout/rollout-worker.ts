@@ -6,8 +6,8 @@ import {
   GenerationWorker,
   type RolloutConfig,
   type RolloutMetrics,
-  toEpisode,
 } from "./generation-worker.ts";
+import { toEpisode } from "./to-episode.ts";
 
 /** Generates completions and scores them. */
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {

@@ -1,0 +1,38 @@
+import type { Completion, Episode, Prompt } from "@treadle/contracts";
+import type { Span } from "./episode-stream.ts";
+
+/** A completion of a kind of engine with its prompt; tokens in `others` (from and to, counted after the prompt) are somebody else's than the policy's, so they are masked. */
+export function toEpisode(
+  engine: string,
+  prompt: Prompt,
+  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, begun }: Completion,
+  reward: number,
+  others: readonly Span[] = [],
+): Episode {
+  const promptLength = prompt.tokens.length;
+  const length = promptLength + written.length;
+  const tokens = new Int32Array(length);
+  tokens.set(prompt.tokens);
+  tokens.set(written, promptLength);
+  const logprobs = new Float32Array(length);
+  logprobs.set(sampled, promptLength);
+  const mask = new Float32Array(length).fill(1, promptLength);
+  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
+  if (begun) policyVersions.fill(begun.policyVersion, promptLength, promptLength + begun.numTokens); // W1
+  for (const [from, to] of others) {
+    mask.fill(0, promptLength + from, promptLength + to);
+    policyVersions.fill(-1, promptLength + from, promptLength + to);
+  }
+  return {
+    promptId: prompt.id,
+    promptLength,
+    tokens,
+    mask,
+    logprobs,
+    temperature,
+    policyVersions,
+    engine,
+    finishReason,
+    reward,
+  };
+}
