@@ -346,4 +346,20 @@ describe("before anything is measured", () => {
     expect(asked(2, { together: [["rollout", "actor"]], apart: [["rollout", "reward"]] })).not.toThrow();
     expect(asked(2, { useAllDevices: true, maxRanks: { rollout: 1, reward: 1, actor: 1 } })).not.toThrow();
   });
+
+  test.each([6, 12])(
+    "devices that the ranks of %i components cannot fill are refused, however many there are",
+    (count) => {
+      const names = Array.from({ length: count }, (_, i) => `c${i}`);
+      const many = (numDevices: number) => () =>
+        checkWishes({
+          components: names.map((name) => ({ name, devicesPerRank: 8 })),
+          devices: Array.from({ length: numDevices }, (_, index) => cpu(index)),
+          wishes: { useAllDevices: true, maxRanks: Object.fromEntries(names.map((name) => [name, 1])) },
+          ...{ deadlineMs: 100, nowMs: () => performance.now() },
+        });
+      expect(many(8 * count + 1)).toThrow(`fill ${8 * count} of ${8 * count + 1} devices`);
+      expect(many(8 * count)).not.toThrow();
+    },
+  );
 });

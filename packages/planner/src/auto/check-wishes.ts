@@ -2,6 +2,7 @@
 import { type PlacementWishes, type Profile, type SolveOptions, TreadleError } from "@treadle/contracts";
 import { withoutDevices, withSlots } from "../placement-slots.ts";
 import { withWishes } from "../placement-wishes.ts";
+import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { pinsOf } from "./pins.ts";
 import { checkTogether, type PlanFromProfileOptions, wantingOf } from "./plan-from-profile.ts";
@@ -19,18 +20,34 @@ type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" 
  * feeds which: all take one second, and nothing feeds anything, so what has no schedule here has none.
  */
 export function checkWishes({ deadlineMs, nowMs, ...facts }: Facts): void {
-  if (facts.wishes === undefined || facts.components.length > mostComponents) return;
+  if (facts.wishes === undefined) return;
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(facts))));
   const { components, devices, numbered, nodeGroups, wishes } = wanted;
   const pins = pinsOf(explicit ?? {}, { components, devices, numbered, nodeGroups });
   const profile = unitProfile(components.map(({ name }) => name));
   const question = planProblemOf(profile, { maxStaleness: 0, devices, components, pins, wishes, batch: 1 });
   checkTogether(question, wishes);
+  checkUseAll(question.problem);
+  if (facts.components.length > mostComponents) return;
   const answer = solvePlan({ ...question.problem, edges: [] }, { deadlineMs, nowMs });
   if (answer.feasible || !answer.stats.exact) return;
   throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
     details: { explanation: answer.explanation },
   });
+}
+
+/** A search finds this, too, but not in time where devices are many. */
+function checkUseAll({ useAll, devices, nodes }: PlanProblem): void {
+  const own = nodes.filter(({ pool }) => pool === undefined);
+  const mostOf = ({ maxRanks, maxDevices, unit }: PlanNode): number =>
+    maxRanks === undefined ? (maxDevices ?? Number.POSITIVE_INFINITY) : maxRanks * unit;
+  const most = own.reduce((sum, node) => sum + mostOf(node), 0);
+  if (!useAll || own.length === 0 || most >= devices) return;
+  throw new TreadleError(
+    "placement.impossible",
+    `placement.wishes.useAllDevices cannot be kept: with as many ranks as 'ranks' and placement.wishes.maxRanks allow, components fill ${most} of ${devices} devices; allow more ranks, or keep devices free with placement.wishes.freeDevices`,
+    { details: { most, devices } },
+  );
 }
 
 /** A chain in which all take one second, on any number of devices. */
