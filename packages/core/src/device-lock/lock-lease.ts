@@ -111,14 +111,18 @@ export class LockLease {
     for (const { token, component } of this.#changed)
       if (component !== undefined) out.push({ type: "use-lease", token, component });
     this.#changed.clear();
-    // What is released now may be missing to a party that has leases of its other devices.
-    this.#releaseFree(holders, out);
-    for (const { devices, component } of missing) {
-      const leases = devices.map((device) => this.#leaseOf.get(device));
-      const isPart = leases.includes(undefined);
-      for (const lease of leases) if (lease && (isPart || (lease.only ?? component) !== component)) lease.drains = true;
-    }
-    this.#releaseFree(holders, out);
+    // What is released may be missing to a party that has leases of its other devices, which then go, too.
+    let numLeases: number;
+    do {
+      for (const { devices, component } of missing) {
+        const leases = devices.map((device) => this.#leaseOf.get(device));
+        const isPart = leases.includes(undefined);
+        for (const lease of leases)
+          if (lease && (isPart || (lease.only ?? component) !== component)) lease.drains = true;
+      }
+      numLeases = this.#leases.size;
+      this.#releaseFree(holders, out);
+    } while (this.#leases.size < numLeases);
     for (const asking of missing) if (asking.devices.every((device) => this.#isFree(device))) this.#ask(asking, out);
   }
 

@@ -106,6 +106,24 @@ test("a part of them that is released because others want it is asked for again 
   ]);
 });
 
+test("one that serves another component goes with the rest of what a party needs (LL2, LL4)", () => {
+  const devices = ["d0", "d1"].map((device) => ({ device, capacityBytes: 100 }));
+  const lock = new DeviceLockState({ devices, isLeased: true, timeoutMs: 100 });
+  const open = (call: string, worker: string, own: readonly string[], sequence: number): void => {
+    lock.addWorker({ worker, devices: own, residentBytes: 1, loaded: true });
+    lock.openCall({ call, worker, sequence, consumes: [], produces: [] });
+  };
+  open("one", "maker/0", ["d0"], 0);
+  open("other", "maker/1", ["d1"], 1);
+  open("both", "trainer/0", ["d0", "d1"], 2);
+  for (const call of ["one", "other"]) acquire(lock, call);
+  const first = tokenOf(lock.lease({ type: "leased", lease: { token: 1, devices: ["d0"], only: "maker" } }, 0));
+  const second = tokenOf(leased(lock, 2, "d1"));
+  acquire(lock, "both");
+  lock.release({ token: first });
+  expect(types(lock.release({ token: second }))).toEqual(["release-lease", "release-lease", "ask-lease"]);
+});
+
 test("the wait for other runs is no wait of the lock, and is named (L5)", () => {
   const lock = leasedLock();
   acquire(lock, "first", 0);
