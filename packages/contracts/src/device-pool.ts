@@ -71,6 +71,29 @@ export type WorkDone = z.infer<typeof WorkDone>;
 export const WorkSample = WorkDone.extend({ work: Work, devices: deviceIds });
 export type WorkSample = z.infer<typeof WorkSample>;
 
+/** What computes, or waits for its devices. */
+export type Computing = {
+  readonly run: string;
+  /** undefined where the run does not say */
+  readonly work: Work | undefined;
+  /** its run's part of the devices' memory; of unequal parts the smallest */
+  readonly memory: number;
+  readonly devices: readonly string[];
+  /** since it computes under this lease, or waits */
+  readonly sinceMs: number;
+  readonly maxSlowdown: number | undefined;
+};
+
+export type SharingQuestion = {
+  /** the next that would begin */
+  readonly waiter: Computing;
+  /** of `running`, those that have some of its devices, and would go on beside it */
+  readonly holders: readonly Computing[];
+  /** all that compute, and all others that wait */
+  readonly running: readonly Computing[];
+  readonly waiting: readonly Computing[];
+};
+
 /** Of a run. */
 export const PoolRequest = z.discriminatedUnion("type", [
   z.strictObject({

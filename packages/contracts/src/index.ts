@@ -56,6 +56,7 @@ export {
   TagMemory,
 } from "./device-memory.ts";
 export {
+  type Computing,
   DeviceLease,
   describePoolWait,
   KnownSlowdowns,
@@ -73,6 +74,7 @@ export {
   PoolWait,
   pooledRunVariable,
   RunProcess,
+  type SharingQuestion,
   Work,
   WorkDone,
   WorkSample,

@@ -9,7 +9,7 @@ export { canKeepBounds } from "./device-pool/bounds.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export { leaseInput, leaseRequest } from "./device-pool/lease-messages.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
-export type { Computing, SharingPolicy, SharingQuestion } from "./device-pool/sharing-policy.ts";
+export type { SharingPolicy } from "./device-pool/sharing-policy.ts";
 export { answerPatienceMs } from "./membership/awaited-nodes.ts";
 export { type InquiryVerdict, type Look, NodeInquiry } from "./membership/node-inquiry.ts";
 export {

@@ -2,10 +2,10 @@
  * Which leases runs have of the same device at the same instant: when holders are asked, when a waiter joins them, and when
  * what was agreed is over. `SharingPolicy` decides; `DevicePoolState` says who is next, and owns members and leases.
  */
-import type { Work } from "@treadle/contracts";
+import type { Computing, Work } from "@treadle/contracts";
 import { type Held, type Holder, holdersOf, type Member, overlap, type Waiter } from "./pool-members.ts";
 import type { PoolEffect } from "./pool-messages.ts";
-import type { Computing, SharingPolicy } from "./sharing-policy.ts";
+import type { SharingPolicy } from "./sharing-policy.ts";
 
 /** Runs that compute on one device at the same instant. */
 export const mostAtOnce = 2;

@@ -9,8 +9,10 @@
  *   here and now.
  */
 import {
+  type Computing,
   type KnownSlowdowns,
   type MeasuredSlowdown,
+  type SharingQuestion,
   TreadleError,
   type Work,
   type WorkSample,
@@ -19,16 +21,6 @@ import { Effort } from "../effort.ts";
 import { type BesideProblem, gainsBeside, type LiveMethod, liveMethods, type Piece } from "./beside-graph.ts";
 import { RunTrace } from "./run-trace.ts";
 import { type Slowdown, SlowdownModel } from "./slowdown-model.ts";
-
-/** What computes, or waits for its devices. */
-export type CoRunning = {
-  readonly run: string;
-  readonly work: Work | undefined;
-  readonly memory: number;
-  readonly devices: readonly string[];
-  readonly sinceMs: number;
-  readonly maxSlowdown: number | undefined;
-};
 
 export type CoRunnerOptions = {
   readonly method?: LiveMethod | undefined;
@@ -95,25 +87,17 @@ export class CoRunner {
     return beside.reduce((most, other) => Math.max(most, this.model.slowdown(work, other, memory)?.factor ?? 1), 1);
   }
 
-  sharesNow(
-    question: {
-      readonly waiter: CoRunning;
-      readonly holders: readonly CoRunning[];
-      readonly running: readonly CoRunning[];
-      readonly waiting: readonly CoRunning[];
-    },
-    nowMs: number,
-  ): boolean {
+  sharesNow(question: SharingQuestion, nowMs: number): boolean {
     if (this.#method === "temporal") return false;
     const { waiter, holders } = question;
     const known = holders.map((holder) => [this.#estimate(waiter, holder), this.#estimate(holder, waiter)] as const);
     const isUnknown = ([a, b]: (typeof known)[number]) => a === undefined || b === undefined;
     if (known.some(isUnknown)) {
-      const mayTry = (a: CoRunning, b: CoRunning) =>
+      const mayTry = (a: Computing, b: Computing) =>
         a.work !== undefined && b.work !== undefined && this.model.mayTry(a.work, b.work, a.memory);
       return holders.every((holder, i) => !isUnknown(known[i]!) || (mayTry(waiter, holder) && mayTry(holder, waiter))); // CR1
     }
-    const isTooSlow = ({ maxSlowdown }: CoRunning, by: Slowdown | undefined) =>
+    const isTooSlow = ({ maxSlowdown }: Computing, by: Slowdown | undefined) =>
       by !== undefined && by.factor > (maxSlowdown ?? Number.POSITIVE_INFINITY);
     if (holders.some((holder, i) => isTooSlow(waiter, known[i]?.[0]) || isTooSlow(holder, known[i]?.[1]))) return false; // CR2
     const problem = this.#problem(question, nowMs);
@@ -131,7 +115,7 @@ export class CoRunner {
     const lefts = new Map(all.map((each) => [each, this.#leftOf(each, nowMs, running.includes(each))]));
     if ([waiter, ...holders].some((each) => lefts.get(each) === undefined)) return undefined;
     const longestMs = Math.max(...[...lefts.values()].flatMap((leftMs) => [...(leftMs?.values() ?? [])]));
-    const pieces = new Map<CoRunning, Piece>();
+    const pieces = new Map<Computing, Piece>();
     for (const [each, leftMs] of lefts) {
       const { run, work } = each;
       if (leftMs === undefined || work === undefined) continue;
@@ -140,7 +124,7 @@ export class CoRunner {
       const next = isFirst ? (this.#traces.get(run)?.next(work, horizons * longestMs, mostStages) ?? []) : [];
       pieces.set(each, { run, work, leftMs, next });
     }
-    const known = (of: readonly CoRunning[]): Piece[] => of.flatMap((each) => pieces.get(each) ?? []);
+    const known = (of: readonly Computing[]): Piece[] => of.flatMap((each) => pieces.get(each) ?? []);
     const memoryOf = new Map(all.map(({ work, memory }) => [work, memory]));
     return {
       waiter: pieces.get(waiter) as Piece,
@@ -154,7 +138,7 @@ export class CoRunner {
 
   /** Alone, by device. */
   #leftOf(
-    { run, work, devices, sinceMs }: CoRunning,
+    { run, work, devices, sinceMs }: Computing,
     nowMs: number,
     isRunning = false,
   ): Map<string, number> | undefined {
@@ -170,7 +154,7 @@ export class CoRunner {
     return left;
   }
 
-  #estimate({ work, memory }: CoRunning, beside: CoRunning): Slowdown | undefined {
+  #estimate({ work, memory }: Computing, beside: Computing): Slowdown | undefined {
     return work === undefined || beside.work === undefined ? undefined : this.model.slowdown(work, beside.work, memory);
   }
 }

@@ -1,8 +1,8 @@
 /** Who computes beside whom, against both courses followed in small steps of time. */
-import type { WorkSample } from "@treadle/contracts";
+import type { Computing, WorkSample } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { CoRunner, type CoRunning } from "../../src/live/co-runner.ts";
+import { CoRunner } from "../../src/live/co-runner.ts";
 import { RunTrace } from "../../src/live/run-trace.ts";
 import { mostTries } from "../../src/live/slowdown-model.ts";
 
@@ -10,7 +10,7 @@ const devices = ["gpu:0", "gpu:1"];
 const turn = (work: string, ms: number, rest: Partial<WorkSample> = {}): WorkSample => ({
   ...{ work, devices, beside: [], passes: ms, tokens: 0, ms, cpuMs: 0, queuedMs: 0, forMs: ms, ends: true, ...rest },
 });
-const computing = (run: string, work: string, rest: Partial<CoRunning> = {}): CoRunning => ({
+const computing = (run: string, work: string, rest: Partial<Computing> = {}): Computing => ({
   ...{ run, work, devices, memory: 0.5, sinceMs: 0, maxSlowdown: undefined, ...rest },
 });
 
@@ -31,7 +31,7 @@ function taught(
   }
   return runner;
 }
-const ask = (runner: CoRunner, waiter: CoRunning, holder: CoRunning, nowMs: number) =>
+const ask = (runner: CoRunner, waiter: Computing, holder: Computing, nowMs: number) =>
   runner.sharesNow({ waiter, holders: [holder], running: [holder], waiting: [] }, nowMs);
 
 test("the waiter begins when both end sooner by it, from what is left of the holder", () => {

@@ -42,8 +42,9 @@ const probedSteps = 4;
 const messageMs = 1;
 
 /**
- * The first one joins the others. Throws `placement.impossible` for runs that a pool would not let in together, and for a component that needs more memory than
- * its run's part of a device; `problem.invalid` for runs whose steps, or turns, are too far apart; and what `simulate` throws.
+ * The first one joins the others. Throws `placement.impossible` for runs that a pool would not let in together, and for a component
+ * that needs more memory than its run's part of a device; `problem.invalid` for runs whose steps, or turns, are too far apart; and
+ * what `simulate` throws.
  */
 export function simulateBeside(runs: readonly PlannedRun[], limits: PoolLimits, seed = 0): Beside {
   checkTogether(runs, limits.residents);
