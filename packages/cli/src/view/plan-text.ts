@@ -71,13 +71,15 @@ export function renderPlan(
   }
   for (const limit of limits) lines.push(...text(limit));
   const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
+  const isMoved = alternatives.some(
+    ({ stepSeconds, movedFromSeconds }) => stepSeconds === least && movedFromSeconds !== undefined,
+  );
   if (boundSeconds > 0 && boundSeconds < least * (1 - 1e-6)) {
     const gap = formatPercent(1 - boundSeconds / least);
-    lines.push(
-      ...text(
-        `proven of the schedules that are searched, as they are counted there: none takes less than ${formatSeconds(boundSeconds)}, ${gap} less than this; others can be pinned with placement.components`,
-      ),
-    );
+    const of = isMoved
+      ? "by the work alone, wherever components are: no plan"
+      : "proven of the schedules that are searched, as they are counted there: none";
+    lines.push(...text(`${of} takes less than ${formatSeconds(boundSeconds)}, ${gap} less than this`));
   }
   const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("measured"));
   for (const note of notes) lines.push(...text(note).map(dim));

@@ -24,9 +24,11 @@ import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
+import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import { planPinnedTogether, type Together } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
-import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
+import type { ReplayedStep } from "./plan-replay.ts";
+import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
 import type { Pool } from "./pools.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
@@ -40,7 +42,7 @@ import {
   type Share,
   sharesOf,
 } from "./schedule-placement.ts";
-import { overheadOf } from "./step-overhead.ts";
+import { numRanks, overheadOf } from "./step-overhead.ts";
 import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
@@ -70,6 +72,8 @@ export type PlannedMode = {
   readonly boundSeconds: number;
   /** whole steps under this very plan, where the profile has some */
   readonly measured: StepTimes | undefined;
+  /** where its devices are others than the search's, what a step takes on those; nothing is proven of it then but `boundSeconds`, of all plans */
+  readonly movedFromSeconds?: number | undefined;
   /** of the batch that was searched for, which may be a little larger than the step's (`divisibleBatch`) */
   readonly schedule: Schedule;
   /** in the grammar of `placement.components` */
@@ -96,7 +100,10 @@ export type PlanFromProfile = {
   readonly moreDevices: readonly (Omit<MoreDevices, "atMostRanks"> & {
     readonly atMost: readonly { readonly name: string; readonly by: DeviceLimit }[];
   })[];
-  /** no plan takes less than this a step; equal to the prediction where the search came to its end */
+  /**
+   * no plan that is searched takes less than this a step; equal to the prediction where the search came to its end. Where
+   * devices were moved to something faster, no plan at all takes less
+   */
   readonly boundSeconds: number;
 };
 
@@ -147,7 +154,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     })),
   );
   const questionOf = new Map<Schedule, ProfileProblem>(found.map((each) => [each.schedule, each.question]));
-  const { placed, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
+  const { placed: laid, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
+  const moved = moveEach(laid, profile, options, () => (leftMs() ?? 1) <= 0);
+  // Where the cores that slots share bound several of them alike, the one that would be faster without.
+  const placed = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone).map(({ planned }) => planned);
   const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
     const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
@@ -159,17 +169,19 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   }
   const alternatives = placed
     .filter((_, i) => broken[i]!.length === 0)
-    // Where the cores that slots share bound several of them alike, the one that would be faster without.
-    .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds)
+    .sort((a, b) => a.stepSeconds - b.stepSeconds)
     .filter(({ mode }, i, all) => all.findIndex((other) => other.mode === mode) === i);
   const best = fastest(alternatives, trialTolerance);
+  const [shortest] = alternatives;
   const { serialSeconds } = question;
   const searched = questionOf.get(best.schedule) as ProfileProblem;
   const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
   const least = Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds;
+  const boundOf = ({ movedFromSeconds, boundSeconds, stepSeconds }: PlannedMode): number =>
+    Math.min(stepSeconds, movedFromSeconds === undefined ? Math.max(boundSeconds, least) : boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
     ...each,
-    boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
+    boundSeconds: boundOf(each),
   }));
   const limitOf = (name: string): DeviceLimit => {
     if (pins.some((pin) => pin.components.includes(name))) return "placement.components";
@@ -204,8 +216,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
         ...help,
         atMost: atMostRanks.map((name) => ({ name, by: limitOf(name) })),
       })),
-    // A replay may lose less than the schedule that was searched for.
-    boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
+    boundSeconds: Math.min(
+      shortest!.stepSeconds,
+      shortest!.movedFromSeconds === undefined ? least : shortest!.boundSeconds,
+    ),
   };
 }
 
@@ -301,14 +315,24 @@ export function checkTogether({ pools }: ProfileProblem, wishes: PlacementWishes
   }
 }
 
-type Placing = { readonly placed: readonly PlannedMode[]; readonly dropped: readonly string[] };
+/** `isReplayed`: its seconds are not those of a schedule, but of the devices that components have. */
+type Placed = {
+  readonly planned: PlannedMode;
+  readonly shares: readonly Share[];
+  readonly question: ProfileProblem;
+  readonly isReplayed: boolean;
+  /** with as many cores as slots */
+  readonly secondsAlone: number;
+};
+
+type Placing = { readonly placed: readonly Placed[]; readonly dropped: readonly string[] };
 
 /** Without those whose ranks do not fit the nodes. Throws as the first does where none is left. */
 function placeEach<Found extends PlanAlternative>(
   found: readonly Found[],
-  placeOne: (one: Found) => readonly PlannedMode[],
+  placeOne: (one: Found) => readonly Placed[],
 ): Placing {
-  const placed: PlannedMode[] = [];
+  const placed: Placed[] = [];
   const errors: [PlacementMode, TreadleError][] = [];
   for (const one of found) {
     try {
@@ -319,7 +343,7 @@ function placeEach<Found extends PlanAlternative>(
     }
   }
   if (placed.length === 0) throw errors[0]![1];
-  const isPlaced = (mode: PlacementMode): boolean => placed.some((plan) => plan.mode === mode);
+  const isPlaced = (mode: PlacementMode): boolean => placed.some(({ planned }) => planned.mode === mode);
   const lost = errors.filter(([mode]) => !isPlaced(mode));
   const dropped = new Set(lost.map(([mode, { message }]) => `the ${mode} schedule cannot be laid out: ${message}`));
   return { placed, dropped: [...dropped] };
@@ -364,23 +388,79 @@ function place(
   options: PlanFromProfileOptions,
   question: ProfileProblem,
   found: PlanAlternative,
-): PlannedMode[] {
+): Placed[] {
   const { problem, pools } = question;
   const shares = sharesOf(found.schedule, problem, pools);
   const placed = placeShares(profile, options, question, found, shares);
-  if (found.mode !== "temporal" || placed.mode === "temporal") return [placed];
+  if (found.mode !== "temporal" || placed.planned.mode === "temporal") return [placed];
   const whole = sharesOf(found.schedule, problem, pools, { fewer: false });
-  const other = { ...placed, proven: false, boundSeconds: 0 };
+  const other = { ...placed, planned: { ...placed.planned, proven: false, boundSeconds: 0 } };
   return [placeShares(profile, options, question, found, whole), other];
+}
+
+/** Of the plans that were placed, the fastest; and ranks of all layouts that are judged of them, which a replay takes its time for. */
+const mostMoved = 4;
+const mostRanksJudged = 16_000;
+
+/** The fastest plans on other devices, where a step of them is then shorter. */
+function moveEach(
+  placed: readonly Placed[],
+  profile: Profile,
+  options: PlanFromProfileOptions,
+  isLate: () => boolean,
+): Placed[] {
+  const { wishes, devices } = options;
+  let ranksJudged = 0;
+  return placed
+    .filter(({ isReplayed }) => isReplayed)
+    .sort((a, b) => a.planned.stepSeconds - b.planned.stepSeconds)
+    .slice(0, mostMoved)
+    .flatMap((first) => {
+      const { planned, question } = first;
+      const { mode, schedule, stepSeconds: fromSeconds } = planned;
+      const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question) };
+      const judge = (shares: readonly Share[]): Placed | undefined => {
+        ranksJudged += numRanks(planned.plan);
+        const judged = placedOr(() => placeShares(profile, options, question, found, shares));
+        return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
+          ? judged
+          : undefined;
+      };
+      const moved = movedShares(first, moversOf(question, profile.graph, wishes), {
+        judge,
+        secondsOf: ({ planned }) => planned.stepSeconds,
+        isOver: () => ranksJudged > mostRanksJudged || isLate(),
+      });
+      if (moved === first) return [];
+      return [
+        {
+          ...moved,
+          planned: { ...moved.planned, movedFromSeconds: fromSeconds, limits: [asMoved(moved.planned, fromSeconds)] },
+        },
+      ];
+    });
+}
+
+const asMoved = ({ stepSeconds }: PlannedMode, fromSeconds: number): string =>
+  `parts share other devices than the search gave them, which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
+
+function placedOr(place: () => Placed): Placed | undefined {
+  try {
+    return place();
+  } catch (error) {
+    if (!(error instanceof TreadleError) || !error.code.startsWith("placement.")) throw error;
+    return undefined;
+  }
 }
 
 function placeShares(
   profile: Profile,
   { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
-  { problem, pools, serialSeconds }: ProfileProblem,
+  question: ProfileProblem,
   { mode, schedule, proven, bound }: PlanAlternative,
   shares: readonly Share[],
-): PlannedMode {
+): Placed {
+  const { problem, pools, serialSeconds } = question;
   const placement = expressionsOf(shares);
   const realised = modeOfShares(shares, mode);
   const kinds = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool.kind] as const)));
@@ -436,20 +516,23 @@ function placeShares(
   );
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
-    replayed ??
+    replayed?.seconds ??
     overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) + messageSeconds(profile, cost);
   // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
-  const onCores = replayed === undefined ? atLeast : replayed + Math.max(0, atLeast - cost.step);
+  const onCores = replayed === undefined ? atLeast : time + Math.max(0, atLeast - cost.step);
   const shared =
     onCores > time * (1 + 1e-9)
       ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
       : [];
-  const serial = new Map(
-    Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
-  );
+  const beside = {
+    shares,
+    serialSeconds: new Map(
+      Object.entries(profile.components).map(([name, { serialSeconds }]) => [name, serialSeconds]),
+    ),
+  };
   const besides = serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
-  return {
+  const planned: PlannedMode = {
     mode: realised,
     stepSeconds,
     proven: proven && realised === mode,
@@ -462,16 +545,17 @@ function placeShares(
       ]),
     ),
     limits: [...shared, ...limitsOf(cost)],
-    timeline: planTimeline(cost, shares, serial),
+    timeline: replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside),
     plan: placed,
     measured: measuredSteps(profile, placed, batch),
   };
+  return { planned, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
 }
 
 /** The first one where none can be replayed. */
-function fastestOfReplays(plans: readonly Plan[], replay: (plan: Plan) => number | undefined) {
+function fastestOfReplays(plans: readonly Plan[], replay: (plan: Plan) => ReplayedStep | undefined) {
   const all = plans.map((placed) => ({ placed, replayed: replay(placed) }));
-  const secondsOf = ({ replayed = Number.POSITIVE_INFINITY }: (typeof all)[number]): number => replayed;
+  const secondsOf = ({ replayed }: (typeof all)[number]): number => replayed?.seconds ?? Number.POSITIVE_INFINITY;
   return all.reduce((best, each) => (secondsOf(each) < secondsOf(best) * (1 - 1e-9) ? each : best));
 }
 

@@ -70,15 +70,42 @@ const firstSteps = 2;
 /** What one step leaves loaded may make the next another, and so in turn. */
 const countedSteps = 2;
 
-/** Seconds of a step that is not among the first; undefined where it comes to a standstill. */
-export function replaySeconds({ calls, workers, memory }: Replay): number | undefined {
+/** What keeps devices busy for a while, in seconds from the beginning of its step. */
+export type ReplayedStretch = {
+  readonly component: string;
+  readonly devices: readonly string[];
+  readonly kind: "run" | "swap";
+  readonly startSeconds: number;
+  readonly endSeconds: number;
+};
+
+/** `seconds`: of a step that is not among the first; `stretches`: of the last one, which takes `lastSeconds`. */
+export type ReplayedStep = {
+  readonly seconds: number;
+  readonly lastSeconds: number;
+  readonly stretches: readonly ReplayedStretch[];
+};
+
+export const replaySeconds = (replay: Replay): number | undefined => replayStep(replay)?.seconds;
+
+/** Undefined where a step comes to a standstill. */
+export function replayStep({ calls, workers, memory }: Replay): ReplayedStep | undefined {
   const times = new EventTimes();
-  const lock = new ReplayedLock(calls, workers, memory, times);
+  let stretches: ReplayedStretch[] = [];
+  let stepFrom = 0;
+  const busy: Busy = (component, devices, kind, seconds) => {
+    if (seconds <= 0) return;
+    const startSeconds = times.now - stepFrom;
+    stretches.push({ component, devices, kind, startSeconds, endSeconds: startSeconds + seconds });
+  };
+  const lock = new ReplayedLock(calls, workers, memory, times, busy);
   // Where nothing ever has to leave, each step is the first.
   const [numFirst, numCounted] = lock.isShort ? [firstSteps, countedSteps] : [0, 1];
   let countsFrom = 0;
   for (let step = 0; step < numFirst + numCounted; step++) {
     if (step === numFirst) countsFrom = times.now;
+    stepFrom = times.now;
+    stretches = [];
     const streams = new Map<string, ReplayedStream>();
     const streamOf = (channel: string, items: number): ReplayedStream => {
       const known = streams.get(channel) ?? new ReplayedStream(items);
@@ -95,7 +122,7 @@ export function replaySeconds({ calls, workers, memory }: Replay): number | unde
     for (const [sequence, call] of calls.entries()) {
       for (const rank of call.ranks.keys()) {
         left++;
-        runRank({ call, sequence, rank, streams, lock, times }, () => {
+        runRank({ call, sequence, rank, streams, lock, times, busy }, () => {
           left--;
         });
       }
@@ -104,7 +131,7 @@ export function replaySeconds({ calls, workers, memory }: Replay): number | unde
     if (left > 0) return undefined;
     lock.endStep();
   }
-  return (times.now - countsFrom) / numCounted;
+  return { seconds: (times.now - countsFrom) / numCounted, lastSeconds: times.now - stepFrom, stretches };
 }
 
 type RankRun = {
@@ -114,11 +141,24 @@ type RankRun = {
   readonly streams: ReadonlyMap<string, ReplayedStream>;
   readonly lock: ReplayedLock;
   readonly times: EventTimes;
+  readonly busy: Busy;
 };
 
+/** From now on, for so long. */
+export type Busy = (
+  component: string,
+  devices: readonly string[],
+  kind: ReplayedStretch["kind"],
+  seconds: number,
+) => void;
+
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
-function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd: () => void): void {
+function runRank({ call, sequence, rank, streams, lock, times, busy }: RankRun, onEnd: () => void): void {
   const member = lock.open(sequence, rank);
+  const compute = (seconds: number, then: () => void): void => {
+    busy(call.component, call.ranks[rank]!, "run", seconds);
+    times.after(seconds, then);
+  };
   const { takes, puts, secondsOf, onceSeconds, turnSeconds, streamed, cycle } = call;
   const streamOf = (channel: string): ReplayedStream => streams.get(channel) as ReplayedStream;
   const total = takes.reduce((sum, { items }) => sum + items, 0);
@@ -184,7 +224,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     const share = takes.length === 0 ? 1 / call.ranks.length : taken / total;
     isFirst = false;
     if (streamed) stream(streamed, taken);
-    else times.after(secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
+    else compute(secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
   };
   let done = 0;
   const stream = ({ piece: most, ofTake }: StreamedCall, taken: number): void => {
@@ -192,7 +232,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     if (items === taken) done = 0;
     const goOn = (left: number): void => {
       const piece = left < 1.5 * most ? left : most;
-      times.after(secondsUntil((done + piece) / items) - secondsUntil(done / items), () => {
+      compute(secondsUntil((done + piece) / items) - secondsUntil(done / items), () => {
         done += piece;
         put(piece / total, puts, () => {
           if (piece < left) goOn(left - piece);
@@ -233,7 +273,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
       }
       take(first.channel, first.most, (items) => {
         if (items === undefined) begin(others);
-        else times.after(items * secondsPerItem(first.channel), () => begin(left));
+        else compute(items * secondsPerItem(first.channel), () => begin(left));
       });
     };
     const turn = (left: readonly Turn[]): void => {
@@ -248,12 +288,12 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         return;
       }
       const { channel, items: most } = first.take;
-      take(channel, most, (items = 0) => times.after(items * secondsPerItem(channel), answer));
+      take(channel, most, (items = 0) => compute(items * secondsPerItem(channel), answer));
     };
     begin(takes.filter(isOutside));
   };
   const end = (): void => {
-    times.after(onceSeconds, () =>
+    compute(onceSeconds, () =>
       times.atEnd(() => {
         for (const { channel } of takes) streamOf(channel).leave(member);
         for (const { channel } of puts) streamOf(channel).closeProducer();

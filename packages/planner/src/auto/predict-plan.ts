@@ -3,7 +3,7 @@ import type { DeviceSpec, Plan, Profile } from "@treadle/contracts";
 import { withSlots } from "../placement-slots.ts";
 import { rankMemory } from "../plan/component-time.ts";
 import type { PlanProblem } from "../plan/problem.ts";
-import { replaySeconds } from "./plan-replay.ts";
+import { type ReplayedStep, replayStep } from "./plan-replay.ts";
 import { processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, planProblemOf } from "./profile-problem.ts";
 import { replayedCalls } from "./replayed-calls.ts";
@@ -21,9 +21,11 @@ export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith)
   const { components } = target;
   const slotted = components === undefined ? target : { ...target, ...withSlots({ components, devices }) };
   const { problem, serialSeconds } = planProblemOf(profile, { ...slotted, maxStaleness: 0 });
-  const seconds = replayOf(plan, { profile, problem, devices, batch });
-  if (seconds === undefined) return undefined;
-  return Math.max(seconds, processorBoundSeconds(profile, devices)) + serialSeconds + overheadOf(profile, plan);
+  const replayed = replayOf(plan, { profile, problem, devices, batch });
+  if (replayed === undefined) return undefined;
+  return (
+    Math.max(replayed.seconds, processorBoundSeconds(profile, devices)) + serialSeconds + overheadOf(profile, plan)
+  );
 }
 
 type ReplayedWith = {
@@ -36,8 +38,8 @@ type ReplayedWith = {
 /** With more, a replay would take longer than the search; what single ranks do matters less there. */
 const mostRanks = 256;
 
-/** Seconds of a step whose calls overlap no other step's; undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle. */
-export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
+/** A step whose calls overlap no other step's; undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle. */
+export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): ReplayedStep | undefined {
   if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id, tags } = node;
@@ -48,7 +50,7 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
     });
     return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload, parts }] as const;
   });
-  return replaySeconds({
+  return replayStep({
     calls: replayedCalls({ plan, profile, batch }),
     workers: new Map(workers),
     memory: new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes])),

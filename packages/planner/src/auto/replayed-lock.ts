@@ -10,7 +10,7 @@
 import { chooseLeaving } from "@treadle/contracts";
 import { memorySlack } from "../plan/component-time.ts";
 import type { EventTimes } from "./event-times.ts";
-import type { ReplayedCall, ReplayedWorker } from "./plan-replay.ts";
+import type { Busy, ReplayedCall, ReplayedWorker } from "./plan-replay.ts";
 
 /** One rank's call. `waiting` for data or credit; `ready` to go on, once its party has the devices. */
 export type Member = {
@@ -33,6 +33,7 @@ type Party = {
 };
 
 type Worker = Omit<ReplayedWorker, "parts"> & {
+  readonly component: string;
   readonly devices: readonly string[];
   readonly parts: readonly Part[];
   /** what no release gives back */
@@ -65,6 +66,7 @@ type Device = {
 export class ReplayedLock {
   readonly #calls: readonly ReplayedCall[];
   readonly #times: EventTimes;
+  readonly #busy: Busy;
   readonly #devices = new Map<string, Device>();
   readonly #workers = new Map<string, Worker>();
   readonly #feeding: readonly Feeding[];
@@ -82,15 +84,17 @@ export class ReplayedLock {
     workers: ReadonlyMap<string, ReplayedWorker>,
     memory: ReadonlyMap<string, number>,
     times: EventTimes,
+    busy: Busy,
   ) {
     this.#calls = calls;
     this.#times = times;
+    this.#busy = busy;
     this.#feeding = feedingCalls(calls);
     for (const { component, ranks } of calls) {
       for (const [rank, devices] of ranks.entries()) {
         const id = `${component}/${rank}`;
         if (this.#workers.has(id)) continue;
-        const worker = unloaded(workers.get(component)!, devices);
+        const worker = unloaded(component, workers.get(component)!, devices);
         this.#workers.set(id, worker);
         for (const device of devices) {
           const bytes = memory.get(device) ?? Number.POSITIVE_INFINITY;
@@ -307,6 +311,7 @@ export class ReplayedLock {
 
   #swap(worker: Worker, seconds: number, over: () => void): void {
     worker.isSwapping = true;
+    this.#busy(worker.component, worker.devices, "swap", seconds);
     this.#times.after(seconds, () => {
       worker.isSwapping = false;
       over();
@@ -341,14 +346,14 @@ export class ReplayedLock {
   }
 }
 
-function unloaded(worker: ReplayedWorker, devices: readonly string[]): Worker {
+function unloaded(component: string, worker: ReplayedWorker, devices: readonly string[]): Worker {
   const { bytes, onloadSeconds, offloadSeconds } = worker;
   const hasTags = worker.parts !== undefined;
   const parts = (worker.parts ?? [{ bytes, onloadSeconds, offloadSeconds }]).map((part): Part => {
     return { ...part, hasTag: hasTags, state: "unloaded" };
   });
   const residualBytes = Math.max(0, bytes - sum(parts, "bytes"));
-  return { ...worker, devices, parts, residualBytes, wasLoaded: false, isSwapping: false, lastUse: 0 };
+  return { ...worker, component, devices, parts, residualBytes, wasLoaded: false, isSwapping: false, lastUse: 0 };
 }
 
 const sum = (parts: readonly Part[], of: "bytes" | "onloadSeconds" | "offloadSeconds"): number =>
