@@ -19,9 +19,9 @@
  * - PD6 a holder in the way of the next request is told so at once, and told to drain when its turn is over, when that request
  *   has a larger priority, or when it has waited for `patienceMs`; a run that has not released `yieldMs` later is ended.
  * - PD7 a run whose beats stay out for `beatLimitMs` is ended. Others go on, whatever becomes of one.
- * - PD8 a resident waits while it has requests and no lease. One that has waited for more than `maxSlowdown` - 1 times as long
- *   as it has not is beyond its bound. Its devices are granted only to runs beyond theirs, those that are so furthest first,
- *   and others that hold them drain at once.
+ * - PD8 a resident waits while it has a request, whatever it holds meanwhile: a step goes on when its last rank does. One
+ *   that has waited for more than `maxSlowdown` - 1 times as long as it has not is beyond its bound. Its devices are granted
+ *   only to runs beyond theirs, those that are so furthest first, and others that hold them drain at once.
  * - PD9 all devices of a restored run count as leased to it until it joins again and says which leases it has. It has these
  *   from then on; one that says what cannot be is ended.
  * - PD10 two runs have a device leased at once only when both say `share: always`, the policy says that the later one gains, and

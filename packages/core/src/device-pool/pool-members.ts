@@ -102,7 +102,7 @@ export const lostBy = ({ lostMs, losing }: Member, nowMs: number): number =>
 export function count(member: Member, part: number, nowMs: number): void {
   const { stage, held, requests, leasedSinceMs, waitsSinceMs } = member;
   const hasLeases = held.length > 0;
-  const waits = stage === "resident" && requests.length > 0 && !hasLeases;
+  const waits = stage === "resident" && requests.length > 0;
   if (hasLeases && leasedSinceMs === undefined) member.leasedSinceMs = nowMs;
   if (!hasLeases && leasedSinceMs !== undefined) {
     member.leasedMs += nowMs - leasedSinceMs;
