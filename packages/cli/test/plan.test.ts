@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
-import type { ComponentProfile, DeviceSpec, Profile } from "@treadle/contracts";
+import type { ComponentProfile, DeviceSpec, Profile, SolveOptions } from "@treadle/contracts";
 import { componentsOf, type PlannedCase, planPage } from "@treadle/dashboard";
 import { type PlannedMode, planFromProfile, weightPaths } from "@treadle/planner";
 import stringWidth from "string-width";
@@ -51,12 +51,16 @@ const profile: Profile = {
   steps: [],
 };
 
-function plannedCase(title: string, count: number): PlannedCase {
+function plannedCase(
+  title: string,
+  count: number,
+  searching: Pick<SolveOptions, "deadlineMs" | "nowMs"> = {},
+): PlannedCase {
   const devices = Array.from({ length: count }, (_, index): DeviceSpec => {
     return { id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes: 10 };
   });
   const target = { devices, batch: 32, maxStaleness: 0 };
-  const found = planFromProfile(profile, { ...target, components: names.map((name) => ({ name })) });
+  const found = planFromProfile(profile, { ...target, components: names.map((name) => ({ name })), ...searching });
   const weights = weightPaths(found.plan, [
     { name: "rollout", work: "generation", engine: { kind: "vllm", readsFrom: "/w<b>" } },
     { name: "actor<b>", work: "training", engine: { kind: "torch", weightsBy: "ticket" } },
@@ -117,6 +121,18 @@ test("a mode whose plan is not proven to be its best is shown with the bound, an
   );
   const unbounded = show([first!, ...others.map((each) => ({ ...each, proven: false, boundSeconds: 0 }))]);
   expect(unbounded).toContain("not proven to be the best of its mode\n");
+});
+
+test("a mode that the deadline kept from being searched is shown with that, and not as impossible", () => {
+  let nowMs = 0;
+  const late = plannedCase("w", 8, { deadlineMs: 0, nowMs: () => nowMs++ });
+  expect(late.found.missing.map(({ mode }) => mode)).toContain("hybrid");
+  const words = "the time for the search ran out before a hybrid schedule was found";
+  const text = renderPlan(late, undefined, { columns: 400, colour: false }).join("\n");
+  for (const shown of [text, planPage("w", [late])]) {
+    expect(shown).toContain(words);
+    expect(shown).not.toMatch(/no plan of this mode is possible|no other is possible/);
+  }
 });
 
 test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {

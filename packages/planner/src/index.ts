@@ -4,6 +4,7 @@ import { planProblem } from "./plan/solve.ts";
 export { checkWishes } from "./auto/check-wishes.ts";
 export { type CycleModel, cycleOf, equalPart, type Flow, turnsOf } from "./auto/cycle-model.ts";
 export { measuredSeconds, pointOf } from "./auto/measured-time.ts";
+export type { MissingMode } from "./auto/missing-modes.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
 export {
   type PlanFromProfile,

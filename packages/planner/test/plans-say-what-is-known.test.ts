@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { planFromProfile } from "../src/index.ts";
 import { chainProfile, cluster } from "./synthetic-profile.ts";
 
+const planModes = ["temporal", "spatial", "hybrid"] as const;
 const named = (names: readonly string[] = ["rollout", "inference", "actor"]) => names.map((name) => ({ name }));
 const plain = { batch: 64, maxStaleness: 0 };
 
@@ -23,6 +24,34 @@ describe("what is proven", () => {
       expect(boundSeconds).toBeGreaterThan(0);
       expect(boundSeconds).toBeLessThan(stepSeconds);
     }
+  });
+
+  test("is not said of modes whose search the deadline cut short: of these the time is what is told", () => {
+    let numMissing = 0;
+    for (const readings of [0, 3, 10, 100]) {
+      let nowMs = 0;
+      const deadline = { deadlineMs: readings, nowMs: () => nowMs++ };
+      const { alternatives, missing } = planFromProfile(profile, { ...asked, ...deadline });
+      expect([...alternatives, ...missing].map(({ mode }) => mode).toSorted()).toEqual([...planModes].toSorted());
+      numMissing += missing.length;
+      for (const { mode, why } of missing) {
+        expect(why).toContain(`the time for the search ran out before a ${mode} schedule was found`);
+        expect(why).toContain("give the search a longer deadline");
+      }
+    }
+    expect(numMissing).toBeGreaterThan(0);
+    let nowMs = 0;
+    const none = { deadlineMs: 0, nowMs: () => nowMs++, wishes: { modes: ["hybrid" as const] } };
+    expect(() => planFromProfile(profile, { ...asked, ...none })).toThrow(
+      /^no plan was found: the time .* longer deadline$/,
+    );
+  });
+
+  test("is said of modes that have none, and those that nobody asked for are told from them", () => {
+    const few = planFromProfile(profile, { ...asked, devices: cluster(4) });
+    expect(few.missing).toContainEqual({ mode: "spatial", why: "no plan of this mode is possible" });
+    const { missing } = planFromProfile(profile, { ...asked, wishes: { modes: ["temporal"] } });
+    expect(missing).toContainEqual({ mode: "spatial", why: "not asked for: placement.wishes.modes is 'temporal'" });
   });
 
   test("is not said of plans whose devices were tried one number after the other", () => {

@@ -39,13 +39,13 @@ export function planVirtualCluster(profile: Profile, options: VirtualClusterOpti
   const components = options.components ?? Object.entries(profile.components).map(asMeasured);
   const { batch } = profile.graph;
   const target = { devices, batch, maxStaleness, components, wishes };
-  const { alternatives } = planFromProfile(profile, { ...target, deadlineMs, nowMs });
+  const { alternatives, missing } = planFromProfile(profile, { ...target, deadlineMs, nowMs });
   const chosen = mode === "auto" ? alternatives[0] : alternatives.find((each) => each.mode === mode);
   if (chosen) return { plan: chosen.plan, devices, predictedSeconds: chosen.stepSeconds };
   const possible = [...new Set(alternatives.map((each) => each.mode))].join(", ") || "none";
   throw new TreadleError(
     "problem.invalid",
-    `mode '${mode}' has no plan on ${options.devices} devices, or none of its own that is worth one; possible: ${possible}`,
+    `mode '${mode}' on ${options.devices} devices: ${missing.find((each) => each.mode === mode)?.why}; planned: ${possible}`,
   );
 }
 

@@ -58,9 +58,9 @@ export function renderPlan(
     for (const limit of [...experience(alternative, alternatives), ...alternative.limits])
       lines.push(...text(limit, "    ").map(dim));
   }
-  for (const mode of ["temporal", "spatial", "hybrid"] as const) {
-    if (!alternatives.some((alternative) => alternative.mode === mode))
-      lines.push(`  ${padCells(mode, 10)}${dim("no plan of this mode that is different or possible")}`);
+  for (const { mode, why } of found.missing) {
+    const parts = wrap(why, columns - 12, "");
+    lines.push(...parts.map((part, i) => `  ${padCells(i === 0 ? mode : "", 10)}${dim(part)}`));
   }
   const { helpful, limits } = helpOf(found);
   lines.push("", bold("  what would help"));

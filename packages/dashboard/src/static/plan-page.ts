@@ -33,7 +33,8 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
       {
         name: "next best mode",
         value: second?.mode ?? "–",
-        note: second === undefined ? "no other is possible" : `predicted ${times(second, best!)} as long`,
+        note:
+          second === undefined ? "why there is no other is told below" : `predicted ${times(second, best!)} as long`,
       },
       {
         name: "overlaps nothing",
@@ -57,7 +58,7 @@ const times = (mode: PlannedMode, best: PlannedMode): string =>
   `${(mode.stepSeconds / best.stepSeconds).toFixed(2)} times`;
 
 function section({ title, devices, batch, found, weights }: PlannedCase): string {
-  const { alternatives, predicted, explanation } = found;
+  const { alternatives, missing, predicted, explanation } = found;
   const longest = Math.max(...alternatives.map((alternative) => alternative.timeline.seconds));
   const names = componentsOf(alternatives[0]!.timeline).flatMap((name) => name.split("+"));
   const slots = colourSlots(names);
@@ -86,6 +87,7 @@ ${drawing(alternative, longest, colourOf)}
   return `<h2>${escapeHtml(title)}: ${escapeHtml(describeDevices(devices))}, batch ${batch}</h2>
 <p class="legend">${legend.join("")}<span><i class="swap"></i>swap</span><span><i class="serial"></i>overlaps nothing</span></p>
 ${figures.join("\n")}
+${missing.map(({ mode, why }) => `<p><b>${mode}</b>: ${escapeHtml(why)}</p>`).join("\n")}
 <h2>Where everything runs</h2>
 <table><tr><th>component</th><th>devices</th><th>at a time</th></tr>${placed.join("")}</table>
 ${ways.length > 0 ? `<h2>How weights travel</h2>\n<ul>${ways.join("")}</ul>` : ""}

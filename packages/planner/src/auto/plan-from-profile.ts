@@ -23,6 +23,7 @@ import { solvePlan } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
+import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import { planPinnedTogether, type Together } from "./pinned-together.ts";
@@ -93,6 +94,8 @@ export type PlanFromProfile = {
   readonly predicted: { readonly stepSeconds: number; readonly serialSeconds: number; readonly schedule: Schedule };
   /** the best plan of each mode that has one, the chosen one first, then the fastest by prediction */
   readonly alternatives: readonly PlannedMode[];
+  /** the modes without one */
+  readonly missing: readonly MissingMode[];
   /** what keeps the plan from being faster, a sentence each */
   readonly limits: readonly string[];
   readonly explanation: readonly string[];
@@ -142,7 +145,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       const boundSeconds = processorBoundSeconds(profile, devices) + question.serialSeconds;
       return asPinned(pinnedTogether, boundSeconds);
     }
-    const { stats, explanation } = answers[0] as PlanAnswer;
+    const { stats, explanation } = answers.find((each) => !each.stats.exact) ?? (answers[0] as PlanAnswer);
     const said = stats.exact && !mayBeUncut(question.problem) ? "no plan is possible" : "no plan was found";
     throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
   }
@@ -192,6 +195,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const words = explainPlan(compileModel(searched.problem), best.schedule, named, answer.stats, {
     batch,
     empty: answer.empty,
+    unsearched: answer.unsearched,
     found: answer.alternatives.map(({ mode }) => mode),
     limits: best.limits,
   });
@@ -204,6 +208,11 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       schedule: best.schedule,
     },
     alternatives: inOrder,
+    missing: missingModes(
+      answers,
+      inOrder.map(({ mode }) => mode),
+      wishes,
+    ),
     limits: best.limits,
     explanation,
     moreDevices: moreDevices(

@@ -23,6 +23,8 @@ const timesAsLong = (time: number, best: number): string =>
 export type Explained = {
   /** modes that are proven to have no schedule */
   readonly empty?: readonly PlanMode[];
+  /** modes whose search the deadline cut short before it found any */
+  readonly unsearched?: readonly PlanMode[];
   /** modes that have a schedule, though it may be none of the alternatives */
   readonly found?: readonly PlanMode[];
   /** what keeps it from being faster, where that is not what the schedule alone says */
@@ -40,10 +42,10 @@ export function explainPlan(
   schedule: Schedule | null,
   alternatives: readonly PlanAlternative[],
   stats: PlanStats,
-  { empty = [], found = [], limits, batch = model.problem.batch }: Explained = {},
+  { empty = [], unsearched = [], found = [], limits, batch = model.problem.batch }: Explained = {},
 ): string[] {
   const { problem } = model;
-  if (schedule === null) return explainInfeasible(model, stats);
+  if (schedule === null) return explainInfeasible(model, stats, unsearched);
   const cost = costSchedule(model, schedule);
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
@@ -73,7 +75,8 @@ export function explainPlan(
   }
   for (const mode of planModes) {
     if (!problem.modes.includes(mode) || found.includes(mode) || alternatives.some((a) => a.mode === mode)) continue;
-    if (!empty.includes(mode)) lines.push(`no ${mode} schedule was found; it is not proven that there is none`);
+    if (unsearched.includes(mode)) lines.push(outOfTime([mode]));
+    else if (!empty.includes(mode)) lines.push(`no ${mode} schedule was found; it is not proven that there is none`);
     else if (mode !== "hybrid") {
       const isCrowded = mode === "spatial" && model.dag.components.length > model.levels;
       lines.push(
@@ -146,7 +149,11 @@ export function limitsOf(cost: Cost): string[] {
   return lines;
 }
 
-function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
+/** Of modes of which a search that had longer might find a schedule. */
+export const outOfTime = (modes: readonly PlanMode[]): string =>
+  `the time for the search ran out before a ${modes.join(" or ")} schedule was found, so whether there is one is not known; give the search a longer deadline`;
+
+function explainInfeasible(model: PlanModel, stats: PlanStats, unsearched: readonly PlanMode[]): string[] {
   const { problem, dag } = model;
   const lines: string[] = [];
   for (const index of bitsOf(model.all.mask)) {
@@ -183,7 +190,9 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
     lines.push(
       stats.exact
         ? `every component can run, but no schedule gives all of them enough devices and memory${wishesOf(problem)}`
-        : "no feasible schedule was found before the deadline",
+        : unsearched.length > 0
+          ? outOfTime(unsearched)
+          : "no schedule was found; it is not proven that there is none",
     );
   return lines;
 }

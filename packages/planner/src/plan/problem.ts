@@ -308,6 +308,8 @@ export type PlanAnswer = {
   readonly limits: readonly string[];
   /** modes that are proven to have no schedule, where there is one of another */
   readonly empty: readonly PlanMode[];
+  /** modes without a schedule whose search the deadline cut short, so whether they have one is not known */
+  readonly unsearched: readonly PlanMode[];
   readonly stats: PlanStats;
 };
 

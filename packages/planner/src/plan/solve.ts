@@ -31,19 +31,28 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   }
   const problem = readProblem(PlanProblem, input);
   const startedMs = nowMs?.() ?? 0;
+  // Whose search the deadline cut short; other limits do so, too, which more time would not move.
+  const late = new Set<SearchOptions["mode"]>();
+  let searching: SearchOptions["mode"] = "any";
   const checkDeadline = (): void => {
-    if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
+    if (nowMs === undefined || deadlineMs === undefined || nowMs() - startedMs <= deadlineMs) return;
+    late.add(searching);
+    throw new DeadlinePassed();
+  };
+  const searchIn = (within: Models, how: Pick<SearchOptions, "mode" | "least" | "full">): FastResult => {
+    searching = how.mode;
+    return searchMode(within, { ...how, method, checkDeadline });
   };
   const models = new Models(problem);
   const search = (mode: SearchOptions["mode"], least?: number, full = false): FastResult =>
-    searchMode(models, { mode, method, least, full, checkDeadline });
+    searchIn(models, { mode, least, full });
   const searched: { readonly mode: PlanMode | undefined; readonly result: FastResult }[] = [];
   const reasons: string[] = [];
   const isEach = problem.useAll || problem.modes.length < planModes.length;
   if (problem.useAll) {
     const anything = new Models({ ...problem, useAll: false });
     for (const mode of problem.modes) {
-      const free = searchMode(anything, { mode, method, checkDeadline });
+      const free = searchIn(anything, { mode });
       const idle = free.schedule === null ? [] : idleIn(problem, free.schedule);
       reasons.push(...idle);
       const result = idle.length === 0 ? free : search(mode, Math.max(free.bound, Number.MIN_VALUE), true);
@@ -77,12 +86,15 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     candidates: found.reduce((sum, { candidates }) => sum + candidates, 0),
   };
   const model = models.of(models.relaxed, "step");
+  /** A search of any mode stands for the one of hybrids, which is not asked for where nothing was found. */
+  const unsearchedOf = (known: readonly PlanMode[]): PlanMode[] =>
+    problem.modes.filter((mode) => !known.includes(mode) && (late.has(mode) || late.has("any")));
   if (best.schedule === null) {
-    const early = "no schedule that uses all devices was found in the time for it; it is not proven that there is none";
-    const explanation =
-      reasons.length > 0 ? [...reasons, ...(stats.exact ? [] : [early])] : explainPlan(model, null, [], stats);
+    const unsearched = stats.exact ? [] : unsearchedOf([]);
+    const isExplained = stats.exact && reasons.length > 0;
+    const explanation = [...reasons, ...(isExplained ? [] : explainPlan(model, null, [], stats, { unsearched }))];
     const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [], empty: [] };
-    return { feasible: false, ...none, explanation, stats };
+    return { feasible: false, ...none, unsearched, explanation, stats };
   }
   const { time, schedule } = best;
   const alternatives: PlanAlternative[] = [];
@@ -99,9 +111,11 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   alternatives.sort((a, b) => a.time - b.time);
   const none = searched.filter(({ mode, result }) => mode !== undefined && isProvenEmpty(mode, result));
   const empty = none.map(({ mode }) => mode!);
-  const explanation = explainPlan(model, schedule, alternatives, stats, { empty });
+  const unsearched = unsearchedOf([...empty, ...alternatives.map(({ mode }) => mode)]);
+  const explanation = explainPlan(model, schedule, alternatives, stats, { empty, unsearched });
   const limits = limitsOf(costSchedule(model, schedule));
-  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, empty, stats };
+  const modes = { mode: modeOf(schedule), alternatives, empty, unsearched };
+  return { feasible: true, time, schedule, ...modes, explanation, limits, stats };
 }
 
 /** What runs as one shares nothing, so it is found in any mode and is the only schedule. */

@@ -128,7 +128,9 @@ async function runOnce(
   const onEvent = watched(lateness, options.onEvent);
   let placed: { readonly plan: Plan; readonly facts: PlacementFacts } | undefined;
   const decide = (facts: PlacementFacts): PlannedChange => {
-    const found = planAll(profile, facts).find((each) => each.mode === mode);
+    const { alternatives, missing } = planAll(profile, facts);
+    const found = alternatives.find((each) => each.mode === mode);
+    for (const { why } of missing.filter((each) => each.mode === mode)) options.onPlan?.(`${by} ${mode}: ${why}`);
     if (!found || ran.has(layoutOf(found.plan).name)) throw alreadyRan;
     return { plan: found.plan, why: [`the best ${mode} plan`] };
   };
@@ -218,14 +220,14 @@ function predictOne(
   { plan, layout }: Pick<ComparedPlan, "plan" | "layout">,
 ): number | undefined {
   const { components, devices, batchItems: batch = profile.graph.batch } = facts;
-  const found = planAll(profile, facts).find((each) => layoutOf(each.plan).name === layout);
+  const found = planAll(profile, facts).alternatives.find((each) => layoutOf(each.plan).name === layout);
   return found?.stepSeconds ?? predictPlan(profile, plan, { components, devices, batch });
 }
 
 /** The best plan of each mode. */
-function planAll(profile: Profile, facts: PlacementFacts): PlanFromProfile["alternatives"] {
+function planAll(profile: Profile, facts: PlacementFacts): PlanFromProfile {
   const { components, devices, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
   const batch = facts.batchItems ?? profile.graph.batch;
   const target = { components, devices, nodeGroups, pinned, batch, maxStaleness, wishes };
-  return planFromProfile(profile, { ...target, deadlineMs: 2000, nowMs: () => performance.now() }).alternatives;
+  return planFromProfile(profile, { ...target, deadlineMs: 2000, nowMs: () => performance.now() });
 }

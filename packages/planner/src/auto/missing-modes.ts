@@ -1,0 +1,26 @@
+/** Modes of which there is no plan, and why, as far as that is known. Pure. */
+import type { PlacementMode, PlacementWishes } from "@treadle/contracts";
+import { outOfTime } from "../plan/explain.ts";
+import { type PlanAnswer, planModes } from "../plan/problem.ts";
+
+export type MissingMode = { readonly mode: PlacementMode; readonly why: string };
+
+/** `answers`: of every way of searching; what only one of them knows is not known. */
+export function missingModes(
+  answers: readonly PlanAnswer[],
+  planned: readonly PlacementMode[],
+  wishes: PlacementWishes | undefined,
+): MissingMode[] {
+  const wanted = wishes?.modes;
+  const whyNot = (mode: PlacementMode): string => {
+    if (wanted && !wanted.includes(mode))
+      return `not asked for: placement.wishes.modes is ${wanted.map((each) => `'${each}'`).join(" and ")}`;
+    if (answers.some(({ unsearched }) => unsearched.includes(mode))) return outOfTime([mode]);
+    const isEmpty = answers.every(({ feasible, empty, stats }) => (feasible ? empty.includes(mode) : stats.exact));
+    if (isEmpty) return "no plan of this mode is possible";
+    if (answers.some(({ alternatives }) => alternatives.some((each) => each.mode === mode)))
+      return "no plan of this mode can be laid out, or none that is another than those above";
+    return "no plan of this mode was found; it is not proven that there is none";
+  };
+  return planModes.filter((mode) => !planned.includes(mode)).map((mode) => ({ mode, why: whyNot(mode) }));
+}
