@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import { parse } from "yaml";
 import { treadle } from "../support/treadle.ts";
 
 test("drawn workloads that no plan fits, and wishes that make no sense, are told of one by one, each with its reason", async () => {
@@ -22,6 +23,47 @@ test("drawn workloads that no plan fits, and wishes that make no sense, are told
   ].entries()) {
     const line = stdout.split(`- 3-${index} did not run: `)[1]?.split("\n- ")[0];
     expect(line).toContain(reason);
+  }
+}, 60_000);
+
+test("what cannot run is made as small as it can be while it fails in the same way, and printed as a configuration", async () => {
+  const { stderr } = await treadle([
+    "compare",
+    "test/support/workflows/impossible-draws",
+    "--random",
+    "2",
+    "--seed",
+    "3",
+    "--shrink",
+    "20",
+  ]);
+  for (const [index, reason] of [
+    "component 'last' spans 3 devices a rank",
+    "'first' and 'last' cannot be kept both apart and together",
+  ].entries()) {
+    const printed = stderr.split(`# 3-${index}: did not run: `)[1]?.split(/\n(?:# )?3-/)[0] ?? "";
+    expect(printed).toContain(reason);
+    const { batch, stages } = parse(printed.slice(printed.indexOf("\n"))) as { batch: number; stages: object };
+    expect(batch).toBe(1);
+    expect(Object.keys(stages)).toEqual(["first", "last"]);
+    expect(printed).not.toContain("dream");
+  }
+}, 120_000);
+
+test("a file of results that cannot be written is refused before anything is measured", async () => {
+  for (const file of ["no/such/folder/results.jsonl", "test"]) {
+    const { code, stderr } = await treadle([
+      "compare",
+      "test/support/workflows/small-draws",
+      "--random",
+      "1",
+      "--results",
+      file,
+    ]);
+    expect(code).not.toBe(0);
+    expect(stderr).toContain(`--results '${file}' cannot be `);
+    expect(stderr).toContain("give a file that can be written, in a folder that exists");
+    expect(stderr).not.toContain("0-0: profile");
   }
 }, 60_000);
 

@@ -45,7 +45,11 @@ export function compareCommand(): Command {
     .option("--seed <numbers...>", "seeds of the draws; each draws that many workloads", ["0"])
     .option("--parallel <count>", "drawn workloads that are measured at once", "1")
     .option("--repeats <count>", "times that a plan is measured again where other work disturbed it", "0")
-    .option("--shrink <tries>", "smaller workloads that are tried where a drawn one misses a limit", "8")
+    .option(
+      "--shrink <tries>",
+      "smaller workloads that are tried where a drawn one misses a limit or does not run",
+      "8",
+    )
     .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
     .option("--again", "predicts and simulates with the present code what --results has; measures nothing")
     .option("--json", "prints one object on standard output and nothing else there")

@@ -1,6 +1,6 @@
 /**
- * `treadle compare --random`: workloads that a workflow's `draw.ts` draws, each compared and judged; what misses a limit is
- * made as small as it can be and printed as a configuration.
+ * `treadle compare --random`: workloads that a workflow's `draw.ts` draws, each compared and judged; what misses a limit or
+ * cannot run is made as small as it can be and printed as a configuration.
  *
  * Owner of: the file of results, so that a long series can be ended and gone on with.
  */
@@ -50,6 +50,7 @@ export async function compareDrawn(options: DrawnOptions, onResult: (result: Dra
   const drawer = await loadDrawer(options.workflow);
   const { seeds, count, resultsFile, parallel } = options;
   const kept = resultsFile === undefined ? [] : await readResults(resultsFile);
+  if (resultsFile !== undefined) await appendResults(resultsFile, "");
   const left = seeds.flatMap((seed) => Array.from({ length: count }, (_, index) => ({ seed, index })));
   const work = async (): Promise<void> => {
     for (let next = left.shift(); next && !options.stop?.aborted; next = left.shift()) {
@@ -70,7 +71,7 @@ export async function compareDrawn(options: DrawnOptions, onResult: (result: Dra
       const result = { seed, index, configuration, ...(await compareOne(nameOf(seed, index), configuration, options)) };
       if (options.stop?.aborted) return;
       onResult(result);
-      if (resultsFile !== undefined) await appendFile(resultsFile, `${JSON.stringify(result)}\n`);
+      if (resultsFile !== undefined) await appendResults(resultsFile, `${JSON.stringify(result)}\n`);
       await makeSmaller(result, workload, drawer, options);
     }
   };
@@ -101,31 +102,50 @@ export async function judgeResultsAgain(
   }
 }
 
-/** Of one that misses a limit: the smallest workload that misses the same is printed. */
+/** Why a workload is no good: the limits that it misses, or why it cannot run. */
+type Fault = { readonly missed: readonly Judged[] } | { readonly failure: string };
+
+function faultOf({ compared, failure }: Pick<DrawnResult, "compared" | "failure">): Fault | undefined {
+  if (failure !== undefined) return { failure };
+  const missed = compared ? judge(compared.plans).filter(isMissed) : [];
+  return missed.length > 0 ? { missed } : undefined;
+}
+
+function isAlike(one: Fault, other: Fault): boolean {
+  if ("failure" in one) return "failure" in other && wayOf(one.failure) === wayOf(other.failure);
+  return (
+    "missed" in other && one.missed.some((a) => other.missed.some((b) => a.of === b.of && a.plan.mode === b.plan.mode))
+  );
+}
+
+/** What a failure says first, whatever its numbers and names are: a smaller workload has others. */
+const wayOf = (failure: string): string => (failure.split(/[,;\n]|: /)[0] as string).replace(/'[^']*'|\d+/g, "…");
+
+const describeFault = (fault: Fault): string =>
+  "failure" in fault ? `did not run: ${fault.failure}` : fault.missed.map(describeMiss).join("; ");
+
+/** Of one that is at fault: the smallest workload that is so in the same way is printed. */
 async function makeSmaller(
-  { seed, index, compared }: DrawnResult,
+  result: DrawnResult,
   workload: unknown,
   drawer: Drawer,
   options: DrawnOptions,
 ): Promise<void> {
-  const missed = compared ? judge(compared.plans).filter(isMissed) : [];
-  if (missed.length === 0 || options.mostShrinks === 0) return;
-  const name = nameOf(seed, index);
-  const check = async (smaller: unknown): Promise<Judged[] | undefined> => {
+  const fault = faultOf(result);
+  if (fault === undefined || options.mostShrinks === 0) return;
+  const name = nameOf(result.seed, result.index);
+  const check = async (smaller: unknown): Promise<Fault | undefined> => {
     const configuration = stringify(drawer.configOf(smaller));
-    const { compared: again } = await compareOne(`${name}, smaller`, configuration, options);
-    const missedAgain = again ? judge(again.plans).filter(isMissed) : [];
-    return missedAgain.some((one) => missed.some(({ of, plan }) => of === one.of && plan.mode === one.plan.mode))
-      ? missedAgain
-      : undefined;
+    const again = faultOf(await compareOne(`${name}, smaller`, configuration, options));
+    return again && isAlike(fault, again) ? again : undefined;
   };
   const smallest = await shrink(
-    { workload, failure: missed },
+    { workload, failure: fault },
     { smaller: drawer.smaller, check, mostTries: options.mostShrinks },
   );
-  options.print(
-    `# ${name}: ${smallest.failure.map(describeMiss).join("; ")}\n${stringify(drawer.configOf(smallest.workload))}`,
-  );
+  // Each line of a comment begins as one.
+  const comment = describeFault(smallest.failure).replaceAll("\n", "\n# ");
+  options.print(`# ${name}: ${comment}\n${stringify(drawer.configOf(smallest.workload))}`);
 }
 
 const nameOf = (seed: number, index: number): string => `${seed}-${index}`;
@@ -183,7 +203,10 @@ async function loadDrawer(workflow: string): Promise<Drawer> {
 }
 
 async function readResults(path: string): Promise<DrawnResult[]> {
-  const text = await readFile(path, "utf8").catch(() => "");
+  const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return "";
+    throw unusable(path, "read", error);
+  });
   const lines = text.split("\n").filter((line) => line !== "");
   return lines.map((line, i) => {
     try {
@@ -197,3 +220,18 @@ async function readResults(path: string): Promise<DrawnResult[]> {
     }
   });
 }
+
+async function appendResults(path: string, text: string): Promise<void> {
+  try {
+    await appendFile(path, text);
+  } catch (error) {
+    throw unusable(path, "written", error as Error);
+  }
+}
+
+const unusable = (path: string, what: string, cause: Error): TreadleError =>
+  new TreadleError(
+    "problem.invalid",
+    `--results '${path}' cannot be ${what}: ${cause.message}; give a file that can be written, in a folder that exists`,
+    { cause },
+  );

@@ -378,7 +378,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--shrink <tries>",
-        "description": "smaller workloads that are tried where a drawn one misses a limit",
+        "description": "smaller workloads that are tried where a drawn one misses a limit or does not run",
         "default": "8"
       },
       {

@@ -18,5 +18,11 @@ const workloads = [
 ];
 
 export const draw = (_seed: number, index: number): object => workloads[index % workloads.length] as object;
-export function* smaller(): Generator<object> {}
+/** One that fails in another way, whatever it is of, then one that runs no better. */
+export function* smaller(workload: { readonly batch?: number }): Generator<object> {
+  const { batch = 8 } = workload;
+  if (batch === 1) return;
+  yield { ...workload, stages: { ...stages, last: stage("last", { work: "dream" }) } };
+  yield { ...workload, batch: batch >> 1 };
+}
 export const configOf = (workload: object): object => ({ batch: 8, cluster: { devices: 2 }, ...workload });
