@@ -1,4 +1,5 @@
-import { evaluateSchedule, modeOf, type PlanModel, type Schedule } from "../src/index.ts";
+import { evaluateSchedule, type PlanModel, type Schedule } from "../src/index.ts";
+import { modeAmong } from "../src/plan/schedule-mode.ts";
 
 /**
  * Writes out every schedule there is, legal or not, and keeps the best legal one by `evaluateSchedule`: of any kind, and
@@ -8,13 +9,17 @@ export function bruteForce(model: PlanModel): Map<string, number> {
   return bestOf(model, allSchedules(model));
 }
 
-/** The best legal one of any kind, and of each mode. */
-export function bestOf(model: PlanModel, schedules: Iterable<Schedule>): Map<string, number> {
+/** The best legal one of any kind, and of each mode; `modes`: those that are asked for. */
+export function bestOf(
+  model: PlanModel,
+  schedules: Iterable<Schedule>,
+  modes = model.problem.modes,
+): Map<string, number> {
   const best = new Map<string, number>();
   for (const schedule of schedules) {
     const { time } = evaluateSchedule(model, schedule);
     if (time === null) continue;
-    for (const kind of ["any", modeOf(schedule)])
+    for (const kind of ["any", modeAmong(modes, schedule)])
       best.set(kind, Math.min(best.get(kind) ?? Number.POSITIVE_INFINITY, time));
   }
   return best;

@@ -8,7 +8,7 @@ const tolerance = 1e-9;
 const tiny = { maxNodes: 3, maxDevices: 3, batches: [1, 2, 4] };
 const near = (a: number, b: number): boolean => Math.abs(a - b) <= tolerance * Math.max(1e-12, Math.abs(b));
 
-/** The answer is legal, costs what it says, is no better than the best there is, and as good wherever it says so. */
+/** The answer is legal, costs what it says, is as good as the best there is, and says so. */
 function expectTrue(input: object, method: string): void {
   const problem = PlanProblem.parse(input);
   const model = compileModel(problem);
@@ -22,9 +22,8 @@ function expectTrue(input: object, method: string): void {
   expect(evaluateSchedule(model, answer.schedule!)).toMatchObject({ illegal: null });
   expect(near(evaluateSchedule(model, answer.schedule!).time!, answer.time!)).toBe(true);
   expect(answer.stats.bound!).toBeLessThanOrEqual(least * (1 + tolerance));
-  expect(answer.time!).toBeGreaterThanOrEqual(least * (1 - tolerance));
-  if (problem.maxStaleness === 0) expect(answer.stats.exact).toBe(true);
-  if (answer.stats.exact) expect(near(answer.time!, least)).toBe(true);
+  expect(answer.stats.exact).toBe(true);
+  expect(near(answer.time!, least)).toBe(true);
 }
 
 describe.each(["naive", "fast"])("%s equals all schedules written out", (method) => {
@@ -33,6 +32,7 @@ describe.each(["naive", "fast"])("%s equals all schedules written out", (method)
     [["residency", "swaps"]],
     [["pools"]],
     [["maxStaleness"]],
+    [["maxStaleness", "swaps", "useAll"]],
     [["cycles", "residency", "swaps", "maxStaleness", "pools"]],
   ] as const)("with %j", (only) => {
     fc.assert(
@@ -43,19 +43,90 @@ describe.each(["naive", "fast"])("%s equals all schedules written out", (method)
 });
 
 test("fast equals naive on larger graphs with everything that the paper leaves out", () => {
+  const sizes = { maxNodes: 5, maxDevices: 12, batches: [6, 8] };
+  const inputs = fc.oneof(
+    extendedInputs(sizes),
+    extendedInputs(sizes, ["cycles", "residency", "swaps", "maxStaleness", "useAll"]),
+  );
   fc.assert(
-    fc.property(extendedInputs({ maxNodes: 5, maxDevices: 12, batches: [6, 8] }), (input) => {
+    fc.property(inputs, (input) => {
       const fast = solvePlan(input);
       const naive = solvePlan(input, { method: "naive" });
       if (naive.time === null || fast.time === null) expect(fast.time).toBe(naive.time);
-      else if (fast.stats.exact && naive.stats.exact) expect(near(fast.time, naive.time)).toBe(true);
+      else if (fast.stats.exact) expect(near(fast.time, naive.time)).toBe(true);
       else {
+        expect(fast.time).toBeGreaterThanOrEqual(naive.time * (1 - tolerance));
         expect(fast.stats.bound!).toBeLessThanOrEqual(naive.time * (1 + tolerance));
-        expect(naive.stats.bound!).toBeLessThanOrEqual(fast.time * (1 + tolerance));
       }
     }),
-    { numRuns: 40 },
+    { numRuns: 60 },
   );
+});
+
+describe("where steps overlap, the best may have neither the shortest step nor the least busy devices", () => {
+  const formula = (base: number, perItem: number, alpha = 1) => ({ type: "formula", base, perItem, alpha });
+  const plain = { maxStaleness: 1, useAll: true };
+
+  test.each([
+    {
+      ...plain,
+      ...{ devices: 7, batch: 7, reserved: 2, pipeline: "kway", swaps: "round", apart: [["n0", "n2"]] },
+      nodes: [
+        { id: "n0", time: formula(0, 2, 0.8), offload: 1, onload: 2 },
+        { id: "n1", time: formula(2, 3.3), maxRanks: 2, minRanks: 2 },
+        { id: "n2", time: formula(4, 0), unit: 2, stream: true },
+      ],
+      edges: [["n0", "n2"]],
+    },
+    {
+      ...plain,
+      ...{ devices: 8, batch: 4, memoryPerDevice: 12, cycles: "split", residency: "lazy" },
+      nodes: [
+        { id: "n0", time: formula(0, 0), offload: 1 },
+        { id: "n1", time: formula(0, 3.3, 0.8), unit: 2, stream: true, offload: 3 },
+        { id: "n2", time: formula(1, 3.3), minRanks: 2, memory: { fixed: 3 }, maxDevices: 2 },
+        { id: "n3", time: formula(1, 0, 0.3), stream: true, offload: 3, onload: 2 },
+      ],
+      edges: [["n1", "n2"]],
+    },
+    {
+      ...plain,
+      ...{ devices: 9, batch: 1, residency: "lazy", swaps: "round", cycles: "split", modes: ["temporal", "hybrid"] },
+      nodes: [
+        { id: "n0", time: formula(0, 0), unit: 3, maxRanks: 2, memory: { fixed: 3 } },
+        { id: "n1", time: formula(1, 0), offload: 3 },
+        { id: "n2", time: formula(0, 8.25), maxRanks: 2, onload: 5 },
+        { id: "n3", time: formula(1, 6.22, 0.8), unit: 3, minRanks: 2, memory: { fixed: 3, sharded: 4 } },
+        { id: "n4", time: formula(0, 0, 0.8), unit: 3 },
+      ],
+      edges: ["n0 n3", "n1 n2", "n1 n3", "n1 n4", "n2 n3"].map((edge) => edge.split(" ")),
+    },
+  ])("and it is found, and proven, in the same time by both methods (%#)", (input) => {
+    const [fast, naive] = [solvePlan(input), solvePlan(input, { method: "naive" })];
+    for (const { stats } of [fast, naive]) expect(stats.exact).toBe(true);
+    expect(near(fast.time!, naive.time!)).toBe(true);
+    const { alternatives } = naive;
+    for (const { mode, time, proven } of fast.alternatives) {
+      expect(proven).toBe(true);
+      expect(near(time, alternatives.find((each) => each.mode === mode)!.time)).toBe(true);
+    }
+  });
+
+  test("so both methods agree on drawn problems, or one says that it is not proven", () => {
+    const sizes = { maxNodes: 5, maxDevices: 9, batches: [1, 4, 12] };
+    const inputs = extendedInputs(sizes, ["cycles", "residency", "swaps", "useAll"]);
+    fc.assert(
+      fc.property(inputs, fc.constantFrom(1, 2), (input, maxStaleness) => {
+        const [fast, naive] = [{}, { method: "naive" }].map((how) => solvePlan({ ...input, maxStaleness }, how));
+        expect(fast!.feasible).toBe(naive!.feasible);
+        if (!fast!.feasible) return;
+        if (fast!.stats.exact) expect(near(fast!.time!, naive!.time!)).toBe(true);
+        else expect(fast!.time!).toBeGreaterThanOrEqual(naive!.time! * (1 - tolerance));
+        expect(fast!.stats.bound!).toBeLessThanOrEqual(naive!.time! * (1 + tolerance));
+      }),
+      { numRuns: 150 },
+    );
+  });
 });
 
 describe("by hand", () => {

@@ -91,6 +91,7 @@ const extra = fc.record({
   residency: fc.constantFrom("swap" as const, "lazy" as const),
   swaps: fc.constantFrom("once" as const, "round" as const),
   maxStaleness: fc.constantFrom(0, 0, 1, 2),
+  useAll: fc.boolean(),
   pools: fc.record({
     a: fc.record({
       devices: fc.integer({ min: 1, max: 3 }),

@@ -128,7 +128,7 @@ describe("what users want of a plan", () => {
             )
           );
         };
-        const best = bestOf(free, [...allSchedules(free)].filter(isWanted));
+        const best = bestOf(free, [...allSchedules(free)].filter(isWanted), problem.modes);
         for (const method of ["fast", "naive"] as const) {
           const answer = solvePlan(input, { method });
           near(answer.time, best.get("any"));
@@ -182,6 +182,21 @@ describe("what users want of a plan", () => {
       }),
       { numRuns: 100 },
     );
+  });
+
+  test("is the mode of what runs as one, which shares nothing and so is of any mode", () => {
+    const one = { devices: 4, batch: 4, nodes: [{ id: "a", time: { type: "formula", perItem: 1 } }] };
+    for (const mode of modes) {
+      const answer = solvePlan({ ...one, modes: [mode] });
+      expect(answer).toMatchObject({ mode, alternatives: [{ mode, proven: true }], empty: [] });
+      expect(answer.explanation.join()).toContain(`${mode}: 4 items on 4 devices`);
+      for (const other of modes.filter((each) => each !== mode)) expect(answer.explanation.join()).not.toContain(other);
+    }
+    const limited = { ...one, useAll: true, nodes: [{ ...one.nodes[0], maxDevices: 3 }] };
+    expect(solvePlan({ ...limited, modes: ["spatial"] }).explanation.join()).toContain(
+      "the best spatial schedule leaves",
+    );
+    expect(solvePlan(one).mode).toBe("temporal");
   });
 
   test("is refused where no schedule uses all devices, and takes no longer than it must on many", () => {

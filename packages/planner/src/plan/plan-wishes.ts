@@ -6,7 +6,7 @@
 import { exactSeconds, leastSeconds, usedDevices } from "./component-time.ts";
 import type { Component, Dag } from "./graph.ts";
 import type { PlanNode, PlanProblem, Schedule } from "./problem.ts";
-import { modeOf } from "./schedule-mode.ts";
+import { modeAmong } from "./schedule-mode.ts";
 import { memoryOfPool } from "./turn-swap.ts";
 
 export type CompiledWishes = {
@@ -74,7 +74,7 @@ export function idleIn(problem: PlanProblem, schedule: Schedule): string[] {
   return pools.flatMap(([pool, devices]) => {
     const count = used.get(pool) ?? 0;
     const where = pool === undefined ? "" : ` of pool '${pool}'`;
-    const mode = modeOf(schedule);
+    const mode = modeAmong(problem.modes, schedule);
     return used.has(pool) && count < devices
       ? [
           `the best ${mode} schedule leaves ${devices - count} of ${devices} devices${where} idle, and all are to be used`,

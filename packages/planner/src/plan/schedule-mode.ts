@@ -14,3 +14,9 @@ export function modeOf(schedule: Schedule): PlanMode {
   if (temporal && spatial) return "hybrid";
   return spatial ? "spatial" : "temporal";
 }
+
+/** Of those that are asked for: what runs as one shares nothing, and is of any of them. */
+export function modeAmong(modes: readonly PlanMode[], schedule: Schedule): PlanMode {
+  const mode = modeOf(schedule);
+  return schedule.op === "node" && !modes.includes(mode) ? modes[0]! : mode;
+}
