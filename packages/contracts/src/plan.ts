@@ -8,6 +8,7 @@ export const PlacementMode = z.enum(["temporal", "spatial", "hybrid"]);
 export type PlacementMode = z.infer<typeof PlacementMode>;
 
 const components = z.array(z.string().min(1)).min(2);
+const devices = "expected devices in one text, in the grammar of placement.components, such as '4-7' or '0,2'";
 
 /** What is wanted of a plan, whatever its mode. What contradicts itself, or leaves no plan, is refused with the reason. */
 export const PlacementWishes = z.strictObject({
@@ -16,7 +17,10 @@ export const PlacementWishes = z.strictObject({
   /** no device stays idle, but for those that must stay free */
   useAllDevices: z.boolean().optional(),
   /** devices that must stay free, in the grammar of `placement.components` */
-  freeDevices: z.union([z.string(), z.int().nonnegative()]).transform(String).optional(),
+  freeDevices: z
+    .union([z.string(devices), z.int(devices).nonnegative(devices)])
+    .transform(String)
+    .optional(),
   /** by component; each rank spans one device where nothing says how many */
   maxRanks: z.record(z.string(), z.int().positive()).optional(),
   /** components that take turns on the same devices */

@@ -95,9 +95,13 @@ export function namedDevices(
       part.scope.type === "cluster" ? device.index : position;
     const byNumber = new Map(candidates.map((d, position) => [numberOf(d, position), d]));
     const missing = (number: number): TreadleError =>
-      invalid(text, `names device ${number}, but ${where} has devices ${formatDeviceNumbers([...byNumber.keys()])}`, {
-        device: number,
-      });
+      invalid(
+        text,
+        `names device ${number}, but ${where} has devices ${formatDeviceNumbers([...byNumber.keys()])}; name some of these`,
+        {
+          device: number,
+        },
+      );
     const exists = (number: number): boolean =>
       byNumber.has(number) || (part.scope.type === "cluster" && inScope.some((d) => d.index === number));
     if (part.last !== "all" && !exists(part.last)) throw missing(part.last);

@@ -104,6 +104,38 @@ export function freeDevices(input: Numbering & Pick<Wanting, "wishes">): Readonl
   return expression === undefined ? new Set() : freeDevicesOf(expression, input);
 }
 
+type Blamed = Pick<Wanting, "nodeGroups" | "wishes"> & {
+  readonly devices: readonly DeviceSpec[];
+  readonly numbered?: readonly DeviceSpec[] | undefined;
+};
+
+/**
+ * `plan`, whose failure names the devices that must stay free where it is they that leave too few. Whether they do is found
+ * out by asking once more without the wish.
+ */
+export function blamingFreeDevices<T extends Blamed, R>(input: T, plan: (input: T) => R): R {
+  try {
+    return plan(input);
+  } catch (error) {
+    const { freeDevices: expression, ...others } = input.wishes ?? {};
+    if (!(error instanceof TreadleError) || error.code !== "placement.impossible" || expression === undefined)
+      throw error;
+    try {
+      plan({ ...input, wishes: others });
+    } catch {
+      throw error;
+    }
+    const { devices, numbered = devices, nodeGroups } = input;
+    const free = freeDevicesOf(expression, { devices: [...devices], numbered: [...numbered], nodeGroups });
+    const [all, left] = [devices.length, devices.filter(({ id }) => !free.has(id)).length];
+    throw new TreadleError(
+      error.code,
+      `placement.wishes.freeDevices '${expression}' leaves too few devices, ${left} of ${all}, where all of them are enough; keep fewer free: ${error.message}`,
+      { details: { ...error.details, wish: "freeDevices" }, cause: error.cause },
+    );
+  }
+}
+
 /** As the cluster is numbered. */
 function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<string> {
   const name = "wishes.freeDevices";
@@ -116,7 +148,8 @@ function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<st
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;
     const own = error.message.replace(`placement.components: '${name}: `, `placement.${name}: '`);
-    throw new TreadleError(error.code, own, { details: error.details, cause: error });
+    // Without its cause, which says the same of another key.
+    throw new TreadleError(error.code, own, { details: error.details });
   }
 }
 

@@ -5,7 +5,7 @@ import { checkPlacementInput, type PlacementInput } from "./placement-input.ts";
 import { type DeviceSets, defaultDeviceSets } from "./placement-modes.ts";
 import { layRanks, type RankRequest } from "./placement-ranks.ts";
 import { isSlot, placementWithout, withoutDevices, withoutSlots, withSlots } from "./placement-slots.ts";
-import { brokenWishes, withWishes } from "./placement-wishes.ts";
+import { blamingFreeDevices, brokenWishes, withWishes } from "./placement-wishes.ts";
 
 /** What `placement.impossible` carries as `details.nearest`: settings that do work, in the words of the configuration. */
 export type NearestPlacement = { readonly mode: PlacementMode; readonly components: Readonly<Record<string, string>> };
@@ -18,7 +18,11 @@ export type NearestPlacement = { readonly mode: PlacementMode; readonly componen
  * `details.nearest` (a `NearestPlacement`, or null) say what would.
  */
 export function resolvePlacement(input: unknown): Plan {
-  const checked = withWishes(withoutDevices(checkPlacementInput(input)));
+  return blamingFreeDevices(checkPlacementInput(input), resolveOnce);
+}
+
+function resolveOnce(input: PlacementInput): Plan {
+  const checked = withWishes(withoutDevices(input));
   try {
     const plan = place(checked);
     const broken = brokenWishes(plan, checked.wishes, checked.devices);

@@ -1,6 +1,7 @@
 import { type DeviceSpec, PlacementConfig, PlacementMode } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import {
+  checkWishes,
   type PlacementInput,
   planFromProfile,
   ReplannerState,
@@ -83,6 +84,51 @@ describe("a device that must stay free", () => {
 
   test.each(["0-1 x2", "0-1 /2"])("has no ranks: '%s' is refused", (freeDevices) => {
     expect(() => withWishes(input({ wishes: { freeDevices } }))).toThrow("leave out '/' and 'x', as in '0-3'");
+  });
+
+  test.each([
+    ["spatial", { modes: ["spatial" as const] }, {}],
+    ["apart", { apart: [["rollout", "reward", "actor"]] }, {}],
+    ["wide ranks", {}, { components: [{ name: "rollout", devicesPerRank: 2 }, ...components.slice(1)] }],
+  ])("is named where it is why nothing fits, and only then (%s)", (_, wishes, more) => {
+    const profile = chainProfile({ rollout: { perItem: 1 }, reward: { perItem: 1 }, actor: { perItem: 1 } }, 8);
+    const ways = {
+      resolved: (asked: object) =>
+        resolvePlacement(input({ mode: "modes" in wishes ? "spatial" : "temporal", ...more, ...asked })),
+      checked: (asked: object) => checkWishes({ ...input(), wishes: undefined, ...more, ...asked }),
+      planned: (asked: object) => planFromProfile(profile, { ...input(), batch: 8, ...more, ...asked }),
+    };
+    const reason =
+      /^placement.wishes.freeDevices '0,2-3' leaves too few devices, 1 of 4, where all of them are enough; keep fewer free: /;
+    for (const [name, plan] of Object.entries(ways)) {
+      if (name === "resolved" && "apart" in wishes) continue; // taking turns keeps nothing apart, on however many devices
+      expect(() => plan({ wishes: { ...wishes, freeDevices: "0,2-3" } }), name).toThrow(reason);
+      const none = { wishes: { ...wishes, freeDevices: "0" }, devices: cluster(1).slice(0, 2) };
+      if (Object.keys(wishes).length > 0) expect(() => plan(none), name).toThrow(/^(?!placement.wishes.freeDevices)/);
+    }
+  });
+
+  test("that does not exist is refused in the words of the wish, with what there is and the remedy", () => {
+    for (const freeDevices of ["99", "0-99"]) {
+      let error: unknown;
+      try {
+        withWishes(input({ wishes: { freeDevices } }));
+      } catch (thrown) {
+        error = thrown;
+      }
+      expect(error).toMatchObject({
+        message: `placement.wishes.freeDevices: '${freeDevices}' names device 99, but this cluster has devices 0-3; name some of these`,
+      });
+      expect((error as Error).cause).toBeUndefined();
+    }
+  });
+
+  test.each([[99], -1, 1.5, true])("is written as one text: %j is refused with one reason", (freeDevices) => {
+    const { error } = PlacementConfig.safeParse({ wishes: { freeDevices } });
+    const reasons = error!.issues.flatMap((issue) => ("errors" in issue ? issue.errors.flat() : [issue]));
+    expect([...new Set(reasons.map(({ message }) => message))]).toEqual([
+      "expected devices in one text, in the grammar of placement.components, such as '4-7' or '0,2'",
+    ]);
   });
 
   test("is not measured on, whichever number it has, and neither is one that has gone", () => {

@@ -1,7 +1,7 @@
 /** Whether any plan can keep `placement.wishes`, before anything is measured. Pure. */
 import { type PlacementWishes, type Profile, type SolveOptions, TreadleError } from "@treadle/contracts";
 import { withoutDevices, withSlots } from "../placement-slots.ts";
-import { withWishes } from "../placement-wishes.ts";
+import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { pinsOf } from "./pins.ts";
@@ -19,7 +19,11 @@ type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" 
  * Throws `placement.impossible` where it is proven that no plan keeps the wishes, whatever components cost and whichever
  * feeds which: all take one second, and nothing feeds anything, so what has no schedule here has none.
  */
-export function checkWishes({ deadlineMs, nowMs, ...facts }: Facts): void {
+export function checkWishes(facts: Facts): void {
+  blamingFreeDevices(facts, checkOnce);
+}
+
+function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   if (facts.wishes === undefined) return;
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(facts))));
   const { components, devices, numbered, nodeGroups, wishes } = wanted;

@@ -13,7 +13,7 @@ import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { refuseDegrees } from "../placement-ranks.ts";
 import { isSlot, placementWithout, withoutDevices, withSlots } from "../placement-slots.ts";
-import { brokenWishes, withWishes } from "../placement-wishes.ts";
+import { blamingFreeDevices, brokenWishes, withWishes } from "../placement-wishes.ts";
 import { rankMemory, residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { explainPlan, limitsOf } from "../plan/explain.ts";
@@ -115,6 +115,10 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
+  return blamingFreeDevices(asked, (each) => planOnce(profile, each));
+}
+
+function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
   refuseDegrees(asked.components);
   const launched = asked.components.map((component) => asProfiled(component, profile));
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf({ ...asked, components: launched }))));
@@ -139,7 +143,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const answer = answers.find(({ schedule }) => schedule !== null);
   if (answer === undefined) {
     const pinnedTogether = planPinnedTogether({ ...asked, deadlineMs: leftMs() }, names, devicesOf, (more) =>
-      planFromProfile(profile, more),
+      planOnce(profile, more),
     );
     if (pinnedTogether !== undefined) {
       const boundSeconds = processorBoundSeconds(profile, devices) + question.serialSeconds;
