@@ -9,6 +9,7 @@ import { type PlannedMode, planFromProfile, weightPaths } from "@treadle/planner
 import stringWidth from "string-width";
 import { afterAll, describe, expect, test } from "vitest";
 import { renderPlan, renderTimeline } from "../src/view/plan-text.ts";
+import { formatSeconds } from "../src/view/text.ts";
 
 const component = (perItem: number, alpha: number): ComponentProfile => ({
   key: "k",
@@ -121,6 +122,31 @@ test("a mode whose plan is not proven to be its best is shown with the bound, an
   );
   const unbounded = show([first!, ...others.map((each) => ({ ...each, proven: false, boundSeconds: 0 }))]);
   expect(unbounded).toContain("not proven to be the best of its mode\n");
+});
+
+test("where the picture ends at another time than a step is predicted to, both are told, with the reason", () => {
+  const planned = plannedCase("w", 8);
+  const [best, ...others] = planned.found.alternatives as [PlannedMode, ...PlannedMode[]];
+  const { seconds } = best.timeline;
+  const shownOf = (stepSeconds: number, maxStaleness = 0): string[] => {
+    const changed = { ...best, stepSeconds, plan: { ...best.plan, maxStaleness } };
+    const found = { ...planned.found, alternatives: [changed, ...others] };
+    const text = renderPlan({ ...planned, found }, undefined, { columns: 400, colour: false }).join("\n");
+    return [text, planPage("w", [{ ...planned, found: { ...found, alternatives: [changed] } }])];
+  };
+  const words = `the picture shows the schedule by itself, ${formatSeconds(seconds)} from its beginning to its end`;
+  for (const shown of shownOf(seconds)) expect(shown).not.toContain("the picture shows");
+  for (const [steps, staleness, why] of [
+    [seconds / 2, 0, "and swap only what has to go"],
+    [seconds * 2, 0, "ranks that wait for one another"],
+    [seconds / 2, 1, "up to 2 steps overlap, so one is predicted to end every"],
+  ] as const) {
+    for (const shown of shownOf(steps, staleness)) {
+      expect(shown).toContain(words);
+      expect(shown).toContain(why);
+      expect(shown).toContain(formatSeconds(steps));
+    }
+  }
 });
 
 test("a mode that the deadline kept from being searched is shown with that, and not as impossible", () => {

@@ -9,6 +9,7 @@ export {
   experience,
   helpOf,
   type PlannedCase,
+  pictureWords,
   standing,
   weightWords,
 } from "./static/plan-words.ts";

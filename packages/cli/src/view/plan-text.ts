@@ -5,6 +5,7 @@ import {
   experience,
   helpOf,
   type PlannedCase,
+  pictureWords,
   standing,
   weightWords,
 } from "@treadle/dashboard";
@@ -37,6 +38,9 @@ export function renderPlan(
     dim(`  ${describeDevices(devices)}, batch ${batch}${staleness}; searched in ${formatSeconds(searchMs / 1000)}`),
     "",
     ...renderTimeline(best!.timeline, columns, colour).map((line) => `  ${line}`),
+    ...pictureWords(best!)
+      .flatMap((line) => text(line))
+      .map(dim),
     "",
     ...Object.entries(best!.placement).map(([name, set]) => `  ${padCells(name, nameWidth(best!.placement))}  ${set}`),
   ];

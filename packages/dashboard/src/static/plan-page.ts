@@ -9,6 +9,7 @@ import {
   experience,
   helpOf,
   type PlannedCase,
+  pictureWords,
   standing,
   weightWords,
 } from "./plan-words.ts";
@@ -65,7 +66,7 @@ function section({ title, devices, batch, found, weights }: PlannedCase): string
   const colourOf = (component: string): string => `var(--c${slots.get(component.split("+")[0]!) ?? 0})`;
   const legend = names.map((name) => `<span><i style="background:${colourOf(name)}"></i>${escapeHtml(name)}</span>`);
   const figures = alternatives.map((alternative) => {
-    const told = [...experience(alternative, alternatives), ...alternative.limits];
+    const told = [...pictureWords(alternative), ...experience(alternative, alternatives), ...alternative.limits];
     const limits = told.map((limit) => `<li>${escapeHtml(limit)}</li>`).join("");
     const note = standing(alternative, alternatives);
     return `<figure class="plan"><figcaption><b>${alternative.mode}</b><span>${formatSeconds(alternative.stepSeconds)} a step, ${note}</span></figcaption>

@@ -39,6 +39,16 @@ export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): s
   return plan === chosen ? "chosen" : `${(plan.stepSeconds / chosen!.stepSeconds).toFixed(2)} times as long`;
 }
 
+/** Where the picture of a plan, which was not replayed, ends at another time than a step of it is predicted to take: both, and why. */
+export function pictureWords({ timeline, stepSeconds, plan: { maxStaleness } }: PlannedMode): string[] {
+  const [drawn, predicted] = [formatSeconds(timeline.seconds), formatSeconds(stepSeconds)];
+  if (drawn === predicted) return [];
+  const shown = `the picture shows the schedule by itself, ${drawn} from its beginning to its end`;
+  return maxStaleness > 0
+    ? [`${shown}; up to ${maxStaleness + 1} steps overlap, so one is predicted to end every ${predicted}`]
+    : [`${shown}; a step is predicted to take ${predicted}, with messages, cores that slots share, and what it takes besides`];
+}
+
 /** What would make a step shorter, and why more devices would not. */
 export function helpOf({ moreDevices, predicted: { stepSeconds } }: PlanFromProfile): {
   readonly helpful: PlanFromProfile["moreDevices"];
