@@ -10,8 +10,14 @@ export type KnownComponent = {
   readonly profile: ComponentProfile;
   /** that has measured it */
   readonly workflow: string;
-  readonly flow: string;
+  readonly flow: PartInFlow;
 };
+
+/** How a component takes part in a flow, as far as its costs depend on it. */
+type PartInFlow = { readonly methods: string; readonly takenPerItem: number };
+
+/** What flows differs from step to step, and an average of some from that of others. */
+const sameAmount = 0.05;
 
 /** Components that a profile of the same machines and batch knows, the one that was made last. */
 export function knownComponents(
@@ -30,7 +36,7 @@ export function knownComponents(
     for (const { workflow, components, graph } of fitting) {
       const [there, profile] = Object.entries(components).find(([, component]) => component.key === key) ?? [];
       if (there === undefined || profile === undefined) continue;
-      known.set(name, { profile, workflow, flow: flowOf(there, graph) });
+      known.set(name, { profile, workflow, flow: partIn(graph, there) });
       break;
     }
   }
@@ -42,7 +48,9 @@ export function knownIn(
   graph: FlowGraph,
   known: ReadonlyMap<string, KnownComponent>,
 ): ReadonlyMap<string, KnownComponent> {
-  return new Map([...known].filter(([name, { flow }]) => flowOf(name, graph) === flow));
+  const isSame = (a: PartInFlow, b: PartInFlow): boolean =>
+    a.methods === b.methods && Math.abs(a.takenPerItem - b.takenPerItem) <= sameAmount * a.takenPerItem;
+  return new Map([...known].filter(([name, { flow }]) => isSame(flow, partIn(graph, name))));
 }
 
 /** Calls that use no channel are the workflow's, and where a component may run is what is asked for now. */
@@ -59,11 +67,10 @@ export function withKnown(
   return { ...profile, components: Object.fromEntries(components) };
 }
 
-/** How it takes part in a flow, as far as its costs depend on it. */
-function flowOf(name: string, graph: FlowGraph): string {
+function partIn(graph: FlowGraph, name: string): PartInFlow {
   const methods = Object.entries(graph.components[name]?.methods ?? {}).map(
     ([method, { takes, puts }]) => `${method} ${takes.length} ${puts.length}`,
   );
   const isInCycle = graph.cycles.some((members) => members.includes(name));
-  return [...methods.toSorted(), takenPerItem(name, graph), isInCycle].join("; ");
+  return { methods: [...methods.toSorted(), isInCycle].join("; "), takenPerItem: takenPerItem(name, graph) };
 }

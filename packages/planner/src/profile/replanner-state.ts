@@ -4,7 +4,7 @@
  *
  * RP1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
  *    one that matches nothing is measured again. Components that other workflows have measured are not probed: once the
- *    first layout has shown the flow, only what tells the others apart is.
+ *    first layout has shown the flow, only what tells the others apart is. Where that is nothing, one step has shown it.
  * RP2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
  *    measured already, and by turns again as long as it is not certain which is the fastest, up to `trialRounds` times
  *    each, and never for more than the run can gain by it (`plan-trials.ts`). The fastest as measured stays.
@@ -202,8 +202,9 @@ export class ReplannerState {
     }
     const isProbing = this.#phase.type === "probing";
     const isLong = isProbing && sum(this.#seconds) >= measuredSeconds; // RP5
-    const isKnown = !isProbing || this.#isPrecise; // RP6
-    if (!isLong && !(this.#seconds.length >= measuredSteps && isKnown)) return undefined;
+    const isPrecise = !isProbing || this.#isPrecise; // RP6
+    const isEnough = isLong || (this.#seconds.length >= measuredSteps && isPrecise);
+    if (!isEnough && !(isProbing && this.#isAllKnown)) return undefined;
     switch (this.#phase.type) {
       case "probing":
         return this.#probeNext(this.#phase);
@@ -217,6 +218,14 @@ export class ReplannerState {
   get #isPrecise(): boolean {
     const mostSteps = Math.min(mostProbes * this.#input.options.measuredSteps, mostShare * this.#stakes.stepsLeft);
     return this.#seconds.length >= mostSteps || standardError(stepTimes(this.#seconds)) <= knownTo;
+  }
+
+  /** Of plans that are worth it whole steps are measured when they are tried, and of components nothing is left to find out. */
+  get #isAllKnown(): boolean {
+    const { components, known } = this.#input;
+    return (
+      known !== undefined && components.length > 0 && knownIn(this.#builder.graph(), known).size === components.length
+    );
   }
 
   #probeNext(phase: Extract<Phase, { type: "probing" }>): PlanChange {

@@ -84,6 +84,16 @@ describe("what other workflows have measured", () => {
     expect([...knownIn(graph, known).keys()]).toEqual(["rollout"]);
   });
 
+  test("counts where somewhat more or less flows, as from step to step it does, and not where much does", () => {
+    const known = knownComponents([profileOf("old", shared, 1)], { traits: traitsOf(shared), ...here });
+    const flowing = (items: number): FlowGraph => {
+      const graph = chain(Object.keys(shared), 8);
+      return { ...graph, channels: { ...graph.channels, "to-2": { ...graph.channels["to-2"]!, itemsPerStep: items } } };
+    };
+    for (const items of [7.7, 8, 8.3]) expect(knownIn(flowing(items), known).size).toBe(3);
+    for (const items of [4, 12]) expect([...knownIn(flowing(items), known).keys()]).toEqual(["rollout", "reward"]);
+  });
+
   test("is not measured again: only what tells the others apart is, and it is in the profile as it was", () => {
     fc.assert(
       fc.property(fc.subarray(Object.keys(shared)), (old) => {

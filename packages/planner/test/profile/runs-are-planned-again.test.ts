@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { resolvePlacement } from "../../src/placement.ts";
 import { DriftDetector } from "../../src/profile/drift-detector.ts";
+import { type KnownComponent, knownComponents } from "../../src/profile/known-components.ts";
 import type { TrialStakes } from "../../src/profile/plan-trials.ts";
 import { type PlanChange, ReplannerState } from "../../src/profile/replanner-state.ts";
 import { layoutOf } from "../../src/profile/running-layout.ts";
@@ -31,7 +32,7 @@ const planOf = (mode: Plan["mode"]) => resolvePlacement({ mode, components, devi
 /** Seconds of a step by mode, and what the planner believes of them. */
 type World = { readonly actual: Record<Plan["mode"], number>; readonly predicted: Record<Plan["mode"], number> };
 
-function replanner(world: World, profile?: Profile) {
+function replanner(world: World, profile?: Profile, known?: ReadonlyMap<string, KnownComponent>) {
   return new ReplannerState({
     devices,
     components,
@@ -42,6 +43,7 @@ function replanner(world: World, profile?: Profile) {
     ),
     header: { workflow: "test", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } },
     profile,
+    known,
     propose: () =>
       modes
         .map((mode) => ({ plan: planOf(mode), predictedSeconds: world.predicted[mode], explanation: [] }))
@@ -59,7 +61,10 @@ function callsOf(plan: Plan, step: number, cost: (component: string) => Cost = (
       observed(
         { component, rank, step, ...cost(component) },
         component === "rollout"
-          ? { takes: [{ channel: "prompts", items: 8 / ranks.length }], puts: [{ channel: "episodes", items: 8 }] }
+          ? {
+              takes: [{ channel: "prompts", items: 8 / ranks.length }],
+              puts: [{ channel: "episodes", items: 8 / ranks.length }],
+            }
           : { takes: [{ channel: "episodes", items: 8 / ranks.length }] },
       ),
     ),
@@ -119,6 +124,47 @@ describe("a run that is planned automatically", () => {
     expect(changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
     expect(state.profile?.components["rollout"]?.samples.length).toBeGreaterThan(1);
     expect(state.observes).toBe(false);
+  });
+
+  test("measures no more than one step before it tries plans where other workflows have measured all components (RP1)", () => {
+    const world = {
+      actual: { temporal: 4, spatial: 2, hybrid: 3 },
+      predicted: { temporal: 9, spatial: 2.2, hybrid: 2 },
+    };
+    const traits = new Map(
+      components.map(({ name }) => [name, { key: name, devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]),
+    );
+    const other = replanner(world);
+    run(other, (plan) => world.actual[plan.mode], other.start());
+    const measured = { ...(other.profile as Profile), workflow: "other" };
+    const all = knownComponents([measured], { traits, hardwareKey: "k", batch: 8 });
+    expect([...all.keys()]).toEqual(components.map(({ name }) => name));
+    const searchWith = (known: ReadonlyMap<string, KnownComponent>) => {
+      const state = replanner(world, undefined, known);
+      let probed = 0;
+      const changes = [state.start()];
+      for (let step = 1; changes.at(-1)?.phase !== "chosen"; step++) {
+        const { plan, phase } = changes.at(-1) as PlanChange;
+        if (phase === "profiling") probed++;
+        const change = state.step(world.actual[plan.mode], callsOf(plan, step));
+        if (change) changes.push(change);
+      }
+      return { state, probed, layouts: changes.filter(({ phase }) => phase === "profiling").length, changes };
+    };
+    const none = searchWith(new Map());
+    const whole = searchWith(all);
+    const { warmupSteps, measuredSteps } = options;
+    expect(none.probed).toBe(none.layouts * (warmupSteps + measuredSteps));
+    expect(none.layouts).toBeGreaterThan(2);
+    expect(whole).toMatchObject({ layouts: 1, probed: warmupSteps + 1 });
+    for (const { name } of components)
+      expect(whole.state.profile?.components[name]?.samples).toEqual(measured.components[name]?.samples);
+    // The plans that are near the best are tried as ever, so the choice rests on what this run has measured.
+    expect(whole.changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
+    // Where one is not known, its layouts have to run, with whomever; the others need none of their own.
+    const one = searchWith(new Map([...all].slice(1)));
+    expect(one.probed).toBe(one.layouts * (warmupSteps + measuredSteps));
+    expect(one.layouts).toBe(none.layouts);
   });
 
   test("chooses the fastest, as measured, of all plans predicted near the best", () => {
