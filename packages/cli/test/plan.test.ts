@@ -137,8 +137,7 @@ test("where the picture ends at another time than a step is predicted to, both a
   const words = `the picture shows the schedule by itself, ${formatSeconds(seconds)} from its beginning to its end`;
   for (const shown of shownOf(seconds)) expect(shown).not.toContain("the picture shows");
   for (const [steps, staleness, why] of [
-    [seconds / 2, 0, "and swap only what has to go"],
-    [seconds * 2, 0, "ranks that wait for one another"],
+    [seconds * 2, 0, "cores that slots share"],
     [seconds / 2, 1, "up to 2 steps overlap, so one is predicted to end every"],
   ] as const) {
     for (const shown of shownOf(steps, staleness)) {

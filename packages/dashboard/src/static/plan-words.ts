@@ -46,7 +46,9 @@ export function pictureWords({ timeline, stepSeconds, plan: { maxStaleness } }: 
   const shown = `the picture shows the schedule by itself, ${drawn} from its beginning to its end`;
   return maxStaleness > 0
     ? [`${shown}; up to ${maxStaleness + 1} steps overlap, so one is predicted to end every ${predicted}`]
-    : [`${shown}; a step is predicted to take ${predicted}, with messages, cores that slots share, and what it takes besides`];
+    : [
+        `${shown}; a step is predicted to take ${predicted}, with messages, cores that slots share, and what it takes besides`,
+      ];
 }
 
 /** What would make a step shorter, and why more devices would not. */
