@@ -1,4 +1,4 @@
-/** Runners of the ledger in processes of their own, to be killed and suspended. */
+/** Runners of a ledger in processes of their own, to be killed and suspended. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -18,8 +18,13 @@ export type RunnerProcess = {
 };
 
 /** Starts a run in `root`, which has a folder `tmp` for sockets, or goes on with one. */
-export function startRunner(root: string, runId: string, overrides: readonly string[]): RunnerProcess {
-  const args = [...loaderFlags, runner, projectRoot, root, ledgerWorkflow, runId, ...overrides];
+export function startRunner(
+  root: string,
+  runId: string,
+  overrides: readonly string[],
+  workflow = ledgerWorkflow,
+): RunnerProcess {
+  const args = [...loaderFlags, runner, projectRoot, root, workflow, runId, ...overrides];
   const child = spawn(process.execPath, args, {
     stdio: ["ignore", "pipe", "inherit"],
     cwd: projectRoot,

@@ -26,6 +26,11 @@ export type Carried<T> = {
 export type Unfinished<T> = {
   /** what the journal has of an item that waits, and so a resume; default: all of it */
   readonly kept?: (item: T) => T;
+  /**
+   * whether a resume has an item that waits whole, from a file beside the journal, where it may be large; a resume from an older
+   * checkpoint has what is kept; default: none is
+   */
+  readonly saved?: (item: T) => boolean;
   /** why an item waits no more: no step finishes it, and the journal has its id by that; undefined for one that waits; default: all wait */
   readonly cut?: (item: T) => string | undefined;
 };

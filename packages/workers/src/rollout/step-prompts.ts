@@ -62,9 +62,10 @@ function drawnAgain(prompt: Prompt, perRound: number, draw: Draw): Prompt {
   return { ...(draw(spare.round, perRound)[spare.index] as Prompt), spare };
 }
 
-/** What becomes of prompts that a step leaves. After a resume their episodes begin again. */
+/** What becomes of prompts that a step leaves. What their episodes had is saved beside the journal, so these go on after a resume, too. */
 export const unfinishedPrompts: Unfinished<Prompt> = {
   kept: ({ begun: _, ...prompt }) =>
     prompt.spare ? { id: prompt.id, tokens: new Int32Array(), spare: prompt.spare } : prompt,
+  saved: ({ begun }) => begun !== undefined,
   cut: ({ cut }) => cut,
 };

@@ -6,6 +6,7 @@
  *
  * - CI1 an item that a step carries on waits until a step is given one of its id: it is neither lost nor given twice
  * - CI2 what waits after a resume is what the committed steps say, and nothing of those that are done again
+ * - CI3 of items that are saved, what waits after a resume is whole, as it was after the last committed step (`CarriedFiles`)
  */
 import { TreadleError } from "@treadle/contracts";
 import { decodeItem, encodeItem } from "@treadle/transport";
@@ -35,6 +36,11 @@ export class CarriedItems {
 
   has(id: string): boolean {
     return this.#waiting.has(id);
+  }
+
+  /** CI3: those that wait are these from now on, where the journal had less of them. */
+  restored(whole: ReadonlyMap<string, unknown>): void {
+    for (const [id, item] of whole) if (this.#waiting.has(id)) this.#waiting.set(id, item);
   }
 
   /** CI1: a step begins with these. */

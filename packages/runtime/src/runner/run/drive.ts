@@ -75,7 +75,7 @@ function failureOf({ cluster, options, taken }: OpenedRun, over: AbortSignal): P
 }
 
 function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
-  const { cluster, journal, config, states, auto, emit, options } = run;
+  const { cluster, journal, config, states, auto, emit, options, carriedFiles } = run;
   // What decides where everything runs decides how large ranks are, too.
   const sized = auto || options.decide ? undefined : cluster.sized;
   const elasticity = new Elasticity({
@@ -92,6 +92,7 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
   return new StepTracker({
     journal,
     totalSteps: config.steps,
+    carriedFiles,
     loop: cluster.loop,
     states: (each) => states.relative(each),
     enter: (step) => {

@@ -18,6 +18,9 @@ const States = z.record(
 );
 export type States = Readonly<Record<string, StateReference>>;
 
+/** Where the items that wait after it are whole, of those that are saved so; absent where none waits. */
+const Waiting = StateReference.optional();
+
 const Step = z.object({
   step: z.int().nonnegative(),
   seconds: z.number(),
@@ -28,6 +31,7 @@ const Step = z.object({
   carried: z.array(z.string()).optional(),
   /** ids of what no step finishes, by cause */
   cut: z.record(z.string(), z.array(z.string())).optional(),
+  waiting: Waiting,
 });
 
 /** Steps that are committed together, since their states are saved after the last of them alone. */
@@ -43,6 +47,7 @@ export const JournalRecord = z.discriminatedUnion("type", [
     /** what was reported meanwhile: a resumed run is told it by no other record */
     metrics: z.record(z.string(), Measured).default({}),
     state: States,
+    waiting: Waiting,
   }),
   Step.extend({ type: z.literal("step"), state: States }),
   z.object({ type: z.literal("finished"), at: z.string() }),
@@ -94,7 +99,7 @@ export class Journal {
 
   #append(written: object, records: readonly JournalRecord[]): Promise<void> {
     const entry = JSON.stringify(written);
-    const files = records.flatMap((record) => ("state" in record ? filesOf(record.state) : []));
+    const files = records.flatMap(filesOf);
     const appended = this.#tail.then(async () => {
       await this.#log.append(entry, files);
       this.#records.push(...records);
@@ -155,13 +160,16 @@ function parseAll(entries: readonly string[], name: string): JournalRecord[] {
 
 /** The files that an entry of the log refers to. */
 export function stateFilesOf(entry: string): string[] {
-  return (parseEntry(entry) ?? []).flatMap((record) => ("state" in record ? filesOf(record.state) : []));
+  return (parseEntry(entry) ?? []).flatMap(filesOf);
 }
 
-const filesOf = (states: States): string[] =>
-  Object.values(states).flatMap(({ folder, files }) =>
+function filesOf(record: JournalRecord): string[] {
+  if (!("state" in record)) return [];
+  const { state, waiting } = record;
+  return [...Object.values(state), ...(waiting ? [waiting] : [])].flatMap(({ folder, files }) =>
     files.length === 0 ? [folder] : files.map((name) => `${folder}/${name}`),
   );
+}
 
 function parseEntry(entry: string): JournalRecord[] | undefined {
   try {

@@ -136,7 +136,8 @@ export class KeptRun implements RunLog {
 
   /** States that a later entry has replaced are in the folder no more. */
   async #give(entry: string, files: readonly string[]): Promise<void> {
-    const here = await filesBelow(this.#folder.state, this.#folder.path);
+    const { state, carried, path } = this.#folder;
+    const here = [...(await filesBelow(state, path)), ...(await filesBelow(carried, path))];
     await this.#store.append(
       entry,
       files.filter((name) => here.includes(name)),
@@ -159,7 +160,7 @@ function apart({ runId, path }: RunFolder, numOwn: number, numKept: number, numS
 
 /** Of what is kept the folder takes what runs write, never what says how to run: others may have written there. */
 const isOfRun = (name: string): boolean =>
-  name === "plan.json" || (/^(state|checkpoints)\//.test(name) && !name.split("/").includes(".."));
+  name === "plan.json" || (/^(state|carried|checkpoints)\//.test(name) && !name.split("/").includes(".."));
 
 /** A state is read from where the journal says it is. */
 function checkOfRun(name: string, runId: string): void {

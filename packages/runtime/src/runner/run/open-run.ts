@@ -21,6 +21,7 @@ import { AutoPlacement, type Learnt } from "../placement/auto-placement.ts";
 import type { Component } from "../placement/component.ts";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { predictorFolder } from "../placement/profile-store.ts";
+import { CarriedFiles } from "./carried-files.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { Journal } from "./journal.ts";
 import { type KeptRun, openKeptRun } from "./kept-run.ts";
@@ -85,6 +86,7 @@ export type OpenedRun = RunStart & {
   readonly journal: Journal;
   readonly metrics: MetricsWriter;
   readonly states: StateFiles;
+  readonly carriedFiles: CarriedFiles;
   readonly checkpoints: Checkpoints;
   /** the run as it is kept for other machines */
   readonly kept: KeptRun | undefined;
@@ -206,6 +208,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     journal,
     metrics,
     states,
+    carriedFiles: new CarriedFiles(folder),
     checkpoints: new Checkpoints(folder.checkpoints, config.checkpoints),
     kept,
     nodes,

@@ -69,7 +69,9 @@ export class Reports {
     this.#reportedOnce = outer;
     this.#onceName = outerName;
     const state = states.relative(cluster.newestStates);
-    await journal.append({ type: "once", name, value: value ?? null, metrics, state });
+    // What is kept for other machines is what the newest record names.
+    const { waiting } = journal.lastStep ?? {};
+    await journal.append({ type: "once", name, value: value ?? null, metrics, state, ...(waiting && { waiting }) });
     await states.prune(journal.state);
     return value;
   }

@@ -60,10 +60,15 @@ export class RunFolder {
     return join(this.path, "state");
   }
 
+  /** items that wait for a later step and are too large for the journal, replaced when the journal has committed the next */
+  get carried(): string {
+    return join(this.path, "carried");
+  }
+
   async create(): Promise<void> {
     await guardDisk(this.path, () => mkdir(this.path, { recursive: true, mode: 0o700 }));
     await chmod(this.path, 0o700); // configuration, prompts and weights are nobody else's
-    for (const folder of [this.logs, this.checkpoints, this.state]) {
+    for (const folder of [this.logs, this.checkpoints, this.state, this.carried]) {
       await guardDisk(folder, () => mkdir(folder, { recursive: true, mode: 0o700 }));
     }
   }

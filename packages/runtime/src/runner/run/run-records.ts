@@ -63,7 +63,7 @@ export class RunRecords {
   }
 
   async committed(step: CommittedStep): Promise<void> {
-    const { nodes, emit, checkpoints, config, states, journal } = this.#run;
+    const { nodes, emit, checkpoints, config, states, carriedFiles, journal } = this.#run;
     this.#tally.committed(step);
     nodes?.record.committed(step.step);
     this.#writeMetrics(step);
@@ -81,6 +81,7 @@ export class RunRecords {
     this.#isCheckpointDue ||= checkpoints.isDue(step.step) || step.step === config.steps;
     if (this.#isCheckpointDue && Object.keys(step.state).length > 0) await this.#writeCheckpoint(step);
     await states.prune(journal.state);
+    await carriedFiles.keepOnly(journal.lastStep?.waiting);
   }
 
   /** The plan may change between steps. */
@@ -125,11 +126,15 @@ export class RunRecords {
   }
 
   async #restore(): Promise<void> {
-    const { cluster, states, journal, checkpoint } = this.#run;
+    const { cluster, states, carriedFiles, journal, checkpoint } = this.#run;
     const from = checkpoint ? await this.#statesOf(checkpoint) : states.absolute(journal.state);
     await states.restored(from);
     cluster.restoreStates(from);
     await states.forgetUncommitted(journal.state);
+    const { waiting } = journal.lastStep ?? {};
+    // Tokens of newer weights than those of an older checkpoint are no part of what goes on from there.
+    if (waiting && !checkpoint) await carriedFiles.restore(waiting);
+    await carriedFiles.keepOnly(waiting);
     this.#resumeMetrics();
   }
 

@@ -13,6 +13,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { Channel } from "../../author/channel/channel.ts";
 import type { Carried, Dataset, Metrics, Step, Unfinished } from "../../author/workflow.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
+import type { CarriedFiles } from "./carried-files.ts";
 import { CarriedItems, carriedId } from "./carried-items.ts";
 import type { Journal, States } from "./journal.ts";
 
@@ -26,6 +27,8 @@ export type CommittedStep = {
 export type StepTrackerOptions = {
   readonly journal: Journal;
   readonly totalSteps: number;
+  /** what waits, whole, where a resume has it so */
+  readonly carriedFiles: Pick<CarriedFiles, "waiting" | "save">;
   readonly loop: RunnerLoop;
   /** saved states as a commit names them */
   readonly states: (states: Readonly<Record<string, string>>) => States;
@@ -46,6 +49,8 @@ type OpenStep = {
   readonly metrics: Record<string, number>;
   /** as the journal has them */
   readonly carried: string[];
+  /** of these, what is saved whole, by id */
+  readonly whole: Map<string, unknown>;
   /** ids, by cause */
   readonly cut: Map<string, string[]>;
   failure: unknown;
@@ -88,7 +93,8 @@ export class StepTracker {
   }
 
   async *steps<T>(dataset: Dataset<T>): AsyncGenerator<Step<T>> {
-    const { journal, totalSteps, loop } = this.#options;
+    const { journal, totalSteps, loop, carriedFiles } = this.#options;
+    this.#carried.restored(carriedFiles.waiting); // CI3
     const first = (journal.lastStep?.step ?? 0) + 1;
     try {
       for (let index = first; index <= totalSteps && !this.#stopping; index++) {
@@ -148,7 +154,7 @@ export class StepTracker {
     }
   }
 
-  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, { kept, cut }: Unfinished<T> = {}): void {
+  #carry<T>(step: OpenStep, unfinished: Pick<Channel<T>, "batches">, { kept, saved, cut }: Unfinished<T> = {}): void {
     if (this.#current !== step)
       throw new TreadleError(
         "workflow.invalid",
@@ -158,8 +164,10 @@ export class StepTracker {
       for await (const batch of unfinished.batches())
         for (const item of batch) {
           const cause = cut?.(item);
-          if (cause === undefined) step.carried.push(this.#carried.carry(item, kept ? kept(item) : item));
-          else step.cut.set(cause, [...(step.cut.get(cause) ?? []), carriedId(item)]);
+          if (cause === undefined) {
+            step.carried.push(this.#carried.carry(item, kept ? kept(item) : item));
+            if (saved?.(item)) step.whole.set(carriedId(item), item);
+          } else step.cut.set(cause, [...(step.cut.get(cause) ?? []), carriedId(item)]);
         }
     };
     // Whoever failed to put them says so itself.
@@ -229,12 +237,14 @@ export class StepTracker {
   }
 
   async #commit(steps: readonly { readonly step: OpenStep; readonly seconds: number }[], state: States): Promise<void> {
-    const { journal, loop, onCommitted } = this.#options;
-    const records = steps.map(({ step: { index, items, metrics, carried, cut }, seconds }) => ({
+    const { journal, loop, carriedFiles, onCommitted } = this.#options;
+    const waiting = await carriedFiles.save(steps.map(({ step }) => step));
+    const records = steps.map(({ step: { index, items, metrics, carried, cut }, seconds }, at) => ({
       ...{ step: index, seconds, metrics },
       items: [...items],
       ...(carried.length > 0 && { carried }),
       ...(cut.size > 0 && { cut: Object.fromEntries(cut) }),
+      ...(waiting && at === steps.length - 1 && { waiting }),
     }));
     await journal.appendSteps(records, state);
     for (const [at, { step, seconds }] of steps.entries()) {
@@ -255,6 +265,7 @@ function openStep(index: number, items: readonly string[]): OpenStep {
     items,
     metrics: {},
     carried: [],
+    whole: new Map(),
     cut: new Map(),
     failure: undefined,
     ended: ended.promise,

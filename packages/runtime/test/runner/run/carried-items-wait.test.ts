@@ -1,11 +1,16 @@
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Channel } from "../../../src/author/channel/channel.ts";
 import type { Carried } from "../../../src/author/workflow.ts";
 import { RunnerLoop } from "../../../src/runner/loop/runner-loop.ts";
+import { CarriedFiles } from "../../../src/runner/run/carried-files.ts";
 import { CarriedItems } from "../../../src/runner/run/carried-items.ts";
 import type { CommittedRecord, Journal, JournalRecord, States } from "../../../src/runner/run/journal.ts";
+import { RunFolder } from "../../../src/runner/run/run-folder.ts";
 import { StepTracker } from "../../../src/runner/run/step-tracker.ts";
 
 type StepRecord = Extract<JournalRecord, { type: "step" }>;
@@ -35,7 +40,13 @@ const dataset = (step: number, { items, numSteps }: Carried<Item>): readonly Ite
 const channelOf = (batches: () => AsyncIterable<Item[]>) => ({ batches }) as unknown as Pick<Channel<Item>, "batches">;
 
 /** One life of a runner over a journal in memory, which says before which appends it dies. */
-function lifeOf(journal: StepRecord[], totalSteps: number, maxStaleness: number, dies: (step: number) => boolean) {
+function lifeOf(
+  journal: StepRecord[],
+  totalSteps: number,
+  maxStaleness: number,
+  dies: (step: number) => boolean,
+  carriedFiles: Pick<CarriedFiles, "waiting" | "save"> = { waiting: new Map(), save: async () => undefined },
+) {
   const warnings: string[] = [];
   const tracker = new StepTracker({
     journal: {
@@ -54,6 +65,7 @@ function lifeOf(journal: StepRecord[], totalSteps: number, maxStaleness: number,
       },
     } as unknown as Journal,
     totalSteps,
+    carriedFiles,
     loop: new RunnerLoop({ supervision, rejoinMs: 1, placeWaitMs: 1, maxStaleness }, { now: () => 0 }),
     states: () => ({}),
     enter: () => {},
@@ -147,6 +159,102 @@ test("CI2: the steps of this life are given an item as it was carried on, a resu
   expect(lengths).toEqual([2, 2, 2, 2, 2, 2, 2, 2]);
   const queue = new CarriedItems(journal.slice(0, 1)).now.items as readonly Item[];
   expect(queue.map(({ id, tokens }) => [id, tokens.length])).toEqual(["1.0", "1.1", "1.2", "1.3"].map((id) => [id, 0]));
+});
+
+test("CI3: whenever the runner dies, a resume has what is saved as it was after the last committed step, and no file of others", async () => {
+  let [numDeaths, numWhole] = [0, 0];
+  const root = await mkdtemp(join(tmpdir(), "treadle-carried-"));
+  let numRuns = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 10 }),
+      fc.nat(2),
+      fc.array(fc.nat(3), { minLength: 1, maxLength: 5 }),
+      fc.array(fc.nat(9), { maxLength: 4 }),
+      async (totalSteps, maxStaleness, numCarried, deaths) => {
+        const folder = new RunFolder(root, `run-${numRuns++}`);
+        await folder.create();
+        const journal: StepRecord[] = [];
+        const left = new Set(deaths.map((step) => step + 1));
+        for (let isOver = false; !isOver; ) {
+          // How often each was carried on, in steps that count; it has as many tokens.
+          const times = new Map<string, number>();
+          const carriedOn = (id: string) => times.set(id, (times.get(id) ?? 0) + 1);
+          for (const { carried = [] } of journal)
+            idsOf(new CarriedItems([{ items: [], carried }]).now.items).forEach(carriedOn);
+          const files = new CarriedFiles(folder);
+          const waiting = journal.at(-1)?.waiting;
+          if (waiting) await files.restore(waiting);
+          await files.keepOnly(waiting);
+          const life = lifeOf(journal, totalSteps, maxStaleness, (step) => left.delete(step), files);
+          try {
+            for await (const { index, batch, carry } of life.tracker.steps<Item>(shortDataset)) {
+              for (const { id, tokens } of batch) {
+                expect([id, tokens.length]).toEqual([id, times.get(id) ?? 0]);
+                if (journal.length > 0 && tokens.length > 0) numWhole++;
+              }
+              const unfinished = batch.slice(0, numCarried[index % numCarried.length]);
+              carry(
+                channelOf(async function* () {
+                  await turn();
+                  for (const { id } of unfinished) {
+                    carriedOn(id);
+                    yield [{ id, tokens: new Int32Array(times.get(id) as number) }];
+                  }
+                }),
+                { kept: ({ id }) => ({ id, tokens: new Int32Array() }), saved: () => true },
+              );
+              await turn();
+            }
+            isOver = true;
+          } catch (error) {
+            expect(String(error)).toContain("the runner is dead");
+            numDeaths++;
+          }
+        }
+        await new CarriedFiles(folder).keepOnly(journal.at(-1)?.waiting);
+        const numWaiting = new CarriedItems(journal).now.items.length;
+        expect(await readdir(folder.carried)).toHaveLength(numWaiting > 0 ? 1 : 0);
+      },
+    ),
+    { numRuns: 60 },
+  );
+  await rm(root, { recursive: true });
+  expect(numDeaths).toBeGreaterThan(20);
+  expect(numWhole).toBeGreaterThan(20);
+});
+
+/** Those that wait as soon as there are any, and new ones beside them. */
+const shortDataset = (_: number, { items, numGiven }: Carried<Item>): readonly Item[] => [
+  ...items,
+  ...Array.from({ length: Math.max(1, batchSize - items.length) }, (_, at) => ({
+    id: `new ${numGiven + at}`,
+    tokens: new Int32Array(),
+  })),
+];
+
+test("CI3: a file that is damaged, or is not there, is refused with what to do", async () => {
+  const root = await mkdtemp(join(tmpdir(), "treadle-carried-"));
+  const folder = new RunFolder(root, "run");
+  await folder.create();
+  const item = { id: "a", tokens: Int32Array.of(1, 2, 3) };
+  const whole = new Map([["a", item]]);
+  const saved = await new CarriedFiles(folder).save([{ index: 3, items: [], whole }]);
+  if (saved === undefined) throw new Error("nothing was saved");
+  expect(saved).toEqual({ folder: "carried/step-000003", files: ["manifest.json", "rank-0/items"] });
+  const again = new CarriedFiles(folder);
+  await again.restore(saved);
+  expect(again.waiting).toEqual(whole);
+  await writeFile(join(folder.path, saved.folder, "rank-0", "items"), "abc");
+  const refused = async (code: string) =>
+    expect(new CarriedFiles(folder).restore(saved)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining("treadle resume --checkpoint"),
+    });
+  await refused("checkpoint.corrupt");
+  await again.keepOnly(undefined);
+  await refused("checkpoint.missing");
+  await rm(root, { recursive: true });
 });
 
 test("what is cut waits no more, and the journal has its id by the cause", async () => {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { Journal, type JournalRecord, readRecords } from "../../../src/runner/run/journal.ts";
+import { Journal, type JournalRecord, readRecords, stateFilesOf } from "../../../src/runner/run/journal.ts";
 
 let folder: string;
 let path: string;
@@ -186,4 +186,28 @@ test("J1: steps that are committed together are all there or, torn, none; the st
     expect(torn.records).toEqual([started]);
     await torn.close();
   }
+});
+
+test("KR1: an entry refers to the files of its states, and of what waits after it", () => {
+  const state = { actor: { folder: "state/actor.3", files: ["manifest.json"] } };
+  const waiting = { folder: "carried/step-000003", files: ["manifest.json", "rank-0/items"] };
+  const step = { step: 3, seconds: 1, metrics: {}, items: [] };
+  const files = [
+    "state/actor.3/manifest.json",
+    "carried/step-000003/manifest.json",
+    "carried/step-000003/rank-0/items",
+  ];
+  for (const record of [
+    { type: "step", ...step, state, waiting },
+    {
+      type: "steps",
+      steps: [
+        { ...step, step: 2 },
+        { ...step, waiting },
+      ],
+      state,
+    },
+    { type: "once", name: "judge", value: 1, state, waiting },
+  ])
+    expect(stateFilesOf(JSON.stringify(record))).toEqual(files);
 });

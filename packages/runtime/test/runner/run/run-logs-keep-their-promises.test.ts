@@ -141,7 +141,10 @@ test("KR1: a folder elsewhere becomes what is kept, without states that were sup
   const other = new RunFolder(join(root, "b"), `run-${numRuns}`);
   for (const i of [1, 2]) {
     await writeFile(join(folder.state, `actor.${i}`), `state ${i}`);
-    await a.append(entry(i, { files: [`state/actor.${i}`] }), [`state/actor.${i}`]);
+    await mkdir(join(folder.carried, `step-${i}`));
+    await writeFile(join(folder.carried, `step-${i}/items`), `items ${i}`);
+    const files = [`state/actor.${i}`, `carried/step-${i}/items`];
+    await a.append(entry(i, { files }), files);
   }
   await mkdir(join(folder.checkpoints, "step-1"));
   await writeFile(join(folder.checkpoints, "step-1/checkpoint.json"), "{}");
@@ -152,6 +155,8 @@ test("KR1: a folder elsewhere becomes what is kept, without states that were sup
   expect(b.entries).toHaveLength(2);
   expect(await readFile(join(other.state, "actor.2"), "utf8")).toBe("state 2");
   await expect(readFile(join(other.state, "actor.1"))).rejects.toMatchObject({ code: "ENOENT" });
+  expect(await readFile(join(other.carried, "step-2/items"), "utf8")).toBe("items 2");
+  await expect(readFile(join(other.carried, "step-1/items"))).rejects.toMatchObject({ code: "ENOENT" });
   expect(await readFile(join(other.checkpoints, "step-1/checkpoint.json"), "utf8")).toBe("{}");
   await rm(join(other.checkpoints, "step-1"), { recursive: true });
   await b.syncFolder("checkpoints");

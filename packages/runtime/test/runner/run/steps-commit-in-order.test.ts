@@ -46,6 +46,7 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
       },
     } as unknown as Journal,
     totalSteps,
+    carriedFiles: { waiting: new Map(), save: async () => undefined },
     loop: new RunnerLoop({ supervision, rejoinMs: 1, placeWaitMs: 1, maxStaleness }, { now: () => ++nowMs }),
     states: () => ({}),
     enter: (step) => entered.push(step),

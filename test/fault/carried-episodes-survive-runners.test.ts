@@ -1,0 +1,126 @@
+/** `tail: carry`: a runner that is killed, whenever, costs no prompt and no token of the episodes that go on after the committed steps. */
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Prompt } from "@treadle/contracts";
+import { createRandom } from "@treadle/learning";
+import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime/runner";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { CarriedFiles } from "../../packages/runtime/src/runner/run/carried-files.ts";
+import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
+import { isAlive, until } from "../support/cluster.ts";
+import { expectWholeTailLedger, readTailLedger } from "../support/learning-ledger.ts";
+import { expectCleanEnd, ledgerOptions, pidsOf } from "../support/ledger.ts";
+import { projectRoot } from "../support/project.ts";
+import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
+import { makeTemporary } from "../support/temporary-folder.ts";
+
+let root: string;
+const runners: RunnerProcess[] = [];
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
+  await makeTemporary(root);
+});
+afterEach(async () => {
+  for (const { child } of runners.splice(0)) child.kill("SIGKILL");
+  await rm(root, { recursive: true, force: true });
+});
+
+const random = createRandom(Number(process.env.TREADLE_SEED)).split("carried");
+const workflow = join(projectRoot, "test/support/workflows/learning-ledger");
+const numKills = 3;
+
+/** The last committed step, and how many tokens each prompt has that goes on after it. */
+async function goingOn(folder: RunFolder) {
+  const { records } = readRecords(await readFile(folder.journalFile, "utf8"), folder.journalFile);
+  const last = records.findLast((record) => record.type === "step");
+  const files = new CarriedFiles(folder);
+  if (last?.waiting) await files.restore(last.waiting);
+  const tokens = [...(files.waiting as ReadonlyMap<string, Prompt>)].map(
+    ([id, { begun = [] }]) => [id, begun.reduce((sum, each) => sum + each.tokens.length, 0)] as const,
+  );
+  return { step: last?.step ?? 0, tokens: new Map(tokens) };
+}
+
+test.each([
+  ["spatial", 1, 1, false],
+  ["spatial", 1, 3, false],
+  ["temporal", 0, 1, true],
+] as const)(
+  "J1, CI1, CI2, CI3, W2: mode '%s', staleness %s, states every %s steps, with a tool: %s",
+  async (mode, maxStaleness, stateEverySteps, hasTool) => {
+    // More than are committed before the last kill: a commit comes with others, and the next steps go on meanwhile.
+    const numSteps = 8 * (1 + stateEverySteps);
+    const draws = random.split(`${mode} ${stateEverySteps} ${hasTool}`);
+    const overrides = [
+      ...[`placement.mode=${mode}`, "flow.granularity=all", `flow.maxStaleness=${maxStaleness}`, `steps=${numSteps}`],
+      ...["batch=12", "groupSize=8", `checkpoints.stateEverySteps=${stateEverySteps}`, `tool=${hasTool}`],
+      ...["rollout.tail=carry", "rollout.oversample.samples=1", "rollout.oversample.prompts=1.5"],
+    ];
+    let runId = "new";
+    const deaths: Awaited<ReturnType<typeof goingOn>>[] = [];
+    for (let kill = 1; kill <= numKills; kill++) {
+      const { child, events, exited } = begin(runId, overrides);
+      const first = await until(() => events.find((event) => event.type === "run-started"), "the run to start", 60_000);
+      runId = first.runId;
+      const committed = (first.resumedFrom ?? 0) + 1 + draws.split(`${kill} step`).integer(2);
+      await until(
+        () => events.some((event) => event.type === "step-finished" && event.step >= committed),
+        `step ${committed} to be committed`,
+        120_000,
+      );
+      await new Promise((resolve) => setTimeout(resolve, 300 * draws.split(`${kill} when`).float()));
+      child.kill("SIGKILL");
+      await exited;
+      const pids = pidsOf(events);
+      await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000);
+      deaths.push(await goingOn(new RunFolder(root, runId)));
+    }
+    const { events, exited } = begin(runId, overrides);
+    expect(await exited).toBe(0);
+    const folder = join(root, runId);
+    await expectWholeTailLedger(folder, numSteps);
+    const { steps } = await readTailLedger(folder);
+    let numGoneOn = 0;
+    for (const { step, tokens } of deaths) {
+      const next = steps[step];
+      if (next === undefined) continue;
+      const numTokens = next.given.reduce((sum, id) => sum + (tokens.get(id) ?? 0), 0);
+      // Of each of two ranks, as metrics are averages.
+      expect(2 * (next.metrics["carriedTokens"] as number)).toBeCloseTo(numTokens);
+      if (numTokens > 0) numGoneOn++;
+    }
+    expect(numGoneOn).toBeGreaterThan(0);
+    expect((await readdir(join(folder, "carried"))).length).toBeLessThanOrEqual(1);
+    await expectCleanEnd(runId, folder, pidsOf(events));
+  },
+  300_000,
+);
+
+test("CI3: what goes on after a resume begins again after one from an older checkpoint, whose weights chose none of it", async () => {
+  const common = [
+    "placement.mode=spatial",
+    "flow.granularity=all",
+    "batch=12",
+    "groupSize=8",
+    "checkpoints.everySteps=1",
+  ];
+  const tail = ["rollout.tail=carry", "rollout.oversample.samples=1", "rollout.oversample.prompts=1.5"];
+  const options = ledgerOptions(root, () => {}, [...common, ...tail, "steps=3"]);
+  const { runId } = (await runWorkflow({ ...options, workflow })).summary;
+  const resume = (steps: number, checkpoint?: string) =>
+    resumeRun({ runId, runsRoot: root, projectRoot, onEvent: () => {}, overrides: [`steps=${steps}`], checkpoint });
+  await resume(4);
+  await resume(5, "step-000003");
+  const { steps } = await readTailLedger(join(root, runId));
+  const isGivenLate = (at: number) => steps[at]?.given.some((id) => steps[at - 1]?.carried.includes(id));
+  expect([isGivenLate(3), isGivenLate(4)]).toEqual([true, true]);
+  expect(steps[3]?.metrics["carriedTokens"]).toBeGreaterThan(0);
+  expect(steps[4]?.metrics["carriedTokens"]).toBe(0);
+}, 120_000);
+
+function begin(runId: string, overrides: readonly string[]): RunnerProcess {
+  const started = startRunner(root, runId, overrides, workflow);
+  runners.push(started);
+  return started;
+}
