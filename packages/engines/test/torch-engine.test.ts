@@ -243,6 +243,41 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       expectAlike(await engine.generate(prompts, sampling), expected);
     });
 
+    test.skipIf(kind !== "torch")("tells what each tag holds, and releases and restores it by itself", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      const before = engine.memory();
+      // What trains stays in the memory of the host, where it computes.
+      expect(before.tags?.map(({ tag, bytes }) => [tag, bytes]).toSorted()).toEqual([
+        ["cache", before.residentBytes],
+        ["optimiser", 0],
+        ["weights", 0],
+      ]);
+      expect(before.residentBytes).toBeGreaterThan(0);
+      const rows = { rows: 1, columns: 3, tokens: Int32Array.of(3, 1, 4) };
+      const acts = {
+        generate: () => engine.generate(prompts, sampling),
+        score: () => engine.logprobs(rows),
+        train: () => engine.forwardBackward(randomBatch(2, 6, 1), loss),
+      };
+      const needs = { cache: ["generate"], weights: ["generate", "score", "train"], optimiser: ["train"] } as const;
+      for (const [tag, refused] of Object.entries(needs) as [keyof typeof needs, readonly string[]][]) {
+        await engine.release([tag]);
+        expect(engine.memory()).toMatchObject({ loadedBytes: before.loadedBytes, tags: before.tags });
+        if (tag === "cache") expect(engine.memory().residentBytes).toBe(0);
+        for (const [name, act] of Object.entries(acts)) {
+          if (!refused.includes(name)) await act();
+          else
+            await expect(act()).rejects.toMatchObject({
+              code: "engine.released",
+              message: expect.stringContaining(tag),
+            });
+        }
+        await engine.restore([tag]);
+      }
+      await zero();
+      expectAlike(await engine.generate(prompts, sampling), expected);
+    });
+
     describeGeneration(kind, lacks, async () => {
       const { parameters } = await other.exportWeights();
       await other.loadWeights(sealWeights({ policyVersion: 0, parameters }));

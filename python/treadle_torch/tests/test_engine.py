@@ -131,6 +131,30 @@ class Placement(unittest.TestCase):
         self.assertEqual(after[1], before[1])
         engine.close()
 
+    def test_what_each_tag_has_on_a_device_is_told_with_what_its_last_move_took(self):
+        engine = engine_of(tiny("bfloat16"), "bfloat16")
+        engine.submit(lambda: engine.forward_backward(batch_of(rows=3, columns=8), POLICY)).result()
+        generate(engine, PROMPTS, 5)
+        if engine.placement.is_cuda:
+            for act in (engine.release, engine.restore):
+                moved = engine.submit(lambda act=act: act(["weights"])).result()
+                told = {each.tag: each for each in engine.submit(engine.tags).result()}["weights"]
+                self.assertEqual(told.num_bytes, moved.num_bytes)
+                self.assertLessEqual(told.release_seconds if act == engine.release else told.restore_seconds, moved.seconds)
+        else:
+            self.assertEqual({each.num_bytes for each in engine.tags() if each.tag != "cache"}, {0})
+        with mock.patch.object(type(engine.placement), "is_cuda", True):
+            told = {each.tag: each for each in engine.tags()}
+        size = lambda tensors: sum(each.numel() * each.element_size() for each in tensors)  # noqa: E731
+        model = engine.model
+        self.assertGreaterEqual(told["weights"].num_bytes, size(model.parameters()) + size(model.buffers()))
+        self.assertEqual(told["optimiser"].num_bytes, size(engine.optimiser.held()))
+        self.assertGreater(told["optimiser"].num_bytes, 0)
+        self.assertGreater(told["cache"].num_bytes, 0)
+        self.assertEqual((told["cache"].release_seconds, told["cache"].restore_seconds), (0, 0))
+        self.assertGreater(told["weights"].restore_seconds, 0)
+        engine.close()
+
     def test_an_engine_that_is_not_loaded_has_nothing_on_its_device_until_it_is_restored(self):
         engine = Engine(tiny(), 4, place("auto", "float32"), is_loaded=False)
         self.assertEqual(engine.health.released, TAGS)

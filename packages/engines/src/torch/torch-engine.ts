@@ -4,6 +4,7 @@ import {
   type HostFiles,
   type LossMetrics,
   type LossSpec,
+  ReleasableTag,
   type Sampling,
   type TrainBatch,
   TreadleError,
@@ -46,6 +47,8 @@ import {
   floatsIn,
   lossMessage,
   publicationOf,
+  tagsIn,
+  tagsMessage,
   ticketMessage,
 } from "./torch-messages.ts";
 import { TorchProcess } from "./torch-process.ts";
@@ -79,16 +82,19 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** of the ticket that published what was loaded, and is not trained since */
   #ticketChecksum: string | undefined;
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
+  /** what it keeps between calls is known once it was */
+  #wasLoaded: boolean;
 
   private constructor(
     config: TransformerConfig,
     process: TorchProcess,
     client: TorchClient,
     described: Described,
-    isSharded: boolean,
+    { isSharded, isLoaded }: { readonly isSharded: boolean; readonly isLoaded: boolean },
   ) {
     super();
     this.#isSharded = isSharded;
+    this.#wasLoaded = isLoaded;
     this.config = config;
     this.#process = process;
     this.#client = client;
@@ -142,7 +148,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         process,
         client,
         describedBy(await client.unary("Describe", {})),
-        processes > 1,
+        { isSharded: processes > 1, isLoaded: loaded },
       );
       if (!loaded) await engine.release();
       await engine.#look();
@@ -345,16 +351,19 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
   }
 
-  override async release(): Promise<void> {
-    const released = super.release();
-    await this.#controlled("Release");
+  override async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    if (tags.length === 0) return; // a message without any is of all
+    const released = super.release(tags);
+    await this.#controlled("Release", tagsMessage(tags));
     await released;
     await this.#look();
   }
 
-  override async restore(): Promise<void> {
-    await this.#controlled("Restore");
-    await super.restore();
+  override async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    if (tags.length === 0) return;
+    await this.#controlled("Restore", tagsMessage(tags));
+    await super.restore(tags);
+    this.#wasLoaded = true;
     await this.#look();
   }
 
@@ -437,9 +446,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   /** One after another, whatever else waits. */
-  #controlled(method: "Pause" | "Resume" | "Release" | "Restore"): Promise<void> {
+  #controlled(method: "Pause" | "Resume" | "Release" | "Restore", request: Message = {}): Promise<void> {
     const turn = this.#control.then(async () => {
-      await this.#whole(this.#client.unary(method, {}));
+      await this.#whole(this.#client.unary(method, request));
     });
     this.#control = turn.catch(() => {});
     return turn;
@@ -448,8 +457,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   async #look(): Promise<void> {
     const reply = await this.#client.unary("Memory", {});
     const residentBytes = reply["resident_bytes"] as number;
-    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes);
-    this.#memory = { residentBytes, loadedBytes, hostBytes: reply["host_bytes"] as number };
+    const tags = tagsIn(reply);
+    const taggedBytes = this.#wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
+    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes, taggedBytes);
+    const hostBytes = reply["host_bytes"] as number;
+    this.#memory = { residentBytes, loadedBytes, hostBytes, ...(this.#wasLoaded && { tags }) };
   }
 }
 

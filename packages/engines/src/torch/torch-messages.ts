@@ -3,7 +3,9 @@ import {
   type Completion,
   type FinishReason,
   type LossSpec,
+  type ReleasableTag,
   type Sampling,
+  type TagMemory,
   type TrainBatch,
   TreadleError,
   type WeightTicket,
@@ -15,6 +17,8 @@ import { sealTicket } from "../weight-ticket.ts";
 import { type GenerateCall, type Message, write } from "./torch-client.ts";
 
 const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
+/** as they are numbered */
+const tagNames: readonly ReleasableTag[] = ["weights", "optimiser", "cache"];
 const batchArrays = [
   "temperatures",
   "weights",
@@ -103,6 +107,20 @@ export function describedBy(reply: Message): Described {
     layout: layoutOf("parameters"),
     trained: layoutOf("trained"),
   };
+}
+
+export const tagsMessage = (tags: readonly ReleasableTag[]): Message => ({
+  tags: tags.map((tag) => `TAG_${tag.toUpperCase()}`),
+});
+
+/** What the process has under each tag. */
+export function tagsIn(reply: Message): TagMemory[] {
+  return (reply["tags"] as Message[]).map((each) => ({
+    tag: tagNames[each["tag"] as number] as ReleasableTag,
+    bytes: each["bytes"] as number,
+    releaseSeconds: each["release_seconds"] as number,
+    restoreSeconds: each["restore_seconds"] as number,
+  }));
 }
 
 /** What the process says of its files, as a ticket; names, types and sizes are read where it is taken. */

@@ -41,6 +41,9 @@ T = TypeVar("T")
 # Of one pass: what it keeps of its tokens must fit beside the model.
 PASS_TOKENS = 8192
 
+# A second, between device and host, where nothing has been moved yet.
+ASSUMED_BYTES = 10e9
+
 # What can be released by itself. Gradients belong to the optimiser.
 TAGS = ("weights", "optimiser", "cache")
 
@@ -54,6 +57,16 @@ class Moved:
     num_bytes: int
     seconds: float
     note: str
+
+
+@dataclass(frozen=True)
+class TagMemory:
+    """What the device has under a tag while that is loaded, and how long a release and a restore of it take."""
+
+    tag: str
+    num_bytes: int
+    release_seconds: float
+    restore_seconds: float
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,9 @@ class Engine:
         self._failure: BaseException | None = None
         self._decoder = Decoder(model, placement, num_slots, uses_graphs=uses_graphs)
         self._offload = {tag: Offload(placement) for tag in ("weights", "optimiser")}
+        # For each byte, as the last move took.
+        self._move_seconds = {"release": 1 / ASSUMED_BYTES, "restore": 1 / ASSUMED_BYTES}
+        self._cache_bytes = 0
         self._paused = False
         self._released: set[str] = set(TAGS)
         self._began: float | None = None
@@ -197,12 +213,25 @@ class Engine:
         """Gives device memory back: weights and optimiser move to the host, the cache is dropped."""
         leaving = [tag for tag in tags if tag not in self._released]
         self._tell("release", tags=leaving)
-        return self._moved(leaving, self._release)
+        self._cache_bytes = self._decoder.cache_bytes or self._cache_bytes
+        return self._moved("release", leaving, self._release)
 
     def restore(self, tags: Iterable[str]) -> Moved:
         coming = [tag for tag in tags if tag in self._released]
         self._tell("restore", tags=coming)
-        return self._moved(coming, self._restore)
+        return self._moved("restore", coming, self._restore)
+
+    def tags(self) -> list[TagMemory]:
+        """Of this process. Nothing of a cache is moved: it is dropped, and made again."""
+        held = {
+            "weights": [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()],
+            "optimiser": self.optimiser.held(),
+        }
+        told = [TagMemory("cache", self._decoder.cache_bytes or self._cache_bytes, 0, 0)]
+        for tag, tensors in held.items():
+            size = sum(each.numel() * each.element_size() for each in tensors) if self.placement.is_cuda else 0
+            told.append(TagMemory(tag, size, *(size * seconds for seconds in self._move_seconds.values())))
+        return told
 
     def memory(self) -> tuple[int, int]:
         """Bytes that a release gives back, or on a released device are left there, and those on the host."""
@@ -376,12 +405,14 @@ class Engine:
         scale = None if temperatures is None else self._put(temperatures[one.rows])
         return self.model(one.view, one.tokens, one.places, tokens, scale)
 
-    def _moved(self, tags: list[str], act: Callable[[str], int]) -> Moved:
+    def _moved(self, kind: str, tags: list[str], act: Callable[[str], int]) -> Moved:
         before, began = measure(self.placement), time.monotonic()
         num_bytes = sum(act(tag) for tag in tags)
         if self.placement.is_cuda:
             torch.cuda.synchronize(self.placement.device)
             torch.cuda.empty_cache()
+        if num_bytes > 0:
+            self._move_seconds[kind] = (time.monotonic() - began) / num_bytes
         # Whoever gets the devices next gets them from all processes.
         num_bytes = int(self.shards.sum(torch.tensor(float(num_bytes), dtype=torch.float64)))
         note = "" if self.placement.is_cuda else "the engine computes on the host: weights and optimiser stay where they are"

@@ -12,7 +12,7 @@ import torch
 
 from ._generated import engine_pb2 as pb
 from .device import DeviceMemory, Placement
-from .engine import TAGS, Health, Moved
+from .engine import TAGS, Health, Moved, TagMemory
 from .errors import Refusal, invalid
 from .generation import Generation, Reply, Sampling
 from .losses import PolicyGradient, ValueTerm
@@ -47,6 +47,15 @@ def moved_message(moved: Moved) -> pb.Moved:
         num_bytes=moved.num_bytes,
         seconds=moved.seconds,
         note=moved.note,
+    )
+
+
+def tag_message(memory: TagMemory) -> pb.TagMemory:
+    return pb.TagMemory(
+        tag=TAGS.index(memory.tag),
+        bytes=memory.num_bytes,
+        release_seconds=memory.release_seconds,
+        restore_seconds=memory.restore_seconds,
     )
 
 

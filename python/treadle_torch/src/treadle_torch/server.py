@@ -40,6 +40,7 @@ from .messages import (
     read_tags,
     read_ticket,
     reply_message,
+    tag_message,
 )
 from .optimiser import Step
 from .weight_files import Obstacle, Root, Store, read
@@ -98,7 +99,8 @@ class EngineService:
         engine = self._engine
         resident, host = engine.submit(engine.memory).result()
         device = engine.submit(lambda: measure(engine.placement)).result()
-        return pb.MemoryReply(resident_bytes=resident, host_bytes=host, device=device_message(device))
+        tags = [tag_message(each) for each in engine.submit(engine.tags).result()]
+        return pb.MemoryReply(resident_bytes=resident, host_bytes=host, device=device_message(device), tags=tags)
 
     def Health(self, _: pb.HealthRequest, context: grpc.ServicerContext) -> pb.HealthReply:
         return health_message(self._engine.health, self._engine.placement)

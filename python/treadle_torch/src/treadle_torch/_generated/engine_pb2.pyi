@@ -157,14 +157,28 @@ class Description(_message.Message):
     def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ..., trained: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ...) -> None: ...
 
 class MemoryReply(_message.Message):
-    __slots__ = ("resident_bytes", "host_bytes", "device")
+    __slots__ = ("resident_bytes", "host_bytes", "device", "tags")
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     resident_bytes: int
     host_bytes: int
     device: DeviceMemory
-    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ..., device: _Optional[_Union[DeviceMemory, _Mapping]] = ...) -> None: ...
+    tags: _containers.RepeatedCompositeFieldContainer[TagMemory]
+    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ..., device: _Optional[_Union[DeviceMemory, _Mapping]] = ..., tags: _Optional[_Iterable[_Union[TagMemory, _Mapping]]] = ...) -> None: ...
+
+class TagMemory(_message.Message):
+    __slots__ = ("tag", "bytes", "release_seconds", "restore_seconds")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tag: Tag
+    bytes: int
+    release_seconds: float
+    restore_seconds: float
+    def __init__(self, tag: _Optional[_Union[Tag, str]] = ..., bytes: _Optional[int] = ..., release_seconds: _Optional[float] = ..., restore_seconds: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("bytes",)
