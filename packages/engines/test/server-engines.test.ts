@@ -403,6 +403,58 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(await engine.generate(prompts, sampling)).toEqual(expected);
   });
 
+  test("of shared devices SGLang gives weights and cache back by themselves, and vLLM both at once", async () => {
+    const { engine, double } = await start(kind, { weightsGiB: 0.25 }, { sharedMemoryMiB: 1024 });
+    const [shared, weightsBytes] = [2 ** 30, 2 ** 28];
+    const tagsOf = () => engine.memory().tags?.map(({ tag, bytes }) => [tag, bytes]);
+    const path = kind === "sglang" ? "POST /resume_memory_occupation" : "POST /wake_up";
+    const isTagged = kind === "sglang";
+    expect(engine.memory()).toMatchObject({ residentBytes: 0, loadedBytes: shared });
+    expect(tagsOf()).toEqual(
+      isTagged
+        ? [
+            ["weights", weightsBytes],
+            ["cache", shared - weightsBytes],
+          ]
+        : undefined,
+    );
+    // As weights are pulled: the cache is brought back for the next generation only.
+    await engine.restore(["weights"]);
+    expect(engine.memory().residentBytes).toBe(isTagged ? weightsBytes : shared);
+    await engine.loadWeights(newer(2, 1));
+    if (isTagged)
+      await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({
+        code: "engine.released",
+        message: expect.stringContaining("cache"),
+      });
+    await engine.restore();
+    const expected = await engine.generate(prompts, sampling);
+    const loads = () => double.calls.filter((call) => call === `POST ${loadPath[kind]}`).length;
+    const [numLoads, numResumed] = [loads(), double.calls.filter((call) => call === path).length];
+    expect(numResumed).toBe(isTagged ? 2 : 1);
+    await engine.release(["cache"]);
+    expect(engine.memory().residentBytes).toBe(isTagged ? weightsBytes : 0);
+    await engine.restore(["cache"]);
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    // Weights that stayed are not loaded again.
+    expect(loads() > numLoads).toBe(!isTagged);
+    await engine.release(["weights"]);
+    await engine.restore(["weights"]);
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    expect(loads()).toBeGreaterThan(numLoads);
+    if (isTagged) expect(engine.memory().tags?.find(({ tag }) => tag === "weights")?.restoreSeconds).toBeGreaterThan(0);
+    await engine.release();
+    expect(engine.memory().residentBytes).toBe(0);
+    await engine.restore();
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+  });
+
+  test("a server that takes more for its weights than it is said to share is one piece, and a warning says so", async () => {
+    const { engine, warnings } = await start(kind, { weightsGiB: 2 }, { sharedMemoryMiB: 1024 });
+    expect(engine.memory().tags).toBeUndefined();
+    expect(warnings.join().includes("engine.sharedMemoryMiB is '1024'")).toBe(kind === "sglang");
+  });
+
   test("an end that the model has by itself is none where nobody asked for it (SQ3)", async () => {
     const path = join(folder, `${kind}-end`);
     const stops = { ...sampling, stopTokens: [5] };

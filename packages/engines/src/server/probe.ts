@@ -119,3 +119,18 @@ export function refuseServer(name: string, url: string, gaps: readonly string[])
     `${name} at ${url} cannot be used:${gaps.map((gap) => `\n- ${gap}`).join("")}`,
   );
 }
+
+/** What weights that are released by themselves take of the memory that a server shares; undefined where it is one piece. */
+export function ownBytesOf(
+  { weightsBytes = 0 }: Pick<ServerFacts, "weightsBytes">,
+  sharedMemoryMiB: number | undefined,
+  warn: (what: string) => void,
+): number | undefined {
+  const weightsMiB = weightsBytes / 2 ** 20;
+  if (sharedMemoryMiB === undefined || weightsBytes === 0) return undefined;
+  if (weightsMiB < sharedMemoryMiB) return weightsBytes;
+  warn(
+    `says that its weights alone take '${Math.ceil(weightsMiB)}' MiB, where engine.sharedMemoryMiB is '${sharedMemoryMiB}'; set that to all that it takes`,
+  );
+  return undefined;
+}

@@ -6,6 +6,7 @@ import {
   type Completion,
   type HostFiles,
   isLoopback,
+  type ReleasableTag,
   type Sampling,
   TreadleError,
   type Weights,
@@ -26,10 +27,11 @@ import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { refusedTicket } from "../weight-ticket.ts";
 import { ConnectionLost, HttpClient } from "./http-client.ts";
 import { type MadeFolder, ModelFolder } from "./model-folder.ts";
-import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
+import { judgeFacts, judgeRoutes, ownBytesOf, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
-import type { ServerProtocol } from "./server-protocol.ts";
+import { ServerMemory } from "./server-memory.ts";
+import { type ServerProtocol, serverTags } from "./server-protocol.ts";
 import { ServerWeights } from "./server-weights.ts";
 import { diskError, makeWeightsFolder } from "./weights-folder.ts";
 
@@ -75,10 +77,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly #calls = new Set<Call>();
   readonly #places: { free: number };
   readonly #weights: ServerWeights;
-  #isOnDevices = false;
+  readonly #memory: ServerMemory;
   #isClosed = false;
   /** undefined until it has been asked, and where it cannot be told */
   #isProcessed: boolean | undefined;
+  #hasAsked = false;
   #aborts = 0;
   #requests = 0;
   #unwatch: (() => void) | undefined;
@@ -89,6 +92,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     protocol: ServerProtocol,
     model: ModelFolder,
     limits: { readonly vocabSize: number; readonly contextLength: number },
+    weightsBytes: number | undefined,
     weightsFolder: string,
     { warn, clock, hostFiles }: ServerOptions & { readonly warn: (message: string) => void; readonly clock: Clock },
   ) {
@@ -99,6 +103,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#protocol = protocol;
     this.#model = model;
     this.#limits = limits;
+    this.#memory = new ServerMemory({ sharedBytes: (config.sharedMemoryMiB ?? 0) * mib, weightsBytes, clock });
     this.#weightsFolder = weightsFolder;
     this.#stores = weightFilesOf(config.trainer, hostFiles)?.roots ?? [];
     this.#warn = warn;
@@ -153,14 +158,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         warn(
           `${protocol.name} at ${url} does not promise the same tokens for the same key whatever runs beside them; ${protocol.determinismRemedy}`,
         );
-      const { vocabSize } = folder;
-      const { contextLength } = limits;
+      const ownBytes = ownBytesOf(facts, config.sharedMemoryMiB, (what) => warn(`${protocol.name} at ${url} ${what}`));
       const weightsFolder = await makeWeightsFolder(config.weightsFolder, url);
-      const engine = new ServerEngine(config, client, protocol, folder, { vocabSize, contextLength }, weightsFolder, {
-        warn,
-        clock,
-        hostFiles,
-      });
+      const sizes = { vocabSize: folder.vocabSize, contextLength: limits.contextLength };
+      const own = { warn, clock, hostFiles };
+      const engine = new ServerEngine(config, client, protocol, folder, sizes, ownBytes, weightsFolder, own);
       try {
         await engine.#attach();
       } catch (error) {
@@ -184,8 +186,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   memory(): EngineMemory {
-    const loadedBytes = (this.#config.sharedMemoryMiB ?? 0) * mib;
-    return { residentBytes: this.#isOnDevices ? loadedBytes : 0, loadedBytes, hostBytes: 0 };
+    return this.#memory.now;
   }
 
   async generate(
@@ -249,28 +250,37 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   /** Of devices that are shared, the server gives its memory back; of others nothing is freed, and `memory` says so. */
-  override async release(): Promise<void> {
-    const released = super.release();
+  override async release(tags?: readonly ReleasableTag[]): Promise<void> {
+    const asked = this.#memory.movedWith(tags);
+    const released = super.release(asked);
     this.#wake();
     await released;
-    if (!this.#isOnDevices) return;
-    await this.#protocol.release();
-    this.#isOnDevices = false;
+    const leaving = this.#memory.among(asked, true);
+    if (leaving.length > 0) await this.#memory.move("release", leaving, (named) => this.#protocol.release(named));
   }
 
-  override restore(): Promise<void> {
+  override restore(tags?: readonly ReleasableTag[]): Promise<void> {
     return this.inTurn(async () => {
+      const asked = this.#memory.movedWith(tags);
+      const coming = this.#memory.among(asked, false);
+      const loads = coming.includes("weights") || (this.#weights.poison !== undefined && this.#memory.has("weights"));
+      const load = async () => {
+        if (loads) await this.#loadAgain();
+      };
       const isShared = this.#config.sharedMemoryMiB !== undefined;
-      if (isShared && (!this.#isOnDevices || this.#weights.poison)) {
-        if (!this.#isOnDevices) await this.#protocol.restore();
-        this.#isOnDevices = true;
-        // A server that gave its memory back need not have kept its weights.
-        this.#weights.lostMemory();
-        if (this.#weights.loaded) await this.#weights.load(this.#weights.loaded);
-        else await this.#loadOwn();
-      }
-      await super.restore();
+      if (isShared && coming.length > 0)
+        await this.#memory.move("restore", coming, (named) => this.#protocol.restore(named), load);
+      else if (isShared) await load();
+      if (this.#memory.isWhole) await this.#learnLogprobs();
+      await super.restore(asked);
     });
+  }
+
+  /** A server that gave its memory back need not have kept its weights. */
+  async #loadAgain(): Promise<void> {
+    this.#weights.lostMemory();
+    if (this.#weights.loaded) await this.#weights.load(this.#weights.loaded);
+    else await this.#loadOwn();
   }
 
   async close(): Promise<void> {
@@ -283,9 +293,12 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   async #attach(): Promise<void> {
-    if (this.#config.sharedMemoryMiB === undefined) return this.#loadOwn();
+    if (this.#config.sharedMemoryMiB === undefined) {
+      await this.#loadOwn();
+      return this.#learnLogprobs();
+    }
     // Others may have the devices now; the first `restore` takes them.
-    await this.#protocol.release();
+    await this.#memory.move("release", serverTags, () => this.#protocol.release(undefined));
     await super.release();
   }
 
@@ -322,12 +335,15 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         { cause },
       );
     }
-    await this.#learnLogprobs(this.#weights.loaded!.label);
   }
 
-  async #learnLogprobs(salt: string): Promise<void> {
+  /** Once, as soon as it can generate. */
+  async #learnLogprobs(): Promise<void> {
+    const { loaded, poison } = this.#weights;
+    if (this.#hasAsked || !loaded || poison) return;
     const { completionTimeoutMs } = this.#config;
-    this.#isProcessed = await probeLogprobs(this.#protocol, this.#limits.vocabSize, salt, completionTimeoutMs);
+    this.#isProcessed = await probeLogprobs(this.#protocol, this.#limits.vocabSize, loaded.label, completionTimeoutMs);
+    this.#hasAsked = true;
     if (this.#isProcessed === true) return;
     const what =
       this.#isProcessed === false

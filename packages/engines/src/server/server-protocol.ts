@@ -1,4 +1,4 @@
-import type { FinishReason } from "@treadle/contracts";
+import type { FinishReason, ReleasableTag } from "@treadle/contracts";
 
 /** A route that an engine needs, and what makes a server have it. */
 export type RouteNeed = {
@@ -13,6 +13,10 @@ export type RouteNeed = {
   readonly isOptional?: boolean;
 };
 
+/** What a server releases by itself, if it can. */
+export type ServerTag = Exclude<ReleasableTag, "optimiser">;
+export const serverTags: readonly ServerTag[] = ["weights", "cache"];
+
 /** What a server says of itself. */
 export type ServerFacts = {
   /** most tokens of a prompt and its completion; undefined where it does not say */
@@ -23,6 +27,8 @@ export type ServerFacts = {
   readonly isDeterministic: boolean;
   /** undefined where it can give its memory back; else what it was started without */
   readonly lacksRelease: string | undefined;
+  /** of its weights on each of its devices; undefined where it does not say, or cannot release them by themselves */
+  readonly weightsBytes: number | undefined;
   /** undefined where it may take adapters; else what it was started without */
   readonly lacksAdapters: string | undefined;
 };
@@ -87,10 +93,10 @@ export interface ServerProtocol {
   label(): Promise<string>;
   /** Of the weights as the server holds them; undefined where it cannot say. Only while it is not paused. */
   checksum(): Promise<string | undefined>;
-  /** Of an idle server. */
-  release(): Promise<void>;
-  /** Its memory is there again; what was in it need not be. */
-  restore(): Promise<void>;
+  /** Of an idle server; undefined: all of it. */
+  release(tags: readonly ServerTag[] | undefined): Promise<void>;
+  /** Its memory, or that of tags which were released, is there again; what was in it need not be. */
+  restore(tags: readonly ServerTag[] | undefined): Promise<void>;
   /** Throws unless the server answers. */
   alive(): Promise<void>;
 }

@@ -6,6 +6,7 @@ import type {
   RouteNeed,
   ServerFacts,
   ServerProtocol,
+  ServerTag,
   TokenAnswer,
   TokenOptions,
   TokenRequest,
@@ -51,7 +52,14 @@ const ServerInfo = z.object({
   enable_deterministic_inference: z.boolean().default(false),
   /** null unless it was asked for */
   enable_lora: z.boolean().nullish(),
+  /** of each data-parallel rank; older versions do not say what weights take */
+  internal_states: z
+    .array(z.object({ memory_usage: z.object({ weight: z.number().nonnegative().optional() }).optional() }))
+    .optional(),
 });
+/** as the server counts */
+const gib = 2 ** 30;
+const memoryTypes = { weights: ["weights"], cache: ["kv_cache", "cuda_graph"] } as const;
 const Models = z.object({ data: z.array(z.object({ max_model_len: z.int().positive().nullish() })) });
 const Checked = z.object({ ranks: z.unknown() });
 const AdapterLoaded = z.object({ success: z.boolean(), error_message: z.string().nullish() });
@@ -71,12 +79,14 @@ export class SglangProtocol implements ServerProtocol {
   async describe(): Promise<ServerFacts> {
     const model = this.#parse(ModelInfo, await this.#info("model_info"), "/model_info");
     const server = this.#parse(ServerInfo, await this.#info("server_info"), "/server_info");
+    const weight = server.internal_states?.[0]?.memory_usage?.weight;
     const models = this.#parse(Models, await this.#client.json("GET", "/v1/models"), "/v1/models");
     return {
       contextLength: models.data[0]?.max_model_len ?? undefined,
       architectures: model.architectures ?? [],
       isDeterministic: server.enable_deterministic_inference,
       lacksRelease: server.enable_memory_saver ? undefined : "--enable-memory-saver",
+      weightsBytes: weight === undefined ? undefined : weight * gib,
       lacksAdapters: server.enable_lora === true || server.enable_lora === undefined ? undefined : adapterFlags,
     };
   }
@@ -166,12 +176,13 @@ export class SglangProtocol implements ServerProtocol {
     return ranks === undefined ? undefined : JSON.stringify(ranks);
   }
 
-  async release(): Promise<void> {
-    await this.#client.json("POST", "/release_memory_occupation", { body: {} });
+  async release(tags: readonly ServerTag[] | undefined): Promise<void> {
+    await this.#client.json("POST", "/release_memory_occupation", { body: memoryOf(tags) });
   }
 
-  async restore(): Promise<void> {
-    await this.#client.json("POST", "/resume_memory_occupation", { body: {} });
+  /** It ends where it is asked for what it has not released. */
+  async restore(tags: readonly ServerTag[] | undefined): Promise<void> {
+    await this.#client.json("POST", "/resume_memory_occupation", { body: memoryOf(tags) });
   }
 
   async alive(): Promise<void> {
@@ -188,3 +199,6 @@ export class SglangProtocol implements ServerProtocol {
     return parseAnswer(this.name, schema, value, path);
   }
 }
+
+const memoryOf = (tags: readonly ServerTag[] | undefined): object =>
+  tags === undefined ? {} : { tags: tags.flatMap((tag) => memoryTypes[tag]) };

@@ -37,6 +37,8 @@ export type DoubleOptions = {
   readonly isDeterministic?: boolean | undefined;
   /** started so that it can give its memory back; default true */
   readonly canRelease?: boolean | undefined;
+  /** what SGLang says that its weights take, as newer versions do; default: it says nothing of them */
+  readonly weightsGiB?: number | undefined;
   /** adapters that it takes: their largest rank, and how many it has at once; default: none */
   readonly adapters?: { readonly maxRank: number; readonly most: number } | undefined;
   /** what the server says that it serves; default: what the model's configuration says */
@@ -86,6 +88,10 @@ const ModelConfig = z.object({
   eos_token_id: z.int().optional(),
 });
 
+/** What a server may release by itself. */
+export type Memory = "weights" | "cache";
+const memories: readonly Memory[] = ["weights", "cache"];
+
 /**
  * An inference server for tests: real HTTP on a loopback port, a tiny model whose weights come from the folders that it is
  * told to load, and the phases of a real server. It refuses what a real one would refuse or break at: unknown fields, a
@@ -99,7 +105,8 @@ export abstract class ServerDouble {
   protected architecture = "";
   protected label = "default";
   protected isPaused = false;
-  protected isAsleep = false;
+  /** whose memory is released */
+  protected readonly asleep = new Set<Memory>();
   /** the bodies of generations, as they came */
   readonly generations: unknown[] = [];
   /** methods and paths, as they came */
@@ -162,7 +169,7 @@ export abstract class ServerDouble {
   protected async loadAdapter(name: string, folder: string): Promise<void> {
     const { adapters } = this.options;
     if (adapters === undefined) throw new Refusal(400, "LoRA is not enabled");
-    if (this.isAsleep) throw new Refusal(500, "an adapter is loaded into memory that is released");
+    if (this.asleep.has("weights")) throw new Refusal(500, "an adapter is loaded into memory that is released");
     if (this.#adapters.has(name)) throw new Refusal(400, `The lora adapter '${name}' has already been loaded.`);
     if (this.#adapters.size >= adapters.most)
       throw new Refusal(400, `${adapters.most} adapters are loaded, and no more fit`);
@@ -189,7 +196,7 @@ export abstract class ServerDouble {
     this.endToken = config.eos_token_id;
     this.label = "default";
     this.isPaused = false;
-    this.isAsleep = false;
+    this.asleep.clear();
     this.#isReleased = false;
     this.#cache.clear();
     this.#adapters.clear();
@@ -254,7 +261,8 @@ export abstract class ServerDouble {
 
   protected async complete(asked: Asked): Promise<Answered> {
     const { id, tokens, maxTokens, temperature, seed, salt, adapter, isStop } = asked;
-    if (this.#isReleased || this.isAsleep) throw new Refusal(500, "the engine has no weights: its memory is released");
+    if (this.#isReleased || this.asleep.size > 0)
+      throw new Refusal(500, "the engine has no weights, or no cache: its memory is released");
     const outside = tokens.find((token) => token < 0 || token >= this.vocabSize);
     if (outside !== undefined) throw new Refusal(400, `Token id ${outside} is out of vocabulary`);
     if (tokens.length + maxTokens > this.contextLength)
@@ -316,23 +324,21 @@ export abstract class ServerDouble {
 
   protected async load(folder: string): Promise<void> {
     if (this.#running.size > 0) throw new Refusal(400, "weights are loaded while requests run");
-    if (this.isAsleep) throw new Refusal(500, "weights are loaded into memory that is released");
+    if (this.asleep.has("weights")) throw new Refusal(500, "weights are loaded into memory that is released");
     if (this.#ignoresLoads) return;
     this.#isReleased = false;
     await this.model.load(folder);
   }
 
-  protected fallAsleep(): void {
+  protected fallAsleep(memory: readonly Memory[] = memories): void {
     if (this.#running.size > 0) throw new Refusal(500, "memory is released while requests run: the engine is dead");
-    this.isAsleep = true;
+    for (const each of memory) this.asleep.add(each);
+    if (memory.includes("cache")) this.#cache.clear();
   }
 
   /** What its weights were is lost. */
-  protected wakeUp(): void {
-    if (!this.isAsleep) return;
-    this.isAsleep = false;
-    this.#isReleased = true;
-    this.#cache.clear();
+  protected wakeUp(memory: readonly Memory[] = memories): void {
+    for (const each of memory) if (this.asleep.delete(each) && each === "weights") this.#isReleased = true;
   }
 
   protected checksum(): string {

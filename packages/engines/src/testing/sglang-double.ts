@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Refusal, type Route, ServerDouble } from "./server-double.ts";
+import { type Memory, Refusal, type Route, ServerDouble } from "./server-double.ts";
 
 const Generate = z.strictObject({
   rid: z.string(),
@@ -29,7 +29,9 @@ const Update = z.strictObject({
   flush_cache: z.boolean().default(true),
   abort_all_requests: z.boolean().default(false),
 });
-const Tags = z.strictObject({ tags: z.array(z.enum(["weights", "kv_cache"])).optional() });
+const Tags = z.strictObject({ tags: z.array(z.enum(["weights", "kv_cache", "cuda_graph"])).optional() });
+const memoryOf = ({ tags }: z.infer<typeof Tags>): readonly Memory[] | undefined =>
+  tags && [...new Set(tags.map((tag): Memory => (tag === "weights" ? "weights" : "cache")))];
 
 /** SGLang's routes. Without stop tokens it ends at the model's own end, and with `ignore_eos` at no stop token at all. */
 export class SglangDouble extends ServerDouble {
@@ -56,6 +58,9 @@ export class SglangDouble extends ServerDouble {
             enable_memory_saver: this.options.canRelease ?? true,
             enable_deterministic_inference: this.options.isDeterministic ?? true,
             enable_lora: this.options.adapters ? true : null,
+            ...(this.options.weightsGiB !== undefined && {
+              internal_states: [{ memory_usage: { weight: this.options.weightsGiB, kvcache: 1, token_capacity: 1 } }],
+            }),
           },
         }),
       },
@@ -134,17 +139,20 @@ export class SglangDouble extends ServerDouble {
       "POST /release_memory_occupation": {
         isGuarded: guarded,
         body: Tags,
-        handle: () => {
+        handle: (body: z.infer<typeof Tags>) => {
           if (this.options.canRelease === false) throw new Refusal(400, "memory saver is not enabled");
-          this.fallAsleep();
+          this.fallAsleep(memoryOf(body));
           return {};
         },
       },
       "POST /resume_memory_occupation": {
         isGuarded: guarded,
         body: Tags,
-        handle: () => {
-          this.wakeUp();
+        handle: (body: z.infer<typeof Tags>) => {
+          const memory = memoryOf(body);
+          const awake = memory?.find((each) => !this.asleep.has(each));
+          if (awake !== undefined) throw new Refusal(500, `KeyError: '${awake}' was not released: the engine is dead`);
+          this.wakeUp(memory);
           return {};
         },
       },

@@ -147,7 +147,7 @@ export class VllmDouble extends ServerDouble {
         ...open,
         body: z.strictObject({ action: z.literal("checksum") }),
         handle: () => {
-          if (this.isPaused || this.isAsleep)
+          if (this.isPaused || this.asleep.size > 0)
             throw new Refusal(409, "weight_checker requires an awake, unpaused engine");
           return { body: { checksums: { all: this.checksum() } } };
         },

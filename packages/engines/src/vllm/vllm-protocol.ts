@@ -91,6 +91,7 @@ export class VllmProtocol implements ServerProtocol {
       contextLength: models.data[0]?.max_model_len ?? undefined,
       architectures: model.architectures,
       isDeterministic: ["1", 1, true].includes(info.vllm_env["VLLM_BATCH_INVARIANT"] as string),
+      weightsBytes: undefined,
       lacksAdapters: info.vllm_config.lora_config === null ? adapterFlags : undefined,
       lacksRelease: model.enable_sleep_mode === false ? "--enable-sleep-mode" : undefined,
     };
@@ -178,7 +179,7 @@ export class VllmProtocol implements ServerProtocol {
     return JSON.stringify(Object.entries(checksums).sort(([a], [b]) => (a < b ? -1 : 1)));
   }
 
-  /** Level 2 would drop buffers that are in no checkpoint. */
+  /** All of it: a server of which only a part has woken up does not sleep again. Level 2 would drop buffers that are in no checkpoint. */
   async release(): Promise<void> {
     await this.#client.json("POST", "/sleep", { query: { level: "1" } });
   }
