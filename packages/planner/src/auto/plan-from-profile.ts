@@ -413,7 +413,7 @@ function place(
 
 /** Of the plans that were placed, the fastest; and ranks of all layouts that are judged of them, which a replay takes its time for. */
 const mostMoved = 4;
-const mostRanksJudged = 16_000;
+const mostRanksJudged = 2_000;
 
 /** The fastest plans on other devices, where a step of them is then shorter. */
 function moveEach(
