@@ -7,9 +7,11 @@ import { isAlive } from "../support/cluster.ts";
 import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
+import { projectRoot } from "../support/project.ts";
 import { Absences } from "./absences.ts";
 import { ClusterNetwork, type Place } from "./cluster-network.ts";
 import { NatsCluster } from "./nats-cluster.ts";
+import { expectLearntAsUndisturbed } from "./undisturbed.ts";
 
 const numPlaces = 3;
 const replicas = "3";
@@ -19,11 +21,29 @@ export const batch = 12;
 /** How long an agent hangs that is struck so. */
 export const hangMs = 12_000;
 
-/** What is struck. `embedded`: a policy that learns on the embedded engine; `ledger`: items that only wait. */
+/** `isShipped`: below `workflows`, and judged by what it learns undisturbed. */
+type Struck = {
+  readonly name: string;
+  readonly overrides: readonly string[];
+  readonly isShipped?: boolean;
+  readonly expectWhole?: (folder: string, steps: number, batch: number) => Promise<void>;
+};
+
+const shipped = (name: string): string => join(projectRoot, "workflows", name);
+// However many steps there are, each learns at the same rate, and nothing but steps takes time.
+const quiet = ["evaluation.everySteps=1000000", "checkpoints.everySteps=1000000"];
+
+/** What is struck. `embedded`: a policy that learns on the embedded engine; `ledger`: items that only wait; the others are shipped. */
 export const subjects = {
   embedded: { name: "learning-ledger", overrides: [], expectWhole: expectWholeLearningLedger },
   ledger: { name: "ledger", overrides: ["pauseMs=30", "payload=2000"], expectWhole: expectWholeLedger },
-} as const;
+  "reasoning-grpo": {
+    name: shipped("reasoning-grpo"),
+    overrides: ["finalLearningRate=0.002", ...quiet],
+    isShipped: true,
+  },
+  "tool-agent": { name: shipped("tool-agent"), overrides: quiet, isShipped: true },
+} satisfies Record<string, Struck>;
 export type Subject = keyof typeof subjects;
 
 export class ChaosCluster implements AsyncDisposable {
@@ -69,7 +89,8 @@ export class ChaosCluster implements AsyncDisposable {
     if (typeof network === "string") log(`no network will be cut: ${network}`);
     const loopback = { host: "127.0.0.1", inside: [] };
     const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
-    const world = await NodesWorld.over(await NatsCluster.start(places));
+    const { isShipped }: Struck = subjects[subject];
+    const world = await NodesWorld.over(await NatsCluster.start(places), isShipped ? projectRoot : undefined);
     world.environment = {
       NODE_OPTIONS: `--import=${fileURLToPath(new URL("on-signal.mjs", import.meta.url))}`,
       CHAOS_HANG_MS: String(hangMs),
@@ -181,7 +202,10 @@ export class ChaosCluster implements AsyncDisposable {
 
   /** J1. */
   expectWhole(steps: number): Promise<void> {
-    return subjects[this.subject].expectWhole(this.folder, steps, batch);
+    const { name, overrides, expectWhole }: Struck = subjects[this.subject];
+    if (expectWhole) return expectWhole(this.folder, steps, batch);
+    const own = [...overrides, `batch=${batch}`];
+    return expectLearntAsUndisturbed(this.folder, steps, { workflow: name, runs: this.world.root, overrides: own });
   }
 
   get folder(): string {

@@ -1,5 +1,5 @@
 /**
- * `npm run chaos -- --minutes 30 --seed N [--workflow ledger]`: random kills, suspensions and partitions of a run over
+ * `npm run chaos -- --minutes 30 --seed N [--workflow embedded | ledger | reasoning-grpo | tool-agent]`: random kills, suspensions and partitions of a run over
  * three node agents and three NATS servers. The seed draws what is struck and for how long; when it hits is up to the
  * machine. Ends with 1 when something was lost, came twice, stuck or stayed, when a runner gave up, and on a quiet machine when
  * recoveries or pauses took longer than is wanted.

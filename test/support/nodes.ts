@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { cp, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import type { RunEvent } from "@treadle/contracts";
 import { type NatsServer, type NatsServerOptions, startNatsServer } from "@treadle/transport/testing";
@@ -38,13 +38,15 @@ type KeyedServer = NatsServer & { readonly keys: Keys };
 export class NodesWorld<Nats extends Servers = KeyedServer> {
   readonly root: string;
   readonly nats: Nats;
+  readonly project: string;
   readonly #started: ChildProcess[] = [];
   /** of the processes that are started from now on */
   environment: Readonly<Record<string, string>> = {};
 
-  private constructor(root: string, nats: Nats) {
+  private constructor(root: string, nats: Nats, project: string) {
     this.root = root;
     this.nats = nats;
+    this.project = project;
   }
 
   static async open(options: NatsServerOptions = {}): Promise<NodesWorld> {
@@ -53,9 +55,12 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     return NodesWorld.over(Object.assign(server, { keys }));
   }
 
-  static async over<Nats extends Servers>(nats: Nats): Promise<NodesWorld<Nats>> {
+  /** `project`: one that is there, as the checkout is, which nobody changes meanwhile; default: one of test workflows. */
+  static async over<Nats extends Servers>(nats: Nats, project?: string): Promise<NodesWorld<Nats>> {
     const root = await mkdtemp(join(tmpdir(), "treadle-n-"));
-    const world = new NodesWorld(root, nats);
+    await makeTemporary(root);
+    const world = new NodesWorld(root, nats, project ?? join(root, "project"));
+    if (project !== undefined) return world;
     // Apart from the checkout, whose code may change while tests run; agents refuse other code than the runner's.
     const support = join(checkout, "test/support");
     for (const folder of ["workflows", "workers"]) {
@@ -63,13 +68,9 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     }
     await symlink(join(checkout, "node_modules"), join(world.project, "node_modules"));
     await writeFile(join(world.project, "package.json"), JSON.stringify({ type: "module", private: true }));
-    await makeTemporary(root);
     return world;
   }
 
-  get project(): string {
-    return join(this.root, "project");
-  }
   /** the script of the command line */
   readonly command = command;
   get runs(): string {
@@ -123,9 +124,9 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     return { child, output: () => output, kill };
   }
 
-  /** `runs`: where the folder of a run is, which another machine has not. `name`: of one below `support/workflows`. */
+  /** `runs`: where the folder of a run is, which another machine has not. `name`: of one below `support/workflows`, or its path. */
   startRun(overrides: readonly string[], runId = "new", runs = this.runs, name = "ledger"): RunProcess {
-    const workflow = join(this.project, "support/workflows", name);
+    const workflow = resolve(this.project, "support/workflows", name);
     const nodes = [
       `cluster.nats.url=${this.nats.url}`,
       ...keyOverrides(this.nats.keys),
