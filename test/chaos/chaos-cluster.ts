@@ -26,6 +26,7 @@ type Struck = {
   readonly name: string;
   readonly overrides: readonly string[];
   readonly isShipped?: boolean;
+  readonly agentFlags?: readonly string[];
   readonly expectWhole?: (folder: string, steps: number, batch: number) => Promise<void>;
 };
 
@@ -42,7 +43,10 @@ export const subjects = {
     overrides: ["finalLearningRate=0.002", ...quiet],
     isShipped: true,
   },
-  "tool-agent": { name: shipped("tool-agent"), overrides: quiet, isShipped: true },
+  "tool-agent": {
+    ...{ name: shipped("tool-agent"), overrides: quiet, isShipped: true },
+    agentFlags: ["--allow-program", "/bin/sh"], // not every machine has control groups
+  },
 } satisfies Record<string, Struck>;
 export type Subject = keyof typeof subjects;
 
@@ -139,7 +143,8 @@ export class ChaosCluster implements AsyncDisposable {
     // The first begins with the server of its place, as on machines that have one each, the second with another's.
     const { servers } = this.nats;
     const first = [servers[0], servers[2], this.nats][place]?.url as string;
-    const flags = ["--nats", first, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
+    const { agentFlags = [] }: Struck = subjects[this.subject];
+    const flags = [...agentFlags, "--nats", first, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
     return this.world.startNode(`n${place}`, flags, inside);
   }
 
