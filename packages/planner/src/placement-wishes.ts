@@ -31,14 +31,13 @@ export function withWishes<T extends Wanting>(input: T): T {
         `'${both[0]}' and '${both[1]}' cannot be kept both apart and together; drop one of the two wishes`,
       );
   }
-  const { maxRanks = {} } = wishes;
   const spans = new Set(
     Object.entries(input.explicit ?? {})
       .filter(([key, value]) => parsePlacement(key, value).devicesPerRank !== undefined)
       .flatMap(([key]) => componentsOf(key)),
   );
   const components = input.components.map((component) => {
-    const most = maxRanks[component.name];
+    const most = mostRanksOf(wishes, component.name);
     if (most === undefined) return component;
     const { min, max } = rankBounds(component);
     if (most < min)
@@ -65,6 +64,10 @@ export function withWishes<T extends Wanting>(input: T): T {
   // Once they are gone there is nothing more to keep free; what is placed is still counted with them.
   return { ...input, components, devices, numbered: input.numbered ?? input.devices, wishes: others };
 }
+
+/** Names of components are whatever a workflow calls them, `constructor` included. */
+export const mostRanksOf = ({ maxRanks = {} }: PlacementWishes, name: string): number | undefined =>
+  Object.hasOwn(maxRanks, name) ? maxRanks[name] : undefined;
 
 const refused = (key: string, problem: string): TreadleError =>
   new TreadleError("placement.invalid", `placement.wishes.${key}: ${problem}`, { details: { wish: key } });

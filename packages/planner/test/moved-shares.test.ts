@@ -31,6 +31,9 @@ test("two components share devices while the one between them, which fits beside
   const [best] = alternatives;
   expect(best!.stepSeconds).toBeLessThan(0.6 * best!.movedFromSeconds!);
   expect(best).toMatchObject({ mode: "hybrid", proven: false });
+  // Ranks of two devices do nothing on one.
+  expect(best!.boundSeconds).toBeGreaterThan(0);
+  expect(best!.boundSeconds).toBeLessThan(best!.stepSeconds);
   expect(plan.explanation).toContainEqual(expect.stringMatching(/other devices than the search gave them/));
 });
 

@@ -209,3 +209,22 @@ test("what streams is taken on its way, however much of it was begun at once", (
     ),
   );
 });
+
+test("a rank that waits for room has had its turn, so that consumers on its devices make some", () => {
+  const one = (
+    component: string,
+    ranks: ReplayedCall["ranks"],
+    takes: string,
+    puts: string | undefined,
+  ): ReplayedCall => ({
+    component,
+    ranks,
+    takes: [{ channel: takes, items: 8, most: 1 }],
+    puts: puts === undefined ? [] : [{ channel: puts, items: 8, capacity: 1 }],
+    secondsOf: seconds(1),
+    ...flow,
+  });
+  const calls = [one("a", [["0"], ["1"]], "input", "to-b"), one("b", [["0", "1", "2"]], "to-b", undefined)];
+  const workers = new Map(calls.map(({ component }) => [component, calm]));
+  expect(replaySeconds({ calls, workers, memory: new Map() })).toBeGreaterThan(1);
+});

@@ -5,7 +5,8 @@ import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { pinsOf } from "./pins.ts";
-import { checkTogether, type PlanFromProfileOptions, wantingOf } from "./plan-from-profile.ts";
+import { type PlanFromProfileOptions, wantingOf } from "./plan-from-profile.ts";
+import { checkTogether } from "./pools.ts";
 import { planProblemOf } from "./profile-problem.ts";
 
 /** Without a flow there are many more ways to cut a workflow; of larger ones nothing is checked. */
@@ -30,7 +31,7 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   const pins = pinsOf(explicit ?? {}, { components, devices, numbered, nodeGroups });
   const profile = unitProfile(components.map(({ name }) => name));
   const question = planProblemOf(profile, { maxStaleness: 0, devices, components, pins, wishes, batch: 1 });
-  checkTogether(question, wishes);
+  checkTogether(question.pools, wishes);
   checkUseAll(question.problem);
   if (facts.components.length > mostComponents) return;
   const answer = solvePlan({ ...question.problem, edges: [] }, { deadlineMs, nowMs });

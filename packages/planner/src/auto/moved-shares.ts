@@ -149,7 +149,7 @@ export function leastWorkSeconds({
       const seconds = Array.from({ length }, (_, i) => exactSeconds([node], i + 1, batch, limits));
       return {
         least: Math.min(...seconds),
-        onDevices: Math.min(...seconds.map((each, i) => each * usedDevices(node, i + 1))),
+        onDevices: Math.min(...seconds.map((each, i) => each * Math.max(1, usedDevices(node, i + 1)))),
       };
     });
     return Math.max(

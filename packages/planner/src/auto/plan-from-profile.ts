@@ -9,12 +9,11 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
-import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { refuseDegrees } from "../placement-ranks.ts";
 import { isSlot, placementWithout, withoutDevices, withSlots } from "../placement-slots.ts";
-import { blamingFreeDevices, brokenWishes, withWishes } from "../placement-wishes.ts";
-import { rankMemory, residentMemory } from "../plan/component-time.ts";
+import { blamingFreeDevices, brokenWishes, mostRanksOf, withWishes } from "../placement-wishes.ts";
+import { rankMemory, residentMemory, usedDevices } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { explainPlan, limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
@@ -30,7 +29,7 @@ import { planPinnedTogether, type Together } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
 import type { ReplayedStep } from "./plan-replay.ts";
 import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
-import type { Pool } from "./pools.ts";
+import { checkTogether } from "./pools.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
@@ -130,7 +129,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const pins = pinsOf(pinned ?? {}, { components, devices, numbered, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
-  checkTogether(question, wishes);
+  checkTogether(question.pools, wishes);
   const names = components.map(({ name }) => name);
   const devicesOf = (name: string) => question.pools.find((pool) => pool.components.includes(name))!.devices;
   const questions = waysOf(question);
@@ -192,7 +191,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   }));
   const limitOf = (name: string): DeviceLimit => {
     if (pins.some((pin) => pin.components.includes(name))) return "placement.components";
-    return wishes?.maxRanks?.[name] === undefined ? "ranks.max" : "placement.wishes.maxRanks";
+    return !wishes || mostRanksOf(wishes, name) === undefined ? "ranks.max" : "placement.wishes.maxRanks";
   };
   const scale = batch / searched.problem.batch;
   const named = inOrder.map((each) => asAlternative(each, scale));
@@ -268,10 +267,17 @@ function asProfiled(component: PlacementComponent, profile: Profile): PlacementC
 }
 
 /** With the devices that components have in the plan, and chunks of the step's items; `scale`: of these for one of the search's. */
-function asAlternative(
-  { mode, stepSeconds, schedule, plan, proven, boundSeconds }: PlannedMode,
-  scale: number,
-): PlanAlternative {
+function asAlternative(each: PlannedMode, scale: number): PlanAlternative {
+  const { mode, stepSeconds, proven, boundSeconds } = each;
+  return { mode, time: stepSeconds, schedule: asLaid(each, scale), proven, bound: boundSeconds };
+}
+
+/** `most`: of a component's devices, relative to the schedule's. */
+function asLaid(
+  { schedule, plan }: Pick<PlannedMode, "schedule" | "plan">,
+  scale = 1,
+  most = Number.POSITIVE_INFINITY,
+): Schedule {
   const relaid = (part: Schedule): Schedule => {
     if (part.op === "temporal" || part.op === "parallel")
       return { ...part, first: relaid(part.first), second: relaid(part.second) };
@@ -283,9 +289,9 @@ function asAlternative(
     }
     const { ranks } = plan.components[part.node.split("+")[0]!]!;
     const held = new Set(ranks.flatMap((rank) => rank.devices)).size;
-    return held > 0 ? { ...part, devices: held } : part;
+    return held > 0 ? { ...part, devices: Math.min(held, part.devices * most) } : part;
   };
-  return { mode, time: stepSeconds, schedule: relaid(schedule), proven, bound: boundSeconds };
+  return relaid(schedule);
 }
 
 /** What is proven of a mode is what every way of searching it has proven, and nothing takes less than the least of their bounds. */
@@ -309,23 +315,6 @@ function waysOf(question: ProfileProblem): ProfileProblem[] {
   if (!nodes.some(({ stream }) => stream)) return [question];
   const inChunks = { ...question.problem, nodes: nodes.map((node) => ({ ...node, stream: false })) };
   return [question, { ...question, problem: inChunks }];
-}
-
-/** Components of different kinds, or pinned to different devices, have none in common. */
-export function checkTogether({ pools }: ProfileProblem, wishes: PlacementWishes | undefined): void {
-  const poolOf = (name: string) => pools.find(({ components }) => components.includes(name))!;
-  for (const group of wishes?.together ?? []) {
-    const [first] = group as [string, ...string[]];
-    const other = group.find((name) => poolOf(name) !== poolOf(first));
-    if (other === undefined) continue;
-    const where = ({ kind, devices }: Pool): string =>
-      `${kind} ${formatDeviceNumbers(devices.map(({ index }) => index))}`;
-    throw new TreadleError(
-      "placement.impossible",
-      `'${first}' may only be on ${where(poolOf(first))} and '${other}' on ${where(poolOf(other))}, but placement.wishes.together wants both on the same devices; drop the wish, or change their deviceKind or placement.components`,
-      { details: { components: [first, other] } },
-    );
-  }
 }
 
 /** `isReplayed`: its seconds are not those of a schedule, but of the devices that components have. */
@@ -505,7 +494,13 @@ function placeShares(
     return residents.reduce((sum, { component }) => sum + memory.get(component)!.resident, 0) <= memoryBytes;
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
-  const cost = costSchedule(compileModel(asPlaced), schedule);
+  const heldBy = (name: string) => new Set(plan.components[name]!.ranks.flatMap((rank) => rank.devices)).size;
+  // Wide ranks cross no nodes, so some may find no place on the devices that a search gives them.
+  const isNarrower = shares.some(({ component, devices: { length } }) => {
+    const node = nodes.get(component)!;
+    return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
+  });
+  const cost = costSchedule(compileModel(asPlaced), isNarrower ? asLaid({ schedule, plan }, 1, 1) : schedule);
   const batches = { searched: problem.batch, batch };
   const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
@@ -538,7 +533,14 @@ function placeShares(
       ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
       : [];
   const beside = {
-    shares,
+    shares: shares.map(({ component, devices: own, items }) => {
+      const ranks = new Set(plan.components[component]!.ranks.flatMap((rank) => rank.devices));
+      return {
+        component,
+        items,
+        devices: own.some(({ id }) => ranks.has(id)) ? own.filter(({ id }) => ranks.has(id)) : own,
+      };
+    }),
     serialSeconds: new Map(
       Object.entries(profile.components).map(([name, { serialSeconds }]) => [name, serialSeconds]),
     ),
@@ -548,7 +550,7 @@ function placeShares(
   const planned: PlannedMode = {
     mode: realised,
     stepSeconds,
-    proven: proven && realised === mode,
+    proven: proven && realised === mode && !isNarrower,
     boundSeconds: Math.min(stepSeconds, bound + besides),
     schedule,
     placement: Object.fromEntries(

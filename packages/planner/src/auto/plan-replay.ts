@@ -250,11 +250,11 @@ function runRank({ call, sequence, rank, streams, lock, times, busy }: RankRun, 
     }
     const stream = streamOf(first.channel);
     wait(
-      (accepted) => stream.put(first.items, accepted),
-      () => {
-        lock.enqueued(member, first.channel);
-        putEach(others, then);
+      (accepted) => {
+        lock.enqueued(member, first.channel); // also while it waits for room: consumers make some
+        stream.put(first.items, accepted);
       },
+      () => putEach(others, then),
     );
   };
   const put = (share: number, of: typeof puts, then: () => void): void =>

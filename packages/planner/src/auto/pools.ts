@@ -1,5 +1,6 @@
 /** Which devices may be shared by which components: devices of different kinds never are, and pinned ones only as pinned. */
-import { type DeviceSpec, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type PlacementWishes, TreadleError } from "@treadle/contracts";
+import { formatDeviceNumbers } from "../placement-grammar.ts";
 import { isSlot } from "../placement-slots.ts";
 
 /** Devices that the components named have for themselves, and take turns on if there are several. */
@@ -16,18 +17,20 @@ export type Pool = {
   readonly shared: boolean;
 };
 
+const pinned = "pinned: ";
+
 /** Pools with their components; the first is the one with most components, and most devices among those. */
 export function poolsOf(
   components: readonly { readonly name: string; readonly kind?: string | undefined }[],
   devices: readonly DeviceSpec[],
   pins: readonly Pin[],
 ): Pool[] {
-  const pinned = new Map<string, string>();
+  const poolOfPin = new Map<string, string>();
   const taken = new Set<string>();
   const pools: Pool[] = [];
   for (const pin of pins) {
-    const name = `pinned: ${pin.components.join("+")}`;
-    for (const component of pin.components) pinned.set(component, name);
+    const name = `${pinned}${pin.components.join("+")}`;
+    for (const component of pin.components) poolOfPin.set(component, name);
     const again = pin.devices.find((device) => taken.has(device.id));
     if (again !== undefined) {
       throw new TreadleError(
@@ -41,7 +44,7 @@ export function poolsOf(
   }
   const byKind = new Map<string, string[]>();
   for (const { name, kind = devices[0]!.kind } of components) {
-    if (!pinned.has(name)) byKind.set(kind, [...(byKind.get(kind) ?? []), name]);
+    if (!poolOfPin.has(name)) byKind.set(kind, [...(byKind.get(kind) ?? []), name]);
   }
   for (const [kind, names] of byKind) {
     const all = devices.filter((device) => device.kind === kind);
@@ -64,6 +67,26 @@ export function poolsOf(
       isSearched(b) - isSearched(a) || b.components.length - a.components.length || b.devices.length - a.devices.length,
   );
 }
+
+/** Components of different kinds, or pinned to different devices, have none in common. */
+export function checkTogether(pools: readonly Pool[], wishes: PlacementWishes | undefined): void {
+  const ofName = (name: string) => pools.find(({ components }) => components.includes(name))!;
+  const where = ({ kind, devices }: Pool): string =>
+    `${kind} ${formatDeviceNumbers(devices.map(({ index }) => index))}`;
+  for (const group of wishes?.together ?? []) {
+    const [first] = group as [string, ...string[]];
+    const other = group.find((name) => ofName(name) !== ofName(first));
+    if (other === undefined) continue;
+    const [a, b] = [ofName(first), ofName(other)];
+    const isPinned = a.kind === b.kind && (isPin(a) || isPin(b));
+    const problem = isPinned
+      ? `placement.wishes.together wants '${first}' and '${other}' on the same devices, but placement.components gives '${isPin(a) ? first : other}' ${where(isPin(a) ? a : b)} for itself; name both there for the same devices, or drop the wish`
+      : `'${first}' may only be on ${where(a)} and '${other}' on ${where(b)}, but placement.wishes.together wants both on the same devices; drop the wish, or change their deviceKind or placement.components`;
+    throw new TreadleError("placement.impossible", problem, { details: { components: [first, other] } });
+  }
+}
+
+const isPin = ({ name }: Pool): boolean => name.startsWith(pinned);
 
 function poolOf(name: string, devices: readonly DeviceSpec[], components: readonly string[], shared: boolean): Pool {
   const memoryBytes = Math.min(...devices.map((device) => device.memoryBytes));

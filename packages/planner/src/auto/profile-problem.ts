@@ -8,6 +8,7 @@ import {
 } from "@treadle/contracts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { formatBytes, rankBounds } from "../placement-ranks.ts";
+import { mostRanksOf } from "../placement-wishes.ts";
 import { residentMemory } from "../plan/component-time.ts";
 import { type PlanNode, type PlanProblem, planModes } from "../plan/problem.ts";
 import { takenPerItem } from "../profile/whole-items.ts";
@@ -75,7 +76,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     const usable = usableDevices(name, measured, asked.get(name), pool);
     const { minDevices, maxDevices } = usable;
     // Raising a wish for fewer ranks would bring it more of them: that limit is said by itself.
-    const maxRanks = target.wishes?.maxRanks?.[name];
+    const maxRanks = target.wishes && mostRanksOf(target.wishes, name);
     const declared = asked.get(name)?.memoryBytesPerDevice;
     const memory =
       declared === undefined ? memoryFormula(measured.memory) : { fixed: declared, sharded: 0, perItem: 0 };

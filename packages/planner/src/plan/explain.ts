@@ -84,7 +84,8 @@ export function explainPlan(
       );
     }
   }
-  if (!stats.exact) lines.push(`stopped at the deadline: at most ${percent(stats.gap)} above the least time possible`);
+  if (!stats.exact)
+    lines.push(`not proven to be the best: at most ${percent(stats.gap)} above the least time possible`);
   return lines;
 }
 

@@ -68,16 +68,22 @@ export function solveNaive(
     if (known !== undefined) return known;
     const size = { devices: level * model.step, items: model.items[itemsIndex]! };
     let ways: Way[] = [];
-    const offer = (seconds: Seconds, schedule: () => Schedule): void => {
+    const offer = (step: number, busy: number, schedule: () => Schedule): void => {
       candidates++;
       spend?.();
       // What is part of a schedule takes no longer than it.
-      if (!(timeOf(seconds) < limit) || ways.some((way) => isAsGood(way, seconds))) return;
-      ways = [...ways.filter((way) => !isAsGood(seconds, way)), { ...seconds, schedule: schedule() }];
+      if (!(overlapped(problem, step, busy) < limit)) return;
+      if (!overlaps) {
+        if (!(ways[0] !== undefined && ways[0].step <= step)) ways = [{ step, busy, schedule: schedule() }];
+        return;
+      }
+      const seconds = { step, busy };
+      if (ways.some((way) => isAsGood(way, seconds))) return;
+      ways = [...ways.filter((way) => !isAsGood(seconds, way)), { step, busy, schedule: schedule() }];
     };
     if (set.leaf >= 0 && (!full || fullLeaves.has(set.leaf, level, itemsIndex))) {
       const time = model.leafSeconds(set.leaf, itemsIndex)[level]!;
-      offer({ step: time, busy: time }, () => nodeSchedule(model, set.leaf, level, itemsIndex));
+      offer(time, time, () => nodeSchedule(model, set.leaf, level, itemsIndex));
     }
     for (const cut of set.cuts) {
       const { first, second, independent } = cut;
@@ -94,7 +100,7 @@ export function solveNaive(
           const others = find(cut.turnSecond, level, itemsIndex, ofSecond);
           for (const a of others.length > 0 ? find(cut.turnFirst, level, itemsIndex, ofFirst) : []) {
             for (const b of others)
-              offer({ step: a.step + b.step + swap, busy: a.busy + b.busy + swap }, () => ({
+              offer(a.step + b.step + swap, a.busy + b.busy + swap, () => ({
                 op: "temporal",
                 ...size,
                 first: a.schedule,
@@ -109,12 +115,16 @@ export function solveNaive(
           const pipeline = { op: "pipeline" as const, ...size, chunk };
           for (const a of part(first, left, chunkIndex, full)) {
             for (const b of part(second, right, chunkIndex, full))
-              offer(besideSeconds(a, b, count), () => ({ ...pipeline, first: a.schedule, second: b.schedule }));
+              offer(besideSteps(a, b, count), besideBusy(a, b, count), () => ({
+                ...pipeline,
+                first: a.schedule,
+                second: b.schedule,
+              }));
             if (!kway) continue;
             for (const rest of flat(second, right, chunkIndex, full)) {
               if (rest.stages.length === 1) continue;
               const step = a.step + rest.sum + (count - 1) * Math.max(a.step, rest.max);
-              offer({ step, busy: count * Math.max(a.busy, rest.busy) }, () => ({
+              offer(step, count * Math.max(a.busy, rest.busy), () => ({
                 ...pipeline,
                 stages: [a.schedule, ...rest.stages],
               }));
@@ -124,7 +134,7 @@ export function solveNaive(
         if (!problem.parallelIndependent || !independent) continue;
         for (const a of part(first, left, itemsIndex, full)) {
           for (const b of part(second, right, itemsIndex, full))
-            offer(besideSeconds(a, b, 0), () => ({
+            offer(besideSteps(a, b, 0), besideBusy(a, b, 0), () => ({
               op: "parallel",
               ...size,
               first: a.schedule,
@@ -179,10 +189,9 @@ export function solveNaive(
   return { ...best, states: memo.size, candidates };
 
   function isAsGood(a: Seconds, b: Seconds): boolean {
-    return a.step <= b.step && (!overlaps || a.busy <= b.busy);
+    return a.step <= b.step && a.busy <= b.busy;
   }
 }
 
-function besideSeconds(a: Seconds, b: Seconds, count: number): Seconds {
-  return { step: spatialSeconds("step", a.step, b.step, count), busy: spatialSeconds("busy", a.busy, b.busy, count) };
-}
+const besideSteps = (a: Seconds, b: Seconds, count: number): number => spatialSeconds("step", a.step, b.step, count);
+const besideBusy = (a: Seconds, b: Seconds, count: number): number => spatialSeconds("busy", a.busy, b.busy, count);

@@ -96,7 +96,7 @@ function searchOverlap(models: Models, allocation: Allocation, how: SearchOption
 }
 
 /** Candidates of a search for both objectives at once: about a third of a second. */
-const mostWeighed = 300_000;
+const mostWeighed = 50_000;
 
 /** Something between the two leasts may take less than either; where there is little to look at, it is found, or proven that there is none. */
 function weighBoth(

@@ -94,13 +94,19 @@ export class AutoPlacement implements Placer {
     const traits = this.#traits(facts, launched, without);
     const hardware = describeHardware(wanted.devices);
     const { profile, why } = this.#known(hardware.key, traits, facts);
-    const { components, devices, numbered, nodeGroups, explicit: pinned } = facts;
-    // A run would measure for a while, and then have no plan to go on with.
+    // A run would measure for a while, and then have no plan to go on with. What wishes take away is known to be their doing.
     if (profile === undefined)
       checkWishes({
-        ...{ components, devices, numbered, nodeGroups, pinned, wishes: facts.wishes },
+        ...{
+          components: given.components,
+          devices: given.devices,
+          numbered: given.numbered,
+          nodeGroups: given.nodeGroups,
+        },
+        ...{ pinned: given.explicit, wishes: given.wishes },
         ...{ deadlineMs: searchDeadlineMs, nowMs: () => performance.now() },
       });
+    const { components, devices, numbered, nodeGroups, explicit: pinned } = facts;
     this.#replanner = new ReplannerState({
       devices,
       numbered,
@@ -113,7 +119,7 @@ export class AutoPlacement implements Placer {
       header: { workflow, createdAt: new Date().toISOString(), hardware },
       profile,
       known: profile ? undefined : this.#knownOfOthers(hardware.key, traits),
-      propose: (known) => this.#propose(known, facts),
+      propose: (known) => this.#propose(known, given),
       options: config.placement.auto,
     });
     this.#written = profile;
