@@ -107,6 +107,9 @@ test("kept results are judged again without measuring, say so, and leave the fil
 }, 60_000);
 
 test("judging again needs a file of results, and nothing that draws or configures", async () => {
+  const alone = await treadle(["compare", "workflows/emulated", "--seed", "3"]);
+  expect(alone).toMatchObject({ code: 2 });
+  expect(alone.stderr).toContain("--seed is of drawn workloads: add --random, or leave out --seed");
   const needs = "--again needs --results with a file of results, and neither --random nor --config";
   for (const flags of [[], ["--results", "results.jsonl", "--random", "2"]]) {
     const { code, stderr } = await treadle(["compare", "workflows/emulated", "--again", ...flags]);

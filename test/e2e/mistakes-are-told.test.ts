@@ -97,3 +97,10 @@ test("validate names a reward that does not exist, and a vocabulary that the alp
     expect(stderr.replace(/\s+/g, " ")).toContain(said);
   }
 });
+
+test("devices that must stay free are named where auto has too few without them", async () => {
+  const sets = ["placement.mode=auto", "placement.wishes.freeDevices=0-5", "placement.wishes.modes=[spatial]"];
+  const { code, stderr } = await treadle(["validate", "workflows/emulated", ...sets.flatMap((set) => ["--set", set])]);
+  expect(code).toBe(2);
+  expect(stderr).toContain("placement.wishes.freeDevices '0-5' leaves too few devices, 2 of 8");
+});

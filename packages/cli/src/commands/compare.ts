@@ -53,9 +53,17 @@ export function compareCommand(): Command {
     .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
     .option("--again", "predicts and simulates with the present code what --results has; measures nothing")
     .option("--json", "prints one object on standard output and nothing else there")
-    .action(async (workflow: string, flags: CompareFlags) => {
+    .action(async (workflow: string, flags: CompareFlags, command: Command) => {
       if (flags.again) return compareAgain(workflow, flags);
       if (flags.random !== undefined) return compareRandom(workflow, flags, flags.random);
+      const drawn = ["seed", "parallel", "shrink", "results"].find(
+        (name) => command.getOptionValueSource(name) === "cli",
+      );
+      if (drawn !== undefined)
+        throw new TreadleError(
+          "problem.invalid",
+          `--${drawn} is of drawn workloads: add --random, or leave out --${drawn}`,
+        );
       const workloads: ComparedWorkload[] = [];
       try {
         await interruptible(async (signals) => {

@@ -75,7 +75,8 @@ export class AutoPlacement implements Placer {
   #numSteps = 0;
   #lastStep = 0;
   readonly #costs = new ChangeCosts();
-  /** undefined once what it cost is told */
+  /** until what it cost is told, which is counted from the beginning of the first step: every run launches */
+  #isSought = false;
   #soughtSinceMs: number | undefined;
 
   constructor(options: AutoPlacementOptions, ports: AutoPlacementPorts) {
@@ -124,7 +125,8 @@ export class AutoPlacement implements Placer {
     });
     this.#written = profile;
     this.#next = undefined;
-    this.#soughtSinceMs = performance.now();
+    this.#isSought = true;
+    this.#soughtSinceMs = undefined;
     this.#numSteps = 0;
     const first = this.#replanner.start(this.#stakes);
     return { ...first, why: [...why, ...first.why] };
@@ -138,6 +140,7 @@ export class AutoPlacement implements Placer {
     // Steps that were begun under a plan that is about to go say nothing of the next one.
     if (this.#next || !this.#replanner) return;
     this.#numSteps++;
+    this.#soughtSinceMs ??= performance.now() - 1000 * seconds;
     this.#costs.stepEnded(seconds, performance.now());
     const next = this.#replanner.step(seconds, calls, this.#stakes);
     this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
@@ -149,9 +152,9 @@ export class AutoPlacement implements Placer {
 
   /** What it has cost this run to find the plan, restarts of processes included. */
   #withCost(chosen: PlannedChange): PlannedChange {
-    if (this.#soughtSinceMs === undefined) return chosen;
+    if (!this.#isSought || this.#soughtSinceMs === undefined) return chosen;
     const seconds = (performance.now() - this.#soughtSinceMs) / 1000;
-    this.#soughtSinceMs = undefined;
+    this.#isSought = false;
     const cost = `finding the plan took ${seconds.toFixed(1)} s and ${this.#numSteps} steps of this run`;
     return { ...chosen, why: [...chosen.why, cost] };
   }
