@@ -52,10 +52,15 @@ export function pictureWords({ timeline, stepSeconds, plan: { maxStaleness } }: 
 }
 
 /** What would make a step shorter, and why more devices would not. */
-export function helpOf({ moreDevices, predicted: { stepSeconds } }: PlanFromProfile): {
+export function helpOf({ moreDevices, alternatives: [best], predicted: { stepSeconds } }: PlanFromProfile): {
   readonly helpful: PlanFromProfile["moreDevices"];
   readonly limits: readonly string[];
 } {
+  if (best?.movedFromSeconds !== undefined)
+    return {
+      helpful: [],
+      limits: ["its parts were moved, so ask what more devices would bring: --what-if devices=<count>"],
+    };
   const helpful = moreDevices.filter(({ savedSeconds }) => savedSeconds > 0.001 * stepSeconds);
   const limited = moreDevices.flatMap(({ atMost }) => atMost);
   const keys = [...new Set(limited.map(({ by }) => by))];

@@ -40,7 +40,9 @@ export function moreDevices(costs: PlanProblem, real: PlanProblem, schedule: Sch
       const after = evaluateSchedule(compileModel(larger), wider).time ?? before;
       const own = at(schedule, path).devices;
       const atMostRanks = components.filter((id) => mostDevices(nodeOf.get(id)!) <= own);
-      return { components, devices, savedSeconds: Math.max(0, before - after), atMostRanks };
+      // Where none of them can use more, it is others that gain, which are told by themselves.
+      const isFull = atMostRanks.length === components.length;
+      return { components, devices, savedSeconds: isFull ? 0 : Math.max(0, before - after), atMostRanks };
     })
     .sort((a, b) => b.savedSeconds / b.devices - a.savedSeconds / a.devices);
 }

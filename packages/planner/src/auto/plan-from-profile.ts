@@ -98,7 +98,7 @@ export type PlanFromProfile = {
   /** what keeps the plan from being faster, a sentence each */
   readonly limits: readonly string[];
   readonly explanation: readonly string[];
-  /** what more devices would bring, the most helpful first; `atMost`: who may not have more, and what says so */
+  /** what more devices would bring, the most helpful first, none where devices were moved; `atMost`: who may not have more, and what says so */
   readonly moreDevices: readonly (Omit<MoreDevices, "atMostRanks"> & {
     readonly atMost: readonly { readonly name: string; readonly by: DeviceLimit }[];
   })[];
@@ -203,6 +203,15 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     limits: best.limits,
   });
   const explanation = [...words, ...dropped, ...question.notes];
+  const helpFor = ({ problem }: ProfileProblem, schedule: Schedule): PlanFromProfile["moreDevices"] => {
+    const costs = asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, problem);
+    return moreDevices(costs, problem, schedule)
+      .filter((help) => help.components.some((name) => !without.has(name)))
+      .map(({ atMostRanks, ...help }) => ({
+        ...help,
+        atMost: atMostRanks.map((name) => ({ name, by: limitOf(name) })),
+      }));
+  };
   return {
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: {
@@ -218,16 +227,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     ),
     limits: best.limits,
     explanation,
-    moreDevices: moreDevices(
-      asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, searched.problem),
-      searched.problem,
-      best.schedule,
-    )
-      .filter((help) => help.components.some((name) => !without.has(name)))
-      .map(({ atMostRanks, ...help }) => ({
-        ...help,
-        atMost: atMostRanks.map((name) => ({ name, by: limitOf(name) })),
-      })),
+    moreDevices: best.movedFromSeconds === undefined ? helpFor(searched, best.schedule) : [],
     boundSeconds: Math.min(
       shortest!.stepSeconds,
       shortest!.movedFromSeconds === undefined ? least : shortest!.boundSeconds,
