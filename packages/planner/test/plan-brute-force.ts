@@ -9,17 +9,13 @@ export function bruteForce(model: PlanModel): Map<string, number> {
   return bestOf(model, allSchedules(model));
 }
 
-/** The best legal one of any kind, and of each mode; `modes`: those that are asked for. */
-export function bestOf(
-  model: PlanModel,
-  schedules: Iterable<Schedule>,
-  modes = model.problem.modes,
-): Map<string, number> {
+/** The best legal one of any kind, and of each mode; `problem`: with the modes that are asked for. */
+export function bestOf(model: PlanModel, schedules: Iterable<Schedule>, problem = model.problem): Map<string, number> {
   const best = new Map<string, number>();
   for (const schedule of schedules) {
     const { time } = evaluateSchedule(model, schedule);
     if (time === null) continue;
-    for (const kind of ["any", modeAmong(modes, schedule)])
+    for (const kind of ["any", modeAmong(problem, schedule)])
       best.set(kind, Math.min(best.get(kind) ?? Number.POSITIVE_INFINITY, time));
   }
   return best;

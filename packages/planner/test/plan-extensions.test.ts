@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { compileModel, evaluateSchedule, PlanProblem, solvePlan } from "../src/index.ts";
+import { planModes } from "../src/plan/problem.ts";
 import { bruteForce } from "./plan-brute-force.ts";
 import { extendedInputs } from "./plan-instances.ts";
 
@@ -39,6 +40,57 @@ describe.each(["naive", "fast"])("%s equals all schedules written out", (method)
       fc.property(extendedInputs(tiny, only as never), (input) => expectTrue(input, method)),
       { numRuns: 80 },
     );
+  });
+});
+
+describe.each(["naive", "fast"])("%s, of a cycle that may be split,", (method) => {
+  const modes = fc.shuffledSubarray([...planModes], { minLength: 1 });
+  const inputs = fc.tuple(extendedInputs(tiny, ["useAll", "maxStaleness"]), modes, fc.constantFrom("n1", "n2"));
+
+  test("finds the best of each mode that is asked for, and calls none impossible that is not", () => {
+    const isNear = (a = Number.POSITIVE_INFINITY, b = Number.POSITIVE_INFINITY): boolean => a === b || near(a, b);
+    fc.assert(
+      fc.property(inputs, ([given, modes, last]) => {
+        // All of two or three nodes, or two of three.
+        const ids = given.nodes.map((_, i) => `n${i}`);
+        const cycle = ids.slice(0, ids.indexOf(last) + 1 || ids.length);
+        const around = cycle.map((id, i) => [id, cycle[(i + 1) % cycle.length]!] as [string, string]);
+        const edges = [...given.edges, ...around].filter(([from, to]) => from !== to);
+        const input = { ...given, edges, modes, cycles: "split" as const };
+        const best = bruteForce(compileModel(PlanProblem.parse(input)));
+        const answer = solvePlan(input, { method });
+        expect(answer.feasible).toBe(best.has("any"));
+        for (const mode of modes) {
+          const found = answer.alternatives.find((each) => each.mode === mode);
+          expect([mode, found?.time, best.get(mode)]).toSatisfy(() => isNear(found?.time, best.get(mode)));
+          expect(answer.empty.includes(mode)).toBe(answer.feasible && !best.has(mode));
+        }
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  test("finds that its members own devices, though they take turns in less time", () => {
+    const [a, b] = ["a", "b"].map((id) => ({ id, time: { type: "formula", perItem: 1 } }));
+    const input = {
+      devices: 2,
+      batch: 2,
+      cycles: "split",
+      nodes: [a, b],
+      edges: ["a b", "b a"].map((e) => e.split(" ")),
+    };
+    const timesOf = (more: object) =>
+      Object.fromEntries(
+        solvePlan({ ...input, ...more }, { method }).alternatives.map(({ mode, time }) => [mode, time]),
+      );
+    expect(timesOf({})).toEqual({ temporal: 2, spatial: 3 });
+    expect(timesOf({ modes: ["spatial"] })).toEqual({ spatial: 3 });
+    expect(timesOf({ modes: ["hybrid"] })).toEqual({});
+    expect(timesOf({ modes: ["spatial"], devices: 1 })).toEqual({});
+    expect(timesOf({ modes: ["spatial"], cycles: "collapse" })).toEqual({ spatial: 2 });
+    const followed = { nodes: [a, b, { ...a, id: "c" }], edges: [...input.edges, ["b", "c"]], devices: 4 };
+    expect(timesOf({ ...followed, modes: ["spatial"] })).toEqual({ spatial: 4 });
+    expect(timesOf({ ...followed, modes: ["spatial"], devices: 2 })).toEqual({});
   });
 });
 

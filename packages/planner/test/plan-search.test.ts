@@ -31,7 +31,7 @@ function expectConsistent(input: PlanInput, answer: ReturnType<typeof solvePlan>
   if (answer.schedule === null) return;
   check(answer.schedule, answer.time!);
   for (const { mode, schedule, time } of answer.alternatives) {
-    expect(modeOf(schedule)).toBe(mode);
+    expect(modeOf(model.problem, schedule)).toBe(mode);
     check(schedule, time);
     expect(time).toBeGreaterThanOrEqual(answer.time! * (1 - tolerance));
   }
@@ -95,7 +95,7 @@ describe("exactness", () => {
         const after = evaluateSchedule(model, refined);
         expect(after.illegal).toBeNull();
         expect(after.time!).toBeLessThanOrEqual(before * (1 + tolerance));
-        expect(modeOf(refined)).toBe(modeOf(found));
+        expect(modeOf(model.problem, refined)).toBe(modeOf(model.problem, found));
         const exact = solvePlan(input);
         expectSameTime(evaluateSchedule(model, refineSplits(model, exact.schedule!)).time, exact.time);
       }),

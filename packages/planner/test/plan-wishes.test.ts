@@ -5,12 +5,12 @@ import {
   checkWishes,
   compileModel,
   evaluateSchedule,
-  modeOf,
   PlanProblem,
   resolvePlacement,
   type Schedule,
   solvePlan,
 } from "../src/index.ts";
+import { modeAmong } from "../src/plan/schedule-mode.ts";
 import { allSchedules, bestOf, bruteForce, deviceSetsOf } from "./plan-brute-force.ts";
 import { extendedInputs, type PlanInput, planInputs } from "./plan-instances.ts";
 
@@ -115,7 +115,7 @@ describe("what users want of a plan", () => {
         // In a pool a component may have fewer devices than there are, and take its turns on those.
         const isPooled = (id: string): boolean => problem.nodes.find((node) => node.id === id)?.pool !== undefined;
         const isWanted = (schedule: Schedule): boolean => {
-          if (schedule.op !== "node" && !problem.modes.includes(modeOf(schedule))) return false;
+          if (!problem.modes.includes(modeAmong(problem, schedule))) return false;
           const sets = deviceSetsOf(free, schedule);
           const [shared, within] = [
             (a: string, b: string) => [...sets.get(a)!].some((device) => sets.get(b)!.has(device)),
@@ -128,7 +128,7 @@ describe("what users want of a plan", () => {
             )
           );
         };
-        const best = bestOf(free, [...allSchedules(free)].filter(isWanted), problem.modes);
+        const best = bestOf(free, [...allSchedules(free)].filter(isWanted), problem);
         for (const method of ["fast", "naive"] as const) {
           const answer = solvePlan(input, { method });
           near(answer.time, best.get("any"));

@@ -14,7 +14,7 @@
  * ends where that sum is beyond the limit: below are only schedules that nobody wants.
  */
 import { Grid } from "./grid.ts";
-import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { type Tail, Tails, tailBound } from "./tails.ts";
 
 /**
@@ -155,7 +155,8 @@ export class Bounds {
 
   #compositeRow(set: PlanSet, itemsIndex: number): GridRow {
     const { levels } = this.grid;
-    const asOne = set.leaf >= 0 ? this.#model.leafSeconds(set.leaf, itemsIndex) : undefined;
+    const leaf = leafOf(set, this.#operations);
+    const asOne = leaf >= 0 ? this.#model.leafSeconds(leaf, itemsIndex) : undefined;
     // Beyond the cutoff nothing is asked, so it bounds what is not looked at.
     const cutoff = this.#cutoff(set, itemsIndex);
     const lower = new Float64Array(levels.length).fill(cutoff);

@@ -4,7 +4,7 @@ import { bitsOf, hasEdgeBetween } from "./graph.ts";
 import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
 import { idleIn, usableDevices } from "./plan-wishes.ts";
 import { type EvalAnswer, EvalProblem, type PlanNode, type PlanProblem, type Schedule } from "./problem.ts";
-import { modeOf } from "./schedule-mode.ts";
+import { modeAmong, modeOf } from "./schedule-mode.ts";
 import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
 
 class Illegal extends Error {
@@ -41,9 +41,8 @@ export function costSchedule(model: PlanModel, schedule: Schedule): Cost {
   const whole = cost(model, schedule, "schedule", problem.swaps === "round");
   const { mask, used } = whole;
   if ((mask & ~model.freeMask) !== 0) requireAtMost("schedule", schedule.devices, usableDevices(problem));
-  const mode = modeOf(schedule);
-  // What runs as one shares nothing, so it is any mode.
-  if (schedule.op !== "node" && !problem.modes.includes(mode))
+  const mode = modeAmong(problem, schedule);
+  if (!problem.modes.includes(mode))
     throw new Illegal("schedule", `is ${mode}, and wanted is ${problem.modes.map((one) => `'${one}'`).join(" or ")}`);
   for (const [pool, { devices }] of Object.entries(problem.pools)) {
     const count = used.get(pool) ?? 0;
@@ -281,7 +280,7 @@ export function solveEval(input: unknown, options: SolveOptions = {}): EvalAnswe
     feasible: illegal === null,
     time,
     illegal,
-    mode: illegal === null ? modeOf(schedule) : null,
+    mode: illegal === null ? modeOf(problem, schedule) : null,
     stats: { milliseconds },
   };
 }

@@ -9,7 +9,7 @@ import { Bounds, DeadlinePassed } from "./bounds.ts";
 import { type FastResult, limitsAbove, nothingFound } from "./fast.ts";
 import { FullLeaves } from "./full-leaves.ts";
 import { makeGrid } from "./grid.ts";
-import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 import { Search } from "./search.ts";
@@ -116,9 +116,10 @@ class FullUse {
       if (set === this.#model.all && itemsIndex === 0) this.#incumbent(key, best);
     };
     const size = { devices: level * this.#model.step, items: this.#model.items[itemsIndex]! };
-    if (set.leaf >= 0 && this.#leaves.has(set.leaf, level, itemsIndex))
-      offer(this.#model.leafSeconds(set.leaf, itemsIndex)[level]!, () =>
-        nodeSchedule(this.#model, set.leaf, level, itemsIndex),
+    const leaf = leafOf(set, this.#operations);
+    if (leaf >= 0 && this.#leaves.has(leaf, level, itemsIndex))
+      offer(this.#model.leafSeconds(leaf, itemsIndex)[level]!, () =>
+        nodeSchedule(this.#model, leaf, level, itemsIndex),
       );
     if (!set.single) {
       for (const cut of set.cuts) {

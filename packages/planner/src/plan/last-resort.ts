@@ -19,11 +19,11 @@ export function lastResort(model: PlanModel, operations: Operations): FastResult
     const bounds = items.map((count, i) => (items[0]! / count) * model.leafSeconds(component, i)[levels]!);
     bound = Math.max(bound, Math.min(...bounds));
   }
-  // Cycles that may be split run as one.
+  // Cycles that may be split run as one where anything may take turns.
   const leaves: number[] = [];
   for (const component of topologicalOrder(dag, model.all.mask)) {
     const cycle = dag.cycles.find(({ mask }) => (mask & (1 << component)) !== 0)?.component;
-    const leaf = cycle === undefined ? component : model.leaves.indexOf(cycle);
+    const leaf = cycle === undefined || !operations.temporal ? component : model.leaves.indexOf(cycle);
     if (!leaves.includes(leaf)) leaves.push(leaf);
   }
   const whole = { devices: usableDevices(problem), items: problem.batch };

@@ -23,7 +23,7 @@ export function solveMixed(model: PlanModel, rough: Rough, limit: number): FastR
   let [time, schedule] = [Number.POSITIVE_INFINITY, null as Schedule | null];
   const offer = (found: Schedule): void => {
     const seconds = evaluateSchedule(model, found)[model.objective] ?? Number.POSITIVE_INFINITY;
-    if (seconds < time && modeOf(found) === "hybrid") [time, schedule] = [seconds, found];
+    if (seconds < time && modeOf(model.problem, found) === "hybrid") [time, schedule] = [seconds, found];
   };
   for (const { compose } of candidates.slice(0, mostComposed)) offer(compose());
   if (schedule !== null && model.levels <= mostRefinedLevels) offer(refineSplits(model, schedule));

@@ -209,7 +209,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     const created: PlanSet = {
       index: sets.size,
       mask,
-      leaf: single ? [...bitsOf(mask)][0]! : isFree ? (leafOfCycle.get(mask) ?? -1) : -1,
+      leaf: single ? [...bitsOf(mask)][0]! : need.beside ? -1 : (leafOfCycle.get(mask) ?? -1),
       single,
       // Cuts appear when first looked at: a search that stops early never lists those of every subgraph.
       get cuts() {
@@ -290,6 +290,9 @@ export const operationsOf = (mode: PlanMode): Operations => ({
   temporal: mode !== "spatial",
   spatial: mode !== "temporal",
 });
+
+/** The component that a set may run as, or -1: members of a cycle that runs as one take turns. */
+export const leafOf = ({ leaf, single }: PlanSet, { temporal }: Operations): number => (single || temporal ? leaf : -1);
 
 /** Of a pipeline of two stages over `count` chunks, or of two parts side by side where `count` is 0. */
 export function spatialSeconds(objective: Objective, first: number, second: number, count: number): number {

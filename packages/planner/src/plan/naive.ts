@@ -1,6 +1,6 @@
 import { overlapped } from "./evaluate.ts";
 import { FullLeaves } from "./full-leaves.ts";
-import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 
@@ -81,9 +81,10 @@ export function solveNaive(
       if (ways.some((way) => isAsGood(way, seconds))) return;
       ways = [...ways.filter((way) => !isAsGood(seconds, way)), { step, busy, schedule: schedule() }];
     };
-    if (set.leaf >= 0 && (!full || fullLeaves.has(set.leaf, level, itemsIndex))) {
-      const time = model.leafSeconds(set.leaf, itemsIndex)[level]!;
-      offer(time, time, () => nodeSchedule(model, set.leaf, level, itemsIndex));
+    const leaf = leafOf(set, operations);
+    if (leaf >= 0 && (!full || fullLeaves.has(leaf, level, itemsIndex))) {
+      const time = model.leafSeconds(leaf, itemsIndex)[level]!;
+      offer(time, time, () => nodeSchedule(model, leaf, level, itemsIndex));
     }
     for (const cut of set.cuts) {
       const { first, second, independent } = cut;

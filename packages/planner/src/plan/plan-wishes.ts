@@ -74,7 +74,7 @@ export function idleIn(problem: PlanProblem, schedule: Schedule): string[] {
   return pools.flatMap(([pool, devices]) => {
     const count = used.get(pool) ?? 0;
     const where = pool === undefined ? "" : ` of pool '${pool}'`;
-    const mode = modeAmong(problem.modes, schedule);
+    const mode = modeAmong(problem, schedule);
     return used.has(pool) && count < devices
       ? [
           `the best ${mode} schedule leaves ${devices - count} of ${devices} devices${where} idle, and all are to be used`,

@@ -10,7 +10,7 @@
 import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row } from "./bounds.ts";
 import { type Candidate, largestUseful, pop, push, restOf, type Stage, stagesOf, totalSeconds } from "./candidate.ts";
 import { evaluateSchedule } from "./evaluate.ts";
-import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 import { tailBound } from "./tails.ts";
@@ -110,7 +110,7 @@ export class Search {
     const heap: Candidate[] = [];
     let best = limit;
     let choice: Choice | undefined;
-    if (set.leaf >= 0) {
+    if (leafOf(set, this.#operations) >= 0) {
       const seconds = this.#model.leafSeconds(set.leaf, itemsIndex)[level]!;
       if (seconds < best) {
         best = seconds;
@@ -401,7 +401,7 @@ export class Search {
       if (time < best) [best, compose] = [time, make];
     };
     const size = this.#size(level, itemsIndex);
-    if (set.leaf >= 0) {
+    if (leafOf(set, this.#operations) >= 0) {
       const seconds = this.#model.leafSeconds(set.leaf, itemsIndex)[level]!;
       offer(seconds, () => nodeSchedule(this.#model, set.leaf, level, itemsIndex));
     }

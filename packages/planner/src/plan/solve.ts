@@ -62,7 +62,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   else {
     // What is the best of all is the best of its mode.
     const any = search("any");
-    const modeOfAny = any.schedule === null ? undefined : modeAmong(problem.modes, any.schedule);
+    const modeOfAny = any.schedule === null ? undefined : modeAmong(problem, any.schedule);
     searched.push({ mode: modeOfAny, result: any });
     for (const mode of planModes) {
       if (mode === modeOfAny || (mode === "hybrid" && any.schedule === null)) continue;
@@ -100,7 +100,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const alternatives: PlanAlternative[] = [];
   for (const result of kept) {
     if (result.schedule === null) continue;
-    const mode = modeAmong(problem.modes, result.schedule);
+    const mode = modeAmong(problem, result.schedule);
     const known = alternatives.findIndex((a) => a.mode === mode);
     if (known >= 0 && alternatives[known]!.time <= result.time) continue;
     if (known >= 0) alternatives.splice(known, 1);
@@ -109,18 +109,18 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     alternatives.push({ mode, time: seconds, schedule: own, proven: least >= seconds, bound: least });
   }
   alternatives.sort((a, b) => a.time - b.time);
-  const none = searched.filter(({ mode, result }) => mode !== undefined && isProvenEmpty(problem.modes, mode, result));
+  const none = searched.filter(({ mode, result }) => mode !== undefined && isProvenEmpty(problem, mode, result));
   const empty = none.map(({ mode }) => mode!);
   const unsearched = unsearchedOf([...empty, ...alternatives.map(({ mode }) => mode)]);
   const explanation = explainPlan(model, schedule, alternatives, stats, { empty, unsearched });
   const limits = limitsOf(costSchedule(model, schedule));
-  const modes = { mode: modeAmong(problem.modes, schedule), alternatives, empty, unsearched };
+  const modes = { mode: modeAmong(problem, schedule), alternatives, empty, unsearched };
   return { feasible: true, time, schedule, ...modes, explanation, limits, stats };
 }
 
-/** What runs as one shares nothing, so it is found in any mode and is the only schedule. */
-const isProvenEmpty = (asked: readonly PlanMode[], mode: PlanMode, { schedule, bound }: FastResult): boolean =>
-  schedule === null ? bound === Number.POSITIVE_INFINITY : modeAmong(asked, schedule) !== mode;
+/** A single component is found in any mode, and is the only schedule. */
+const isProvenEmpty = (problem: PlanProblem, mode: PlanMode, { schedule, bound }: FastResult): boolean =>
+  schedule === null ? bound === Number.POSITIVE_INFINITY : modeAmong(problem, schedule) !== mode;
 
 /** `treadle solve plan`. With `"op": "eval"` it costs a given schedule instead. */
 export const planProblem: Problem = {
