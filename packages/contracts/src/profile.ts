@@ -137,6 +137,8 @@ export type SequenceLengths = z.infer<typeof SequenceLengths>;
 export const ComponentProfile = z.strictObject({
   /** hash of its class, configuration and launch options: what its times depend on */
   key: z.string().min(1),
+  /** the workflow that has measured it, where that is another one, and when */
+  measuredBy: z.strictObject({ workflow: z.string().min(1), createdAt: z.iso.datetime() }).optional(),
   deviceKind: z.string().min(1).optional(),
   /** that it ran, where its configuration names one */
   model: ModelSizes.optional(),

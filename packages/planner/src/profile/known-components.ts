@@ -1,6 +1,7 @@
 /**
  * What other workflows have measured of the components of this one. A component's key says what it is and how it is
- * configured; where it also takes as much of a step, what it costs is the same, whoever it works with. Pure.
+ * configured; where it also takes as much of a step, what it costs is the same, whatever it works with, unless its items
+ * are of another kind: what this run has measured of it says so (`disagreements`). Pure.
  */
 import type { ComponentProfile, FlowGraph, Profile } from "@treadle/contracts";
 import type { ComponentTraits } from "./profile-builder.ts";
@@ -8,8 +9,7 @@ import { takenPerItem } from "./whole-items.ts";
 
 export type KnownComponent = {
   readonly profile: ComponentProfile;
-  /** that has measured it */
-  readonly workflow: string;
+  readonly measuredBy: NonNullable<ComponentProfile["measuredBy"]>;
   readonly flow: PartInFlow;
 };
 
@@ -19,7 +19,10 @@ type PartInFlow = { readonly methods: string; readonly takenPerItem: number };
 /** What flows differs from step to step, and an average of some from that of others. */
 const sameAmount = 0.05;
 
-/** Components that a profile of the same machines and batch knows, the one that was made last. */
+/** Of one step, or of a few, seconds are known no better than this. */
+export const sameSeconds = 0.25;
+
+/** Components that a profile of the same machines and batch knows, as they were measured last. */
 export function knownComponents(
   profiles: readonly Profile[],
   wanted: {
@@ -29,15 +32,17 @@ export function knownComponents(
   },
 ): Map<string, KnownComponent> {
   const known = new Map<string, KnownComponent>();
-  const fitting = profiles
-    .filter(({ hardware, graph }) => hardware.key === wanted.hardwareKey && graph.batch === wanted.batch)
-    .toSorted((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
+  const fitting = profiles.filter(
+    ({ hardware, graph }) => hardware.key === wanted.hardwareKey && graph.batch === wanted.batch,
+  );
   for (const [name, { key }] of wanted.traits) {
-    for (const { workflow, components, graph } of fitting) {
+    for (const { workflow, createdAt, components, graph } of fitting) {
       const [there, profile] = Object.entries(components).find(([, component]) => component.key === key) ?? [];
       if (there === undefined || profile === undefined) continue;
-      known.set(name, { profile, workflow, flow: partIn(graph, there) });
-      break;
+      const measuredBy = profile.measuredBy ?? { workflow, createdAt };
+      const last = known.get(name);
+      if (last !== undefined && last.measuredBy.createdAt >= measuredBy.createdAt) continue;
+      known.set(name, { profile, measuredBy, flow: partIn(graph, there) });
     }
   }
   return known;
@@ -62,7 +67,8 @@ export function withKnown(
   const components = Object.entries(profile.components).map(([name, measured]) => {
     const found = known.get(name);
     if (found === undefined) return [name, measured] as const;
-    return [name, { ...found.profile, ...traits.get(name), serialSeconds: measured.serialSeconds }] as const;
+    const { profile, measuredBy } = found;
+    return [name, { ...profile, ...traits.get(name), measuredBy, serialSeconds: measured.serialSeconds }] as const;
   });
   return { ...profile, components: Object.fromEntries(components) };
 }

@@ -5,6 +5,7 @@
  * RP1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
  *    one that matches nothing is measured again. Components that other workflows have measured are not probed: once the
  *    first layout has shown the flow, only what tells the others apart is. Where that is nothing, one step has shown it.
+ *    Those that take another time here than there, by more than a quarter, are measured as if nobody had.
  * RP2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
  *    measured already, and by turns again as long as it is not certain which is the fastest, up to `trialRounds` times
  *    each, and never for more than the run can gain by it (`plan-trials.ts`). The fastest as measured stays.
@@ -28,9 +29,9 @@ import {
 import { resolvePlacement } from "../placement.ts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
-import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
+import { type ComponentDrift, componentDrifts, disagreements, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
-import { type KnownComponent, knownIn, withKnown } from "./known-components.ts";
+import { type KnownComponent, knownIn, sameSeconds, withKnown } from "./known-components.ts";
 import {
   certaintyOf,
   describeCertainty,
@@ -135,12 +136,15 @@ export class ReplannerState {
   /** by layout, what its components took when it was measured last */
   readonly #measured = new Map<string, ProfileBuilder>();
   #news: string | undefined;
-  #known: ReadonlyMap<string, KnownComponent> = new Map();
+  #known: ReadonlyMap<string, KnownComponent>;
+  /** of components that others have measured, but that take another time here, a sentence each */
+  readonly #disagreements = new Map<string, string>();
   #stakes: TrialStakes = highestStakes;
 
   constructor(input: ReplannerInput) {
     this.#input = input;
     this.#builder = new ProfileBuilder(input.batch);
+    this.#known = input.known ?? new Map();
     this.#profile = input.profile;
     this.#phase = { type: "probing", queue: [], hasAll: false };
   }
@@ -222,27 +226,49 @@ export class ReplannerState {
 
   /** Of plans that are worth it whole steps are measured when they are tried, and of components nothing is left to find out. */
   get #isAllKnown(): boolean {
-    const { components, known } = this.#input;
-    return (
-      known !== undefined && components.length > 0 && knownIn(this.#builder.graph(), known).size === components.length
-    );
+    const { components } = this.#input;
+    if (components.length === 0 || this.#known.size < components.length) return false;
+    return this.#agreeing().size === components.length;
+  }
+
+  /** Of the known ones, those that do here what they did where they were measured, and in that time. */
+  #agreeing(): ReadonlyMap<string, KnownComponent> {
+    if (this.#known.size === 0) return this.#known;
+    const { header, traits } = this.#input;
+    const measured = this.#builder.build(header, traits);
+    const known = knownIn(measured.graph, this.#known);
+    const profiles = new Map([...known].map(([name, { profile }]) => [name, profile]));
+    const differing = disagreements(profiles, measured, sameSeconds);
+    for (const name of known.keys()) this.#disagreements.delete(name);
+    for (const [name, ratio] of differing) {
+      const by = `'${name}' was measured by '${known.get(name)?.measuredBy.workflow}'`;
+      const here = Number.isFinite(ratio) ? `, but takes ${percentOf(ratio)} time here` : ", but not as it runs here";
+      this.#disagreements.set(name, `${by}${here}: measured again`);
+    }
+    return new Map([...known].filter(([name]) => !differing.has(name)));
   }
 
   #probeNext(phase: Extract<Phase, { type: "probing" }>): PlanChange {
-    if (!phase.hasAll) {
-      const { devices, components, known = new Map() } = this.#input;
-      const graph = this.#builder.graph();
-      this.#known = knownIn(graph, known);
-      const isKnown = (name: string): boolean => this.#known.has(name);
-      phase.queue.push(...planProbes({ devices, components, graph, isKnown }).slice(1));
+    // More layouts may tell of a known component that it is another one here.
+    const known = phase.hasAll && phase.queue.length > 0 ? this.#known : this.#agreeing();
+    if (!phase.hasAll || known.size < this.#known.size) {
+      this.#known = known;
+      const { devices, components } = this.#input;
+      const isKnown = (name: string): boolean => known.has(name);
+      const probes = planProbes({ devices, components, graph: this.#builder.graph(), isKnown }).slice(1);
+      const isNew = (probe: Probe): boolean => !this.#measured.has(layoutOf(this.#probePlan(probe)).name);
+      phase.queue.push(...(phase.hasAll ? probes.filter(isNew) : probes));
       phase.hasAll = true;
     }
     const next = phase.queue.shift();
     if (next) return this.#change(this.#probePlan(next), "profiling", [describeProbe(next)]);
     const { header, traits, devices, components } = this.#input;
     this.#profile = withKnown(this.#builder.build(header, traits, { devices, components }), this.#known, traits);
-    const reused = [...this.#known].map(([name, { workflow }]) => `'${name}' was measured by '${workflow}'`);
-    return this.#choose([`measured ${this.#builder.numSteps} steps`, ...reused], []);
+    const reused = [...this.#known].map(
+      ([name, { measuredBy }]) => `'${name}' was measured by '${measuredBy.workflow}'`,
+    );
+    const why = [`measured ${this.#builder.numSteps} steps`, ...reused, ...this.#disagreements.values()];
+    return this.#choose(why, []);
   }
 
   /** RP2. */

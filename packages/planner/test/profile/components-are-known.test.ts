@@ -67,7 +67,7 @@ describe("what other workflows have measured", () => {
   test("counts for components of the same key, under whatever name, the latest first", () => {
     const profiles = [profileOf("old", shared, 1), profileOf("new", { generator: "r", actor: "b" }, 2, "2026-02-02")];
     const known = knownComponents(profiles, { traits: traitsOf(shared), ...here });
-    expect([...known].map(([name, { workflow }]) => [name, workflow])).toEqual([
+    expect([...known].map(([name, { measuredBy }]) => [name, measuredBy.workflow])).toEqual([
       ["rollout", "new"],
       ["reward", "old"],
       ["actor", "old"],

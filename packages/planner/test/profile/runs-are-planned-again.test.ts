@@ -167,6 +167,60 @@ describe("a run that is planned automatically", () => {
     expect(one.layouts).toBe(none.layouts);
   });
 
+  test("measures what another workflow has measured where it takes another time here, and says so (RP1)", () => {
+    const world = {
+      actual: { temporal: 4, spatial: 2, hybrid: 3 },
+      predicted: { temporal: 9, spatial: 2.2, hybrid: 2 },
+    };
+    const traits = new Map(
+      components.map(({ name }) => [name, { key: name, devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]),
+    );
+    const planned = (first: number, known?: ReadonlyMap<string, KnownComponent>, later = first) => {
+      const state = replanner(world, undefined, known);
+      const changes = [state.start()];
+      for (let step = 1; changes.at(-1)?.phase !== "chosen"; step++) {
+        const { plan } = changes.at(-1) as PlanChange;
+        const busyMs = changes.length === 1 ? first : later;
+        const calls = callsOf(plan, step, (name) => (name === "rollout" ? { busyMs } : {}));
+        const change = state.step(world.actual[plan.mode], calls);
+        if (change) changes.push(change);
+      }
+      const profile = state.profile as Profile;
+      const samplesOf = (name: string) => profile.components[name]?.samples;
+      return { profile, samplesOf, why: changes.flatMap(({ why }) => why) };
+    };
+    const other = planned(100);
+    const measured = { ...other.profile, workflow: "other" };
+    const known = knownComponents([measured], { traits, hardwareKey: "k", batch: 8 });
+    const [first, ...rest] = components.map(({ name }) => name);
+    expect(first).toBe("rollout");
+    // Larger items, or smaller ones.
+    for (const factor of [30, 1.6, 1 / 30]) {
+      const here = planned(100 * factor, known);
+      expect(here.samplesOf("rollout")).toEqual(planned(100 * factor).samplesOf("rollout"));
+      expect(here.profile.components["rollout"]).not.toHaveProperty("measuredBy");
+      expect(here.why).toContainEqual(
+        expect.stringMatching(/^'rollout' was measured by 'other', but takes .* time here/),
+      );
+      for (const name of rest) expect(here.why).not.toContain(`'${name}' was measured by 'other', but`);
+    }
+    // The first layout tells nothing of it, and others, which run for the sake of those that are not known, do.
+    const turned = planned(100, new Map([...known].slice(0, 1)), 3000);
+    expect(turned.profile.components["rollout"]).not.toHaveProperty("measuredBy");
+    expect(turned.samplesOf("rollout")?.map(({ devices }) => devices)).toEqual(
+      other.samplesOf("rollout")?.map(({ devices }) => devices),
+    );
+    const near = planned(110, known);
+    expect(near.samplesOf("rollout")).toEqual(other.samplesOf("rollout"));
+    expect(near.why).toContain("'rollout' was measured by 'other'");
+    // It remains the other's, whichever workflow reuses it next.
+    const { createdAt } = measured;
+    expect(near.profile.components["rollout"]?.measuredBy).toEqual({ workflow: "other", createdAt });
+    const next = { ...near.profile, workflow: "next", createdAt: "2026-03-03T00:00:00Z" };
+    const again = knownComponents([next], { traits, hardwareKey: "k", batch: 8 });
+    expect([...again.values()].map(({ measuredBy }) => measuredBy.workflow)).toEqual(components.map(() => "other"));
+  });
+
   test("chooses the fastest, as measured, of all plans predicted near the best", () => {
     const times = fc.record({
       temporal: fc.integer({ min: 10, max: 100 }),
