@@ -3,15 +3,11 @@ import { planProblem } from "./plan/solve.ts";
 
 export { checkWishes } from "./auto/check-wishes.ts";
 export { type CycleModel, cycleOf, equalPart, type Flow, turnsOf } from "./auto/cycle-model.ts";
+export type { PlanFromProfileOptions, PlannedMode } from "./auto/laid-plans.ts";
 export { measuredSeconds, pointOf } from "./auto/measured-time.ts";
 export type { MissingMode } from "./auto/missing-modes.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
-export {
-  type PlanFromProfile,
-  type PlanFromProfileOptions,
-  type PlannedMode,
-  planFromProfile,
-} from "./auto/plan-from-profile.ts";
+export { type PlanFromProfile, planFromProfile } from "./auto/plan-from-profile.ts";
 export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-timeline.ts";
 export { predictPlan } from "./auto/predict-plan.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";

@@ -82,7 +82,32 @@ test("no layout of runs of devices is better with whole batches, and few are wit
       expect(stepSeconds).toBeLessThan(1.02 * Math.min(...predicted.map(([inWhole]) => inWhole)));
       gaps.push(stepSeconds / Math.min(...predicted.map(([, inChunks]) => inChunks)) - 1);
     }),
-    { numRuns: 16 },
+    { numRuns: 10 },
   );
   expect(gaps.filter((gap) => gap < 0.03).length).toBeGreaterThanOrEqual(0.8 * gaps.length);
+});
+
+test("a mode that some plan has is not refused when it alone is wanted", () => {
+  const cost = fc.record({
+    perItem: fc.integer({ min: 1, max: 6 }).map((n) => n / 10),
+    alpha: fc.constantFrom(1, 0.7, 0),
+    onloadSeconds: fc.constantFrom(0, 0.3),
+    gib: fc.constantFrom(0, 35, 60),
+  });
+  fc.assert(
+    fc.property(fc.array(cost, { minLength: 2, maxLength: 3 }), fc.integer({ min: 2, max: 4 }), (costs, count) => {
+      const names = ["a", "b", "c"].slice(0, costs.length);
+      const profile = chainProfile(
+        Object.fromEntries(costs.map(({ gib, ...own }, i) => [names[i]!, { ...own, ...memory(gib) }])),
+        8,
+      );
+      const components = names.map((name) => ({ name, devicesPerRank: 1 }));
+      const asked = { devices: cluster(count), batch: 8, maxStaleness: 0, components };
+      for (const { mode } of planFromProfile(profile, asked).alternatives) {
+        const { plan } = planFromProfile(profile, { ...asked, wishes: { modes: [mode] } });
+        expect(plan.mode).toBe(mode);
+      }
+    }),
+    { numRuns: 30 },
+  );
 });

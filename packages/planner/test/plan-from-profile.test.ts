@@ -1,7 +1,7 @@
 import { Plan, TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { PlannedMode } from "../src/auto/plan-from-profile.ts";
+import type { PlannedMode } from "../src/auto/laid-plans.ts";
 import { layoutOf, planFromProfile, planProblemOf, resolvePlacement, solvePlan } from "../src/index.ts";
 import { chainProfile, cluster } from "./synthetic-profile.ts";
 

@@ -4,8 +4,9 @@ import { withoutDevices, withSlots } from "../placement-slots.ts";
 import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
+import type { PlanFromProfileOptions } from "./laid-plans.ts";
 import { pinsOf } from "./pins.ts";
-import { type PlanFromProfileOptions, wantingOf } from "./plan-from-profile.ts";
+import { wantingOf } from "./plan-from-profile.ts";
 import { checkTogether } from "./pools.ts";
 import { planProblemOf } from "./profile-problem.ts";
 

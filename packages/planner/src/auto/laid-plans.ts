@@ -1,0 +1,355 @@
+/** From schedules to plans: devices of each component, chunks, and what a step takes by its replay. Pure. */
+import {
+  type DeviceSpec,
+  type PlacementMode,
+  type PlacementWishes,
+  type Plan,
+  type Profile,
+  type SolveOptions,
+  TreadleError,
+} from "@treadle/contracts";
+import { resolvePlacement } from "../placement.ts";
+import type { PlacementComponent } from "../placement-input.ts";
+import { isSlot, placementWithout } from "../placement-slots.ts";
+import { brokenWishes } from "../placement-wishes.ts";
+import { rankMemory, residentMemory, usedDevices } from "../plan/component-time.ts";
+import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
+import { limitsOf } from "../plan/explain.ts";
+import { compileModel } from "../plan/model.ts";
+import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts";
+import type { StepTimes } from "../profile/plan-trials.ts";
+import { layoutOf } from "../profile/running-layout.ts";
+import { asksPerTurn } from "../profile/step-samples.ts";
+import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
+import type { ReplayedStep } from "./plan-replay.ts";
+import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
+import { replayOf } from "./predict-plan.ts";
+import { processorBoundOf } from "./processor-bound.ts";
+import type { PlanTarget, ProfileProblem } from "./profile-problem.ts";
+import {
+  beginningAll,
+  capacityOf,
+  expressionsOf,
+  granularityOf,
+  modeOfShares,
+  type Share,
+  sharesOf,
+} from "./schedule-placement.ts";
+import { numRanks, overheadOf } from "./step-overhead.ts";
+import { stepWithEnds } from "./stream-ends.ts";
+
+export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
+  readonly components: readonly PlacementComponent[];
+  /** the devices that `pinned` names and counts, where not all of them may be used (`PlacementInput.numbered`) */
+  readonly numbered?: readonly DeviceSpec[] | undefined;
+  readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+  /** `placement.components` of only some components; the others are searched for */
+  readonly pinned?: Readonly<Record<string, string>> | undefined;
+  /**
+   * `placement.auto.trialTolerance`: the plan that a run would choose by what it has measured, or try first, comes first;
+   * without it predictions alone count
+   */
+  readonly trialTolerance?: number | undefined;
+  /** `placement.wishes` */
+  readonly wishes?: PlacementWishes | undefined;
+} & Pick<SolveOptions, "deadlineMs" | "nowMs">;
+
+/** One way to run the workflow. */
+export type PlannedMode = {
+  readonly mode: PlacementMode;
+  /** predicted, `serialSeconds` included */
+  readonly stepSeconds: number;
+  /** whether its schedule is proven to be the best of the mode */
+  readonly proven: boolean;
+  /** no schedule of the mode takes less; at most `stepSeconds` */
+  readonly boundSeconds: number;
+  /** whole steps under this very plan, where the profile has some */
+  readonly measured: StepTimes | undefined;
+  /** where its devices are others than the search's, what a step takes on those; nothing is proven of it then but `boundSeconds`, of all plans */
+  readonly movedFromSeconds?: number | undefined;
+  /** of the batch that was searched for, which may be a little larger than the step's (`divisibleBatch`) */
+  readonly schedule: Schedule;
+  /** in the grammar of `placement.components` */
+  readonly placement: Readonly<Record<string, string>>;
+  readonly plan: Plan;
+  /** what keeps it from being faster, a sentence each */
+  readonly limits: readonly string[];
+  /** one step, from its beginning to its end */
+  readonly timeline: PlanTimeline;
+};
+
+/** `most`: of a component's devices, relative to the schedule's. */
+export function asLaid(
+  { schedule, plan }: Pick<PlannedMode, "schedule" | "plan">,
+  scale = 1,
+  most = Number.POSITIVE_INFINITY,
+): Schedule {
+  const relaid = (part: Schedule): Schedule => {
+    if (part.op === "temporal" || part.op === "parallel")
+      return { ...part, first: relaid(part.first), second: relaid(part.second) };
+    if (part.op === "pipeline") {
+      const chunk = Math.ceil(part.chunk * scale);
+      return "stages" in part
+        ? { ...part, chunk, stages: part.stages.map(relaid) }
+        : { ...part, chunk, first: relaid(part.first), second: relaid(part.second) };
+    }
+    const { ranks } = plan.components[part.node.split("+")[0]!]!;
+    const held = new Set(ranks.flatMap((rank) => rank.devices)).size;
+    return held > 0 ? { ...part, devices: Math.min(held, part.devices * most) } : part;
+  };
+  return relaid(schedule);
+}
+
+/** `isReplayed`: its seconds are not those of a schedule, but of the devices that components have. */
+export type Placed = {
+  readonly planned: PlannedMode;
+  readonly shares: readonly Share[];
+  readonly question: ProfileProblem;
+  readonly isReplayed: boolean;
+  /** with as many cores as slots */
+  readonly secondsAlone: number;
+};
+
+type Placing = { readonly placed: readonly Placed[]; readonly dropped: readonly string[] };
+
+/** Without those whose ranks do not fit the nodes. Throws as the first does where none is left. */
+export function placeEach<Found extends PlanAlternative>(
+  found: readonly Found[],
+  placeOne: (one: Found) => readonly Placed[],
+  mayBeNone = found.length === 0,
+): Placing {
+  const placed: Placed[] = [];
+  const errors: [PlacementMode, TreadleError][] = [];
+  for (const one of found) {
+    try {
+      placed.push(...placeOne(one));
+    } catch (error) {
+      if (!(error instanceof TreadleError) || error.code !== "placement.impossible") throw error;
+      errors.push([one.mode, error]);
+    }
+  }
+  if (placed.length === 0 && !mayBeNone) throw errors[0]![1];
+  const isPlaced = (mode: PlacementMode): boolean => placed.some(({ planned }) => planned.mode === mode);
+  const lost = errors.filter(([mode]) => !isPlaced(mode));
+  const dropped = new Set(lost.map(([mode, { message }]) => `the ${mode} schedule cannot be laid out: ${message}`));
+  return { placed, dropped: [...dropped] };
+}
+
+/** In turns all are on all devices; where fewer are faster for some, that is another plan, of another mode. */
+export function place(
+  profile: Profile,
+  options: PlanFromProfileOptions,
+  question: ProfileProblem,
+  found: PlanAlternative,
+): Placed[] {
+  const { problem, pools } = question;
+  const shares = sharesOf(found.schedule, problem, pools);
+  const placed = placeShares(profile, options, question, found, shares);
+  if (found.mode !== "temporal" || placed.planned.mode === "temporal") return [placed];
+  const whole = sharesOf(found.schedule, problem, pools, { fewer: false });
+  const other = { ...placed, planned: { ...placed.planned, proven: false, boundSeconds: 0 } };
+  return [placeShares(profile, options, question, found, whole), other];
+}
+
+/** Of the plans that were placed, the fastest; and ranks of all layouts that are judged of them, which a replay takes its time for. */
+const mostMoved = 4;
+
+const mostRanksJudged = 2_000;
+
+/** The fastest plans on other devices, where a step of them is then shorter. */
+export function moveEach(
+  placed: readonly Placed[],
+  profile: Profile,
+  options: PlanFromProfileOptions,
+  isLate: () => boolean,
+): Placed[] {
+  const { wishes, devices } = options;
+  let ranksJudged = 0;
+  return placed
+    .filter(({ isReplayed }) => isReplayed)
+    .sort((a, b) => a.planned.stepSeconds - b.planned.stepSeconds)
+    .slice(0, mostMoved)
+    .flatMap((first) => {
+      const { planned, question } = first;
+      const { mode, schedule, stepSeconds: fromSeconds } = planned;
+      const isBroken = brokenWishes(planned.plan, wishes, devices).length > 0;
+      const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question) };
+      const judge = (shares: readonly Share[]): Placed | undefined => {
+        ranksJudged += numRanks(planned.plan);
+        const judged = placedOr(() => placeShares(profile, options, question, found, shares));
+        return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
+          ? judged
+          : undefined;
+      };
+      const moved = movedShares(first, moversOf(question, profile.graph, wishes), {
+        judge,
+        secondsOf: (each) => (each === first && isBroken ? Number.POSITIVE_INFINITY : each.planned.stepSeconds),
+        isOver: () => ranksJudged > mostRanksJudged || isLate(),
+      });
+      if (moved === first) return [];
+      return [
+        {
+          ...moved,
+          planned: {
+            ...moved.planned,
+            movedFromSeconds: fromSeconds,
+            limits: [isBroken ? asWished : asMoved(moved.planned, fromSeconds)],
+          },
+        },
+      ];
+    });
+}
+
+const asWished = "parts share other devices than the search gave them, whose layout does not keep placement.wishes";
+const asMoved = ({ stepSeconds }: PlannedMode, fromSeconds: number): string =>
+  `parts share other devices than the search gave them, which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
+
+function placedOr(place: () => Placed): Placed | undefined {
+  try {
+    return place();
+  } catch (error) {
+    if (!(error instanceof TreadleError) || !error.code.startsWith("placement.")) throw error;
+    return undefined;
+  }
+}
+
+function placeShares(
+  profile: Profile,
+  { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
+  question: ProfileProblem,
+  { mode, schedule, proven, bound }: PlanAlternative,
+  shares: readonly Share[],
+): Placed {
+  const { problem, pools, serialSeconds } = question;
+  const placement = expressionsOf(shares);
+  const realised = modeOfShares(shares, mode);
+  const kinds = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool.kind] as const)));
+  const nodes = new Map(problem.nodes.map((node) => [node.id, node]));
+  const memory = new Map(
+    shares.map(({ component, devices: own }) => {
+      const [node, used] = [nodes.get(component)!, Math.max(1, own.length)];
+      return [component, { ofRank: rankMemory(node, used, batch), resident: residentMemory(node, used, batch) }];
+    }),
+  );
+  const plan = resolvePlacement({
+    mode: realised,
+    // What the profile knows and the workflow did not say: wider ranks, the kind, and memory.
+    components: components.map((component) => ({
+      ...component,
+      ...(memory.get(component.name)!.ofRank > 0 ? { memoryBytesPerDevice: memory.get(component.name)!.ofRank } : {}),
+      deviceKind: kinds.get(component.name)!,
+      ...(nodes.get(component.name)!.unit > 1 ? { devicesPerRank: nodes.get(component.name)!.unit } : {}),
+    })),
+    explicit: placement,
+    devices,
+    ...(nodeGroups === undefined ? {} : { nodeGroups }),
+    granularity: "all",
+    batchItems: batch,
+    maxStaleness,
+  });
+  const neverSwaps = devices.every(({ id, memoryBytes }) => {
+    const residents = shares.filter((share) => share.devices.some((device) => device.id === id));
+    return residents.reduce((sum, { component }) => sum + memory.get(component)!.resident, 0) <= memoryBytes;
+  });
+  const asPlaced = neverSwaps ? withRoom(problem) : problem;
+  const heldBy = (name: string) => new Set(plan.components[name]!.ranks.flatMap((rank) => rank.devices)).size;
+  // Wide ranks cross no nodes, so some may find no place on the devices that a search gives them.
+  const isNarrower = shares.some(({ component, devices: { length } }) => {
+    const node = nodes.get(component)!;
+    return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
+  });
+  const cost = costSchedule(compileModel(asPlaced), isNarrower ? asLaid({ schedule, plan }, 1, 1) : schedule);
+  const batches = { searched: problem.batch, batch };
+  const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
+    return profile.components[name]?.gang === true;
+  });
+  const chunksOf = (round: (items: number) => number) =>
+    granularityOf(shares, batches, profile.graph, plan.components, round);
+  const inChunks = chunksOf(Math.ceil);
+  // Ranks take whole items: more than their part of a chunk, or fewer, whichever leaves them less uneven at the end.
+  const smaller = chunksOf(Math.floor);
+  const isSmaller = Object.entries(smaller.channels).some(([channel, items]) => items !== inChunks.channels[channel]);
+  const streamed = problem.nodes.some(({ stream }) => stream)
+    ? [beginningAll(inChunks, capacity, { graph: profile.graph, nodes: problem.nodes })]
+    : [];
+  const { placed, replayed } = fastestOfReplays(
+    [...streamed, inChunks, ...(isSmaller ? [smaller] : [])].map((granularity) => ({
+      ...plan,
+      granularity,
+      ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
+    })),
+    (one) => (maxStaleness === 0 ? replayOf(one, { profile, problem, devices, batch }) : undefined),
+  );
+  const atLeast = processorBoundOf(profile, devices, problem, cost);
+  const time =
+    replayed?.seconds ??
+    overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) + messageSeconds(profile, cost);
+  // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
+  const onCores = replayed === undefined ? atLeast : time + Math.max(0, atLeast - cost.step);
+  const shared =
+    onCores > time * (1 + 1e-9)
+      ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
+      : [];
+  const beside = {
+    shares: shares.map(({ component, devices: own, items }) => {
+      const ranks = new Set(plan.components[component]!.ranks.flatMap((rank) => rank.devices));
+      return {
+        component,
+        items,
+        devices: own.some(({ id }) => ranks.has(id)) ? own.filter(({ id }) => ranks.has(id)) : own,
+      };
+    }),
+    serialSeconds: new Map(
+      Object.entries(profile.components).map(([name, { serialSeconds }]) => [name, serialSeconds]),
+    ),
+  };
+  const besides = serialSeconds + overheadOf(profile, placed);
+  const stepSeconds = Math.max(time, onCores) + besides;
+  const planned: PlannedMode = {
+    mode: realised,
+    stepSeconds,
+    proven: proven && realised === mode && !isNarrower,
+    boundSeconds: Math.min(stepSeconds, bound + besides),
+    schedule,
+    placement: Object.fromEntries(
+      shares.map(({ component, devices: own }) => [
+        component,
+        own.every(isSlot) ? placementWithout(plan.components[component]!.ranks.length) : placement[component]!,
+      ]),
+    ),
+    limits: [...shared, ...limitsOf(cost)],
+    timeline: replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside),
+    plan: placed,
+    measured: measuredSteps(profile, placed, batch),
+  };
+  return { planned, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
+}
+
+/** The first one where none can be replayed. */
+function fastestOfReplays(plans: readonly Plan[], replay: (plan: Plan) => ReplayedStep | undefined) {
+  const all = plans.map((placed) => ({ placed, replayed: replay(placed) }));
+  const secondsOf = ({ replayed }: (typeof all)[number]): number => replayed?.seconds ?? Number.POSITIVE_INFINITY;
+  return all.reduce((best, each) => (secondsOf(each) < secondsOf(best) * (1 - 1e-9) ? each : best));
+}
+
+/** Who takes turns does so one after the other. */
+function messageSeconds(profile: Profile, { schedule, parts }: Cost): number {
+  if (schedule.op === "node")
+    return Math.max(
+      ...schedule.node.split("+").map((name) => asksPerTurn * (profile.components[name]?.askSeconds ?? 0)),
+    );
+  const seconds = parts.map((part) => messageSeconds(profile, part));
+  return schedule.op === "temporal" ? seconds.reduce((sum, each) => sum + each, 0) : Math.max(...seconds);
+}
+
+/** The search judges residency as if all were on every device of a turn; by now it is known who is on which. */
+function withRoom({ memoryPerDevice: _, pools, ...problem }: PlanProblem): PlanProblem {
+  const roomy = Object.entries(pools).map(([name, { memoryPerDevice: _of, ...pool }]) => [name, pool] as const);
+  return { ...problem, pools: Object.fromEntries(roomy) };
+}
+
+function measuredSteps({ graph, steps }: Profile, plan: Plan, batch: number): PlannedMode["measured"] {
+  const { name } = layoutOf(plan);
+  const found = graph.batch === batch ? steps.find(({ layout }) => layout === name) : undefined;
+  return found && { seconds: found.seconds, deviation: found.deviation, samples: found.samples };
+}
