@@ -395,7 +395,12 @@ describe("bad input", () => {
       "problem.invalid",
       "'c' is measured but not in the flow graph of 'a', 'b'",
     ],
-    [{ ...profile, graph: { ...profile.graph, edges: [] } }, {}, "problem.invalid", "has no path"],
+    [
+      { ...profile, graph: { ...profile.graph, edges: [] } },
+      {},
+      "problem.invalid",
+      "has no edges, but channel 'a-out' leads from 'a' to 'b'",
+    ],
     [profile, { batch: 0 }, "problem.invalid", "batch '0' is not allowed"],
     [withA({ devicesPerRank: 8 }), {}, "placement.impossible", "'a' spans 8 devices a rank, but there are only 4"],
     [withA({ devicesPerRank: 16 }), { devices: cluster(32) }, "placement.impossible", "no node has more than 8 for it"],
@@ -426,6 +431,28 @@ describe("bad input", () => {
       expect(error.code).toBe(code);
     }
   });
+});
+
+test("components that no channel connects are planned, be they two or three", () => {
+  for (const names of [
+    ["a", "b"],
+    ["a", "b", "c"],
+  ]) {
+    const profile = chainProfile(Object.fromEntries(names.map((name) => [name, { perItem: 1 }])));
+    const channels = Object.fromEntries(
+      names.map((name) => [`to-${name}`, { producers: [], consumers: [name], itemsPerStep: 64, bytesPerStep: 0 }]),
+    );
+    const flowing = Object.fromEntries(
+      names.map((name) => [name, { methods: { work: { callsPerStep: 1, takes: [`to-${name}`], puts: [] } } }]),
+    );
+    const graph = { ...profile.graph, components: flowing, channels, edges: [] };
+    const components = names.map((name) => ({ name }));
+    const target = { devices: cluster(4), batch: 64, maxStaleness: 0, components };
+    const { alternatives } = planFromProfile({ ...profile, graph }, target);
+    // Side by side each has fewer devices, and for as long.
+    expect(alternatives[0]?.stepSeconds).toBeCloseTo((64 * names.length) / 4);
+    expect(alternatives.map(({ mode }) => mode)).toEqual(expect.arrayContaining(["temporal", "spatial"]));
+  }
 });
 
 test("a cycle passes nothing on before its end, so nothing overlaps with it", () => {

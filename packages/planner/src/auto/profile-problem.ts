@@ -190,10 +190,14 @@ function checkProfile(input: Profile, { batch, devices, components }: PlanTarget
     if (stranger !== undefined)
       throw invalid(`profile: the flow graph has an edge to '${stranger}', which is no component; ${again}`);
   }
-  if (measured.size > 1 && profile.graph.edges.length === 0)
-    throw invalid(
-      `profile: the flow graph has no path from any of ${quote(measured)} to another: no channel leads from one to the next; trace a whole step, or ${again}`,
-    );
+  // Components that no channel connects are planned side by side.
+  for (const [channel, { producers, consumers }] of Object.entries(profile.graph.channels)) {
+    const pair = producers.flatMap((from) => consumers.filter((to) => to !== from).map((to) => [from, to]))[0];
+    if (pair !== undefined && profile.graph.edges.length === 0)
+      throw invalid(
+        `profile: the flow graph has no edges, but channel '${channel}' leads from '${pair[0]}' to '${pair[1]}'; ${again}`,
+      );
+  }
   return profile;
 }
 
