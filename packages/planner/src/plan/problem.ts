@@ -125,7 +125,7 @@ export const PlanProblem = z
     /**
      * `split`: beside collapsed to one component, a cycle may have its members on disjoint devices, as stages of a
      * pipeline: with one chunk they alternate, and with more one works on a chunk while the other has the one before.
-     * A cycle whose members have different pools is always split.
+     * Collapsed, its members take turns. A cycle whose members have different pools is always split.
      */
     cycles: z.enum(["collapse", "split"]).default("collapse"),
     /** `lazy`: parts that take turns pay no swap where all of their components, each on all the devices, fit in memory together */
