@@ -37,6 +37,7 @@ import type { DeviceLease, PoolMember, PoolMemberView, PoolWait } from "@treadle
 import { canKeepBounds, crossesAfterMs, owedMs } from "./bounds.ts";
 import {
   count,
+  delayedBy,
   devicesOf,
   type Holder,
   heldFrom,
@@ -420,13 +421,13 @@ export class DevicePoolState {
 
   #owedMs(member: Member, nowMs: number): number {
     if (member.stage !== "resident") return Number.NEGATIVE_INFINITY;
-    const waitedMs = waitedBy(member, nowMs) + lostBy(member, nowMs);
+    const waitedMs = delayedBy(member, nowMs) + lostBy(member, nowMs);
     return owedMs(member.traits.maxSlowdown, nowMs - member.admittedMs, waitedMs);
   }
 
   /** When a resident comes to its bound while it waits, or back while it does not; a little later, whatever the rounding. */
   #crossesBoundMs(member: Member, nowMs: number): number {
-    const part = member.waitsSinceMs === undefined ? member.losing.part : 1;
+    const part = member.delayedSinceMs === undefined ? member.losing.part : 1;
     return nowMs + 1 + crossesAfterMs(member.traits.maxSlowdown, this.#owedMs(member, nowMs), part);
   }
 

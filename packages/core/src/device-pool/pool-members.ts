@@ -53,6 +53,9 @@ export type Member = {
   /** since when it has had leases, and since when it has waited (PD8) */
   leasedSinceMs: number | undefined;
   waitsSinceMs: number | undefined;
+  /** the same while some of its ranks have leases, too: a step goes on when its last rank does */
+  delayedMs: number;
+  delayedSinceMs: number | undefined;
 };
 export type Waiter = { readonly member: Member; readonly request: Request };
 export type Holder = { readonly member: Member; readonly held: Held };
@@ -76,7 +79,7 @@ export function memberFrom(run: string, traits: PoolMember, nowMs: number): Memb
     ...{ stage: "queued", isUnheard: false, memoryMiB: undefined, firstDone: undefined, done: undefined },
     ...{ requests: [], held: [], leases: 0, leasedMs: 0, waitedMs: 0, lostMs: 0 },
     losing: { sinceMs: nowMs, part: 0 },
-    ...{ leasedSinceMs: undefined, waitsSinceMs: undefined },
+    ...{ leasedSinceMs: undefined, waitsSinceMs: undefined, delayedMs: 0, delayedSinceMs: undefined },
   };
 }
 
@@ -90,7 +93,11 @@ export function leftMs({ firstDone, done, stage }: Member, nowMs: number): numbe
   return Math.max(0, (1 - done.share) * aShareMs - (nowMs - done.atMs));
 }
 
-/** Milliseconds as a resident in which it waited. */
+/** Milliseconds as a resident in which one of its ranks waited. */
+export const delayedBy = ({ delayedMs, delayedSinceMs }: Member, nowMs: number): number =>
+  delayedMs + (delayedSinceMs === undefined ? 0 : nowMs - delayedSinceMs);
+
+/** Milliseconds as a resident in which it waited, and had no lease. */
 export const waitedBy = ({ waitedMs, waitsSinceMs }: Member, nowMs: number): number =>
   waitedMs + (waitsSinceMs === undefined ? 0 : nowMs - waitsSinceMs);
 
@@ -100,9 +107,10 @@ export const lostBy = ({ lostMs, losing }: Member, nowMs: number): number =>
 
 /** Brings up to date since when it has leases, since when it waits, and what it loses: `part` of each millisecond. */
 export function count(member: Member, part: number, nowMs: number): void {
-  const { stage, held, requests, leasedSinceMs, waitsSinceMs } = member;
+  const { stage, held, requests, leasedSinceMs, waitsSinceMs, delayedSinceMs } = member;
   const hasLeases = held.length > 0;
-  const waits = stage === "resident" && requests.length > 0;
+  const isDelayed = stage === "resident" && requests.length > 0;
+  const waits = isDelayed && !hasLeases;
   if (hasLeases && leasedSinceMs === undefined) member.leasedSinceMs = nowMs;
   if (!hasLeases && leasedSinceMs !== undefined) {
     member.leasedMs += nowMs - leasedSinceMs;
@@ -112,6 +120,11 @@ export function count(member: Member, part: number, nowMs: number): void {
   if (!waits && waitsSinceMs !== undefined) {
     member.waitedMs += nowMs - waitsSinceMs;
     member.waitsSinceMs = undefined;
+  }
+  if (isDelayed && delayedSinceMs === undefined) member.delayedSinceMs = nowMs;
+  if (!isDelayed && delayedSinceMs !== undefined) {
+    member.delayedMs += nowMs - delayedSinceMs;
+    member.delayedSinceMs = undefined;
   }
   if (part === member.losing.part) return;
   member.lostMs = lostBy(member, nowMs);
