@@ -37,7 +37,6 @@ import type { DeviceLease, PoolMember, PoolMemberView, PoolWait } from "@treadle
 import { canKeepBounds, crossesAfterMs, owedMs } from "./bounds.ts";
 import {
   count,
-  delayedBy,
   devicesOf,
   type Holder,
   heldFrom,
@@ -49,8 +48,8 @@ import {
   overlap,
   type Request,
   type Stage,
+  shownMs,
   type Waiter,
-  waitedBy,
 } from "./pool-members.ts";
 import type { PoolEffect, PoolInput, PoolLimits } from "./pool-messages.ts";
 import { PoolSharing } from "./pool-sharing.ts";
@@ -111,7 +110,7 @@ export class DevicePoolState {
     const line = this.#inOrder("resident", nowMs);
     return [...this.#members.values()].map((member) => {
       const { run, stage, held, requests, traits, admittedMs, joinedMs, leases } = member;
-      const waitedMs = waitedBy(member, nowMs);
+      const waitedMs = shownMs(member.waited, nowMs);
       const lostMs = lostBy(member, nowMs);
       const usedMs = nowMs - admittedMs - waitedMs - lostMs;
       const [request] = requests;
@@ -120,7 +119,7 @@ export class DevicePoolState {
       const devices = held.flatMap(({ lease }) => lease.devices);
       return {
         ...{ run, stage, leases, waitedMs, lostMs, maxSlowdown: traits.maxSlowdown },
-        leasedMs: member.leasedMs + (member.leasedSinceMs === undefined ? 0 : nowMs - member.leasedSinceMs),
+        leasedMs: shownMs(member.leased, nowMs),
         queuedMs: (stage === "queued" ? nowMs : admittedMs) - joinedMs,
         holds: held.length === 0 ? undefined : { devices, forMs: nowMs - since, drains },
         waits: request && { forMs: nowMs - request.sinceMs, on: this.#waitOf({ member, request }, line, nowMs) },
@@ -421,13 +420,13 @@ export class DevicePoolState {
 
   #owedMs(member: Member, nowMs: number): number {
     if (member.stage !== "resident") return Number.NEGATIVE_INFINITY;
-    const waitedMs = delayedBy(member, nowMs) + lostBy(member, nowMs);
+    const waitedMs = shownMs(member.delayed, nowMs) + lostBy(member, nowMs);
     return owedMs(member.traits.maxSlowdown, nowMs - member.admittedMs, waitedMs);
   }
 
   /** When a resident comes to its bound while it waits, or back while it does not; a little later, whatever the rounding. */
   #crossesBoundMs(member: Member, nowMs: number): number {
-    const part = member.delayedSinceMs === undefined ? member.losing.part : 1;
+    const part = member.delayed.sinceMs === undefined ? member.losing.part : 1;
     return nowMs + 1 + crossesAfterMs(member.traits.maxSlowdown, this.#owedMs(member, nowMs), part);
   }
 

@@ -44,18 +44,14 @@ export type Member = {
   requests: readonly Request[];
   held: readonly Held[];
   leases: number;
-  /** without what goes on now */
-  leasedMs: number;
-  waitedMs: number;
   /** what it has lost to others that computed beside it, up to some time, and how much it loses in each millisecond since */
   lostMs: number;
   losing: { readonly sinceMs: number; readonly part: number };
-  /** since when it has had leases, and since when it has waited (PD8) */
-  leasedSinceMs: number | undefined;
-  waitsSinceMs: number | undefined;
-  /** the same while some of its ranks have leases, too: a step goes on when its last rank does */
-  delayedMs: number;
-  delayedSinceMs: number | undefined;
+  readonly leased: Stopwatch;
+  /** with requests and no lease */
+  readonly waited: Stopwatch;
+  /** with requests, whatever it has (PD8): a step goes on when its last rank does */
+  readonly delayed: Stopwatch;
 };
 export type Waiter = { readonly member: Member; readonly request: Request };
 export type Holder = { readonly member: Member; readonly held: Held };
@@ -77,9 +73,9 @@ export function memberFrom(run: string, traits: PoolMember, nowMs: number): Memb
   return {
     ...{ run, traits, devices: devicesOf(traits), joinedMs: nowMs, beatMs: nowMs, admittedMs: nowMs },
     ...{ stage: "queued", isUnheard: false, memoryMiB: undefined, firstDone: undefined, done: undefined },
-    ...{ requests: [], held: [], leases: 0, leasedMs: 0, waitedMs: 0, lostMs: 0 },
+    ...{ requests: [], held: [], leases: 0, lostMs: 0 },
     losing: { sinceMs: nowMs, part: 0 },
-    ...{ leasedSinceMs: undefined, waitsSinceMs: undefined, delayedMs: 0, delayedSinceMs: undefined },
+    ...{ leased: stopped(), waited: stopped(), delayed: stopped() },
   };
 }
 
@@ -93,13 +89,19 @@ export function leftMs({ firstDone, done, stage }: Member, nowMs: number): numbe
   return Math.max(0, (1 - done.share) * aShareMs - (nowMs - done.atMs));
 }
 
-/** Milliseconds as a resident in which one of its ranks waited. */
-export const delayedBy = ({ delayedMs, delayedSinceMs }: Member, nowMs: number): number =>
-  delayedMs + (delayedSinceMs === undefined ? 0 : nowMs - delayedSinceMs);
+/** `ms`: without what goes on since `sinceMs`. */
+export type Stopwatch = { ms: number; sinceMs: number | undefined };
 
-/** Milliseconds as a resident in which it waited, and had no lease. */
-export const waitedBy = ({ waitedMs, waitsSinceMs }: Member, nowMs: number): number =>
-  waitedMs + (waitsSinceMs === undefined ? 0 : nowMs - waitsSinceMs);
+const stopped = (): Stopwatch => ({ ms: 0, sinceMs: undefined });
+
+export const shownMs = ({ ms, sinceMs }: Stopwatch, nowMs: number): number =>
+  ms + (sinceMs === undefined ? 0 : nowMs - sinceMs);
+
+function run(watch: Stopwatch, runs: boolean, nowMs: number): void {
+  if (runs === (watch.sinceMs !== undefined)) return;
+  watch.ms = shownMs(watch, nowMs);
+  watch.sinceMs = runs ? nowMs : undefined;
+}
 
 /** What others that computed beside it have cost it. */
 export const lostBy = ({ lostMs, losing }: Member, nowMs: number): number =>
@@ -107,25 +109,11 @@ export const lostBy = ({ lostMs, losing }: Member, nowMs: number): number =>
 
 /** Brings up to date since when it has leases, since when it waits, and what it loses: `part` of each millisecond. */
 export function count(member: Member, part: number, nowMs: number): void {
-  const { stage, held, requests, leasedSinceMs, waitsSinceMs, delayedSinceMs } = member;
-  const hasLeases = held.length > 0;
+  const { stage, held, requests, leased, waited, delayed } = member;
   const isDelayed = stage === "resident" && requests.length > 0;
-  const waits = isDelayed && !hasLeases;
-  if (hasLeases && leasedSinceMs === undefined) member.leasedSinceMs = nowMs;
-  if (!hasLeases && leasedSinceMs !== undefined) {
-    member.leasedMs += nowMs - leasedSinceMs;
-    member.leasedSinceMs = undefined;
-  }
-  if (waits && waitsSinceMs === undefined) member.waitsSinceMs = nowMs;
-  if (!waits && waitsSinceMs !== undefined) {
-    member.waitedMs += nowMs - waitsSinceMs;
-    member.waitsSinceMs = undefined;
-  }
-  if (isDelayed && delayedSinceMs === undefined) member.delayedSinceMs = nowMs;
-  if (!isDelayed && delayedSinceMs !== undefined) {
-    member.delayedMs += nowMs - delayedSinceMs;
-    member.delayedSinceMs = undefined;
-  }
+  run(leased, held.length > 0, nowMs);
+  run(waited, isDelayed && held.length === 0, nowMs);
+  run(delayed, isDelayed, nowMs);
   if (part === member.losing.part) return;
   member.lostMs = lostBy(member, nowMs);
   member.losing = { sinceMs: nowMs, part };
