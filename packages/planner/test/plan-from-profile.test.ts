@@ -533,31 +533,6 @@ describe("what a schedule becomes on devices", () => {
     expect(alternatives.map(({ mode }) => mode).sort()).toEqual(["hybrid", "spatial", "temporal"]);
   });
 
-  test("a plan whose wide ranks do not all fit the nodes is predicted with those that do, and is not proven", () => {
-    const profile = chainProfile({ gen: { perItem: 20, devicesPerRank: 3 }, train: { perItem: 5 } }, 24, [3, 6]);
-    const components = [{ name: "gen", devicesPerRank: 3 }, { name: "train" }];
-    const devices = cluster(8).map((device) => ({ ...device, node: `n${Math.floor(device.index / 4)}` }));
-    for (const maxStaleness of [0, 1]) {
-      const { alternatives } = planFromProfile(profile, { devices, batch: 24, maxStaleness, components });
-      const spatial = alternatives.find(({ mode }) => mode === "spatial")!;
-      const { ranks } = spatial.plan.components["gen"]!;
-      // A run of six devices has one rank of three on each node only where it begins with a node.
-      if (ranks.length > 1) continue;
-      expect(spatial.stepSeconds).toBeGreaterThan((24 * 20) / 3 - 1);
-      expect(spatial.proven).toBe(false);
-    }
-  });
-
-  test("components are called as they are", () => {
-    const profile = chainProfile({ constructor: { perItem: 1 }, toString: { perItem: 1 } }, 24);
-    const asked = { devices: cluster(4), batch: 24, maxStaleness: 0, wishes: { maxRanks: { toString: 2 } } };
-    const { plan } = planFromProfile(profile, {
-      ...asked,
-      components: [{ name: "constructor" }, { name: "toString" }],
-    });
-    expect(plan.components["toString"]!.ranks).toHaveLength(2);
-  });
-
   test("devices of a kind that no component runs on are not idle, and idle ones are named with their kind", () => {
     const profile = chainProfile({ rollout: { perItem: 3 }, actor: { perItem: 2 } }, 64);
     const processors = cluster(16, "cpu").map((device) => ({ ...device, index: device.index + 8 }));

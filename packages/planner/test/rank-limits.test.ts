@@ -1,7 +1,7 @@
 import { type DeviceSpec, PlacementMode } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { type PlacementInput, planFromProfile, resolvePlacement, solvePlan } from "../src/index.ts";
-import { chainProfile } from "./synthetic-profile.ts";
+import { chainProfile, cluster } from "./synthetic-profile.ts";
 
 const devices: DeviceSpec[] = [0, 1, 2, 3].map((index) => ({
   ...{ id: `cpu:${index}`, index, node: "here", kind: "cpu", memoryBytes: 2 ** 30 },
@@ -95,4 +95,29 @@ describe("no more ranks than so many of a component", () => {
     expect(wide.feasible).toBe(false);
     expect(wide.explanation.join()).toContain("leaves no device idle, and gives 'rollout' at most '1' rank");
   });
+});
+
+test("a plan whose wide ranks do not all fit the nodes is predicted with those that do, and is not proven", () => {
+  const profile = chainProfile({ gen: { perItem: 20, devicesPerRank: 3 }, train: { perItem: 5 } }, 24, [3, 6]);
+  const components = [{ name: "gen", devicesPerRank: 3 }, { name: "train" }];
+  const devices = cluster(8).map((device) => ({ ...device, node: `n${Math.floor(device.index / 4)}` }));
+  for (const maxStaleness of [0, 1]) {
+    const { alternatives } = planFromProfile(profile, { devices, batch: 24, maxStaleness, components });
+    const spatial = alternatives.find(({ mode }) => mode === "spatial")!;
+    const { ranks } = spatial.plan.components["gen"]!;
+    // A run of six devices reaches to the middle of the second node.
+    expect(ranks).toHaveLength(1);
+    expect(spatial.stepSeconds).toBeGreaterThan((24 * 20) / 3 - 1);
+    expect(spatial.proven).toBe(false);
+  }
+});
+
+test("components are called as they are", () => {
+  const profile = chainProfile({ constructor: { perItem: 1 }, toString: { perItem: 1 } }, 24);
+  const asked = { devices: cluster(4), batch: 24, maxStaleness: 0, wishes: { maxRanks: { toString: 2 } } };
+  const { plan } = planFromProfile(profile, {
+    ...asked,
+    components: [{ name: "constructor" }, { name: "toString" }],
+  });
+  expect(plan.components["toString"]!.ranks).toHaveLength(2);
 });

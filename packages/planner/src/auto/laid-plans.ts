@@ -78,11 +78,10 @@ export type PlannedMode = {
   readonly timeline: PlanTimeline;
 };
 
-/** `most`: of a component's devices, relative to the schedule's. */
+/** With the devices that components have in the plan; `fewer`: only where these are fewer. `scale`: of chunks. */
 export function asLaid(
   { schedule, plan }: Pick<PlannedMode, "schedule" | "plan">,
-  scale = 1,
-  most = Number.POSITIVE_INFINITY,
+  { scale = 1, fewer = false }: { readonly scale?: number; readonly fewer?: boolean } = {},
 ): Schedule {
   const relaid = (part: Schedule): Schedule => {
     if (part.op === "temporal" || part.op === "parallel")
@@ -95,20 +94,24 @@ export function asLaid(
     }
     const { ranks } = plan.components[part.node.split("+")[0]!]!;
     const held = new Set(ranks.flatMap((rank) => rank.devices)).size;
-    return held > 0 ? { ...part, devices: Math.min(held, part.devices * most) } : part;
+    return held === 0 || (fewer && held > part.devices) ? part : { ...part, devices: held };
   };
   return relaid(schedule);
 }
 
 /** `isReplayed`: its seconds are not those of a schedule, but of the devices that components have. */
 export type Placed = {
-  readonly planned: PlannedMode;
+  readonly planned: Omit<PlannedMode, "timeline">;
+  /** of the hundreds that are judged few are shown */
+  readonly draw: () => PlanTimeline;
   readonly shares: readonly Share[];
   readonly question: ProfileProblem;
   readonly isReplayed: boolean;
   /** with as many cores as slots */
   readonly secondsAlone: number;
 };
+
+export const asPlanned = ({ planned, draw }: Placed): PlannedMode => ({ ...planned, timeline: draw() });
 
 type Placing = { readonly placed: readonly Placed[]; readonly dropped: readonly string[] };
 
@@ -201,7 +204,7 @@ export function moveEach(
 }
 
 const asWished = "parts share other devices than the search gave them, whose layout does not keep placement.wishes";
-const asMoved = ({ stepSeconds }: PlannedMode, fromSeconds: number): string =>
+const asMoved = ({ stepSeconds }: Pick<PlannedMode, "stepSeconds">, fromSeconds: number): string =>
   `parts share other devices than the search gave them, which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
 
 function placedOr(place: () => Placed): Placed | undefined {
@@ -258,7 +261,10 @@ function placeShares(
     const node = nodes.get(component)!;
     return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
   });
-  const cost = costSchedule(compileModel(asPlaced), isNarrower ? asLaid({ schedule, plan }, 1, 1) : schedule);
+  const cost = costSchedule(
+    compileModel(asPlaced),
+    isNarrower ? asLaid({ schedule, plan }, { fewer: true }) : schedule,
+  );
   const batches = { searched: problem.batch, batch };
   const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
@@ -305,7 +311,7 @@ function placeShares(
   };
   const besides = serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
-  const planned: PlannedMode = {
+  const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,
     proven: proven && realised === mode && !isNarrower,
@@ -318,11 +324,11 @@ function placeShares(
       ]),
     ),
     limits: [...shared, ...limitsOf(cost)],
-    timeline: replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside),
     plan: placed,
     measured: measuredSteps(profile, placed, batch),
   };
-  return { planned, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
+  const draw = () => (replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside));
+  return { planned, draw, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
 }
 
 /** The first one where none can be replayed. */

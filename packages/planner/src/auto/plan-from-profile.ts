@@ -17,7 +17,15 @@ import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
-import { asLaid, moveEach, type PlanFromProfileOptions, type PlannedMode, place, placeEach } from "./laid-plans.ts";
+import {
+  asLaid,
+  asPlanned,
+  moveEach,
+  type PlanFromProfileOptions,
+  type PlannedMode,
+  place,
+  placeEach,
+} from "./laid-plans.ts";
 import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { planPinnedTogether, type Together } from "./pinned-together.ts";
@@ -85,9 +93,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const { placed: laid, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
   // What may not be of some mode may become of another when its parts are moved.
   const begun = startsOf(question, wishes, { deadlineMs: leftMs(), nowMs });
-  const starts = begun.flatMap(
-    (one) => placeEach([one], (each) => place(profile, options, each.question, each), true).placed,
-  );
+  const { placed: starts } = placeEach(begun, (one) => place(profile, options, one.question, one), true);
   const moved = moveEach([...laid, ...starts], profile, options, () => (leftMs() ?? 1) <= 0);
   const answer = answers.find(({ schedule }) => schedule !== null) ?? (moved.length > 0 ? answers[0] : undefined);
   if (answer === undefined) {
@@ -104,7 +110,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   }
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));
   // Where the cores that slots share bound several of them alike, the one that would be faster without.
-  const placed = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone).map(({ planned }) => planned);
+  const placed = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone).map(asPlanned);
   const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
     const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
@@ -210,7 +216,7 @@ function asProfiled(component: PlacementComponent, profile: Profile): PlacementC
 /** With the devices that components have in the plan, and chunks of the step's items; `scale`: of these for one of the search's. */
 function asAlternative(each: PlannedMode, scale: number): PlanAlternative {
   const { mode, stepSeconds, proven, boundSeconds } = each;
-  return { mode, time: stepSeconds, schedule: asLaid(each, scale), proven, bound: boundSeconds };
+  return { mode, time: stepSeconds, schedule: asLaid(each, { scale }), proven, bound: boundSeconds };
 }
 
 type Found = PlanAlternative & { readonly question: ProfileProblem };
