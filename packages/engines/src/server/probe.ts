@@ -120,7 +120,7 @@ export function refuseServer(name: string, url: string, gaps: readonly string[])
   );
 }
 
-/** What weights that are released by themselves take of the memory that a server shares; undefined where it is one piece. */
+/** Of the memory that a server shares, what its weights take where they leave without its cache; undefined where it is one piece. */
 export function ownBytesOf(
   { weightsBytes = 0 }: Pick<ServerFacts, "weightsBytes">,
   sharedMemoryMiB: number | undefined,

@@ -5,7 +5,7 @@ import { type ServerTag, serverTags } from "./server-protocol.ts";
 
 export type ServerMemoryOptions = {
   readonly sharedBytes: number;
-  /** of its weights, where these are released by themselves: what else it shares leaves with its cache; undefined: it is one piece */
+  /** of its weights, where these are released alone: what else it shares leaves with its cache; undefined: it is one piece */
   readonly weightsBytes: number | undefined;
   readonly clock: Clock;
 };

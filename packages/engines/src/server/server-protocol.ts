@@ -13,7 +13,7 @@ export type RouteNeed = {
   readonly isOptional?: boolean;
 };
 
-/** What a server releases by itself, if it can. */
+/** Parts of its memory that a server releases without the rest, if it can. */
 export type ServerTag = Exclude<ReleasableTag, "optimiser">;
 export const serverTags: readonly ServerTag[] = ["weights", "cache"];
 
@@ -27,7 +27,7 @@ export type ServerFacts = {
   readonly isDeterministic: boolean;
   /** undefined where it can give its memory back; else what it was started without */
   readonly lacksRelease: string | undefined;
-  /** of its weights on each of its devices; undefined where it does not say, or cannot release them by themselves */
+  /** of its weights on each of its devices; undefined where it does not say, or cannot release them alone */
   readonly weightsBytes: number | undefined;
   /** undefined where it may take adapters; else what it was started without */
   readonly lacksAdapters: string | undefined;

@@ -88,7 +88,7 @@ const ModelConfig = z.object({
   eos_token_id: z.int().optional(),
 });
 
-/** What a server may release by itself. */
+/** Parts of its memory that a server may release without the rest. */
 export type Memory = "weights" | "cache";
 const memories: readonly Memory[] = ["weights", "cache"];
 
