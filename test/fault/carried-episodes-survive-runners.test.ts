@@ -1,30 +1,19 @@
 /** `tail: carry`: a runner that is killed, whenever, costs no prompt and no token of the episodes that go on after the committed steps. */
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Prompt } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
 import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime/runner";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { CarriedFiles } from "../../packages/runtime/src/runner/run/carried-files.ts";
 import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import { isAlive, until } from "../support/cluster.ts";
 import { expectWholeTailLedger, readTailLedger } from "../support/learning-ledger.ts";
 import { expectCleanEnd, ledgerOptions, pidsOf } from "../support/ledger.ts";
 import { projectRoot } from "../support/project.ts";
-import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
-import { makeTemporary } from "../support/temporary-folder.ts";
+import { type RunnerProcess, runnersOfEachTest } from "../support/runner-process.ts";
 
-let root: string;
-const runners: RunnerProcess[] = [];
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
-  await makeTemporary(root);
-});
-afterEach(async () => {
-  for (const { child } of runners.splice(0)) child.kill("SIGKILL");
-  await rm(root, { recursive: true, force: true });
-});
+const runners = runnersOfEachTest();
 
 const random = createRandom(Number(process.env.TREADLE_SEED)).split("carried");
 const workflow = join(projectRoot, "test/support/workflows/learning-ledger");
@@ -74,11 +63,11 @@ test.each([
       await exited;
       const pids = pidsOf(events);
       await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000);
-      deaths.push(await goingOn(new RunFolder(root, runId)));
+      deaths.push(await goingOn(new RunFolder(runners.root, runId)));
     }
     const { events, exited } = begin(runId, overrides);
     expect(await exited).toBe(0);
-    const folder = join(root, runId);
+    const folder = join(runners.root, runId);
     await expectWholeTailLedger(folder, numSteps);
     const { steps } = await readTailLedger(folder);
     let numGoneOn = 0;
@@ -106,21 +95,24 @@ test("CI3: what goes on after a resume begins again after one from an older chec
     "checkpoints.everySteps=1",
   ];
   const tail = ["rollout.tail=carry", "rollout.oversample.samples=1", "rollout.oversample.prompts=1.5"];
-  const options = ledgerOptions(root, () => {}, [...common, ...tail, "steps=3"]);
+  const options = ledgerOptions(runners.root, () => {}, [...common, ...tail, "steps=3"]);
   const { runId } = (await runWorkflow({ ...options, workflow })).summary;
   const resume = (steps: number, checkpoint?: string) =>
-    resumeRun({ runId, runsRoot: root, projectRoot, onEvent: () => {}, overrides: [`steps=${steps}`], checkpoint });
+    resumeRun({
+      runId,
+      runsRoot: runners.root,
+      projectRoot,
+      onEvent: () => {},
+      overrides: [`steps=${steps}`],
+      checkpoint,
+    });
   await resume(4);
   await resume(5, "step-000003");
-  const { steps } = await readTailLedger(join(root, runId));
+  const { steps } = await readTailLedger(join(runners.root, runId));
   const isGivenLate = (at: number) => steps[at]?.given.some((id) => steps[at - 1]?.carried.includes(id));
   expect([isGivenLate(3), isGivenLate(4)]).toEqual([true, true]);
   expect(steps[3]?.metrics["carriedTokens"]).toBeGreaterThan(0);
   expect(steps[4]?.metrics["carriedTokens"]).toBe(0);
 }, 120_000);
 
-function begin(runId: string, overrides: readonly string[]): RunnerProcess {
-  const started = startRunner(root, runId, overrides, workflow);
-  runners.push(started);
-  return started;
-}
+const begin = (runId: string, overrides: readonly string[]): RunnerProcess => runners.start(runId, overrides, workflow);

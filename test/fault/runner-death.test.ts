@@ -1,33 +1,16 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
 import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime/runner";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import { isAlive, segmentsOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
 import { projectRoot } from "../support/project.ts";
-import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
-import { makeTemporary } from "../support/temporary-folder.ts";
+import { type RunnerProcess, runnersOfEachTest } from "../support/runner-process.ts";
 import { firstAccuracy } from "../support/workflows/ledger/run.ts";
 
-let root: string;
-const runners: RunnerProcess[] = [];
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
-  await makeTemporary(root);
-});
-afterEach(async () => {
-  for (const { child } of runners.splice(0)) child.kill("SIGKILL");
-  await rm(root, { recursive: true, force: true });
-});
-
-function start(runId: string, overrides: readonly string[]): RunnerProcess {
-  const started = startRunner(root, runId, overrides);
-  runners.push(started);
-  return started;
-}
+const runners = runnersOfEachTest();
 
 const thrownBy = async (work: Promise<unknown>): Promise<TreadleError> =>
   work.then(
@@ -39,7 +22,7 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
   const overrides = ["steps=8", "pauseMs=15", "payload=30000"]; // large enough for shared memory
   let runId = "new";
   for (let kill = 1; kill <= 3; kill++) {
-    const { child, events, exited } = start(runId, overrides);
+    const { child, events, exited } = runners.start(runId, overrides);
     const first = await until(() => events.find((event) => event.type === "run-started"), "the run to start");
     runId = first.runId;
     const resumedFrom = first.resumedFrom ?? 0;
@@ -52,7 +35,7 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
     const pids = pidsOf(events);
     await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000); // WH3
     await until(
-      async () => (await socketFolders(join(root, "tmp"))).length === 0,
+      async () => (await socketFolders(join(runners.root, "tmp"))).length === 0,
       "the sockets of a killed runner to be removed",
       15_000,
     );
@@ -61,16 +44,16 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
       "its memory and folders there to be removed",
       15_000,
     );
-    const path = join(root, runId, "journal.jsonl");
+    const path = join(runners.root, runId, "journal.jsonl");
     const { records } = readRecords(await readFile(path, "utf8"), path);
     const steps = records.filter((record) => record.type === "step").map(({ step }) => step);
     expect(steps).toEqual(steps.map((_, i) => i + 1));
     expect(steps.length).toBeGreaterThanOrEqual(resumedFrom);
   }
-  const { events, exited } = start(runId, overrides);
+  const { events, exited } = runners.start(runId, overrides);
   expect(await exited).toBe(0);
   expect(events.at(-1)).toMatchObject({ type: "run-finished", summary: { steps: 8, policyVersion: 8 } });
-  const folder = join(root, runId);
+  const folder = join(runners.root, runId);
   await expectWholeLedger(folder, 8, 12);
   await expectCleanEnd(runId, folder, pidsOf(events));
   const left = (await readdir(join(folder, "state"))).filter((name) => !name.startsWith("trainer."));
@@ -81,17 +64,17 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
 test("a run in use, and damage to what it has saved, are named, and end a resume cleanly", async () => {
   const events: RunEvent[] = [];
   const onEvent = (event: RunEvent) => void events.push(event);
-  const { summary } = await runWorkflow(ledgerOptions(root, onEvent, ["steps=2", "ranks=1"]));
+  const { summary } = await runWorkflow(ledgerOptions(runners.root, onEvent, ["steps=2", "ranks=1"]));
   const { runId } = summary;
-  const folder = join(root, runId);
+  const folder = join(runners.root, runId);
   await expectWholeLedger(folder, 2, 12);
   const journalFile = join(folder, "journal.jsonl");
   const journal = await readFile(journalFile);
   const resume = (more: { checkpoint?: string } = {}) =>
-    resumeRun({ runId, runsRoot: root, projectRoot, overrides: ["steps=3"], onEvent, ...more });
+    resumeRun({ runId, runsRoot: runners.root, projectRoot, overrides: ["steps=3"], onEvent, ...more });
 
   const damaged = Buffer.from(journal);
-  const release = await new RunFolder(root, runId).acquire(() => {});
+  const release = await new RunFolder(runners.root, runId).acquire(() => {});
   expect(await thrownBy(resume())).toMatchObject({ code: "run.locked" });
   await release();
 
@@ -137,19 +120,19 @@ test("a run that is ended at once leaves nothing, and one that is stopped ends w
   };
   const killed = await thrownBy(
     runWorkflow({
-      ...ledgerOptions(root, onEvent, ["steps=5", "ranks=1", "pauseMs=40", "first=4"]),
+      ...ledgerOptions(runners.root, onEvent, ["steps=5", "ranks=1", "pauseMs=40", "first=4"]),
       kill: kill.signal,
     }),
   );
   expect(killed).toMatchObject({ code: "run.stopped" });
   const { runId } = events.find((event) => event.type === "run-started") as { runId: string };
-  const folder = join(root, runId);
+  const folder = join(runners.root, runId);
   await expectCleanEnd(runId, folder, pidsOf(events));
-  const stopped = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent, stop: stop.signal });
+  const stopped = await resumeRun({ runId, runsRoot: runners.root, projectRoot, onEvent, stop: stop.signal });
   // What was measured before the first step is the run's, not the first runner's.
   const measured = { evalBefore: firstAccuracy, evalAtStart: firstAccuracy };
   expect(stopped).toMatchObject({ stopped: true, summary: { steps: 3, ...measured } });
-  const finished = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent });
+  const finished = await resumeRun({ runId, runsRoot: runners.root, projectRoot, onEvent });
   expect(finished).toMatchObject({ stopped: false, summary: { steps: 5, ...measured } });
   await expectWholeLedger(folder, 5, 12, 4);
   await expectCleanEnd(runId, folder, pidsOf(events));
@@ -157,11 +140,11 @@ test("a run that is ended at once leaves nothing, and one that is stopped ends w
 
 test("J1: a runner suspended while another takes its run commits nothing more, ends when it goes on, and harms nobody", async () => {
   const overrides = ["steps=60", "pauseMs=20", "payload=30000", "ranks=1", "supervision.heartbeatTimeoutMs=60000"];
-  const first = start("new", overrides);
+  const first = runners.start("new", overrides);
   const { runId } = await until(() => first.events.find((event) => event.type === "run-started"), "the run to start");
   await until(() => first.events.some((event) => event.type === "step-finished" && event.step >= 3), "three steps");
   first.child.kill("SIGSTOP");
-  const second = start(runId, overrides); // the lock of the first goes stale while this one waits for it
+  const second = runners.start(runId, overrides); // the lock of the first goes stale while this one waits for it
   const finished = (runner: RunnerProcess) => runner.events.filter((event) => event.type === "step-finished");
   await until(() => finished(second).length >= 2, "the second runner to get on", 60_000);
   const committed = finished(first).length;
@@ -171,7 +154,7 @@ test("J1: a runner suspended while another takes its run commits nothing more, e
   expect(finished(first)).toHaveLength(committed);
   expect(await second.exited).toBe(0);
   expect(second.events.at(-1)).toMatchObject({ type: "run-finished", summary: { steps: 60, restarts: 0 } });
-  const folder = join(root, runId);
+  const folder = join(runners.root, runId);
   await expectWholeLedger(folder, 60, 12);
   await expectCleanEnd(runId, folder, [...pidsOf(first.events), ...pidsOf(second.events)]);
 }, 360_000);

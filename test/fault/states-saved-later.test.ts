@@ -1,30 +1,19 @@
 /** States are saved every few steps, beside the steps that follow: whatever dies, the steps since are done again, once. */
-import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
 import { createRandom } from "@treadle/learning";
 import { runWorkflow } from "@treadle/runtime/runner";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { isAlive, pidOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf } from "../support/ledger.ts";
-import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
-import { makeTemporary } from "../support/temporary-folder.ts";
+import { runnersOfEachTest } from "../support/runner-process.ts";
 
 const seed = Number(process.env["TREADLE_SEED"]);
 const everySteps = 3;
 const overrides = [`checkpoints.stateEverySteps=${everySteps}`, "steps=8", "pauseMs=15", "payload=500", "first=4"];
 
-let root: string;
-const runners: RunnerProcess[] = [];
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
-  await makeTemporary(root);
-});
-afterEach(async () => {
-  for (const { child } of runners.splice(0)) child.kill("SIGKILL");
-  await rm(root, { recursive: true, force: true });
-});
+const runners = runnersOfEachTest();
 
 test.each([0, 1])(
   "RS8, J1: a trainer that dies with what is not saved costs the steps since, and no prompt (staleness %i)",
@@ -50,7 +39,7 @@ test.each([0, 1])(
         setTimeout(() => strike(worker), random.float() * 60);
       }
     };
-    const options = ledgerOptions(root, onEvent, [...overrides, `flow.maxStaleness=${maxStaleness}`]);
+    const options = ledgerOptions(runners.root, onEvent, [...overrides, `flow.maxStaleness=${maxStaleness}`]);
     const { summary } = await runWorkflow(options).catch((cause: unknown) => {
       throw new Error(`seed ${seed}: failed after the deaths of ${struck.join(", ")}`, { cause });
     });
@@ -59,7 +48,7 @@ test.each([0, 1])(
     expect(begun.length, `seed ${seed}: ${struck.join(", ")}`).toBeGreaterThan(1);
     for (const { resumedFrom = 0 } of begun) expect(resumedFrom % everySteps).toBe(0);
     expect(events.filter((event) => event.type === "run-failed")).toEqual([]);
-    const folder = join(root, summary.runId);
+    const folder = join(runners.root, summary.runId);
     await expectWholeLedger(folder, 8, 12, 4);
     expect(await readdir(join(folder, "state"))).toHaveLength(1);
     await expectCleanEnd(summary.runId, folder, pidsOf(events));
@@ -71,8 +60,7 @@ test("J1: a runner that is killed goes on after the newest state that is whole, 
   const random = createRandom(`${seed}/runner`);
   let runId = "new";
   for (let kill = 1; kill <= 2; kill++) {
-    const runner = startRunner(root, runId, overrides);
-    runners.push(runner);
+    const runner = runners.start(runId, overrides);
     const first = await until(() => runner.events.find((event) => event.type === "run-started"), "the run to start");
     runId = first.runId;
     const resumedFrom = first.resumedFrom ?? 0;
@@ -89,8 +77,7 @@ test("J1: a runner that is killed goes on after the newest state that is whole, 
     const pids = pidsOf(runner.events);
     await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 30_000);
   }
-  const last = startRunner(root, runId, overrides);
-  runners.push(last);
+  const last = runners.start(runId, overrides);
   expect(await last.exited).toBe(0);
-  await expectWholeLedger(join(root, runId), 8, 12, 4);
+  await expectWholeLedger(join(runners.root, runId), 8, 12, 4);
 }, 480_000);
