@@ -36,6 +36,7 @@ from bench.memory import pause_and_resume, release_and_restore  # noqa: E402
 from bench.models import FULL, QUICK, build  # noqa: E402
 from bench.served import Served  # noqa: E402
 from bench.speed import generation_speed, training_speed  # noqa: E402
+from bench.weights import weights_to_another  # noqa: E402
 from treadle_torch.attention import varlen_works  # noqa: E402
 from treadle_torch.device import Placement, place  # noqa: E402
 
@@ -43,7 +44,7 @@ from treadle_torch.device import Placement, place  # noqa: E402
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--quick", action="store_true", help="tiny models on the CPU")
-    options.add_argument("--only", default="a,b,c,d,e,f", help="which of a,b,c,d,e,f")
+    options.add_argument("--only", default="a,b,c,d,e,f,g", help="which of a,b,c,d,e,f,g")
     options.add_argument("--seconds", type=float, default=230, help="after which no measurement begins")
     options.add_argument("--no-graphs", action="store_true", help="of the engine's process")
     chosen = options.parse_args()
@@ -57,8 +58,10 @@ def main() -> None:
     folder = tempfile.mkdtemp(prefix="treadle-bench-model-")
     served: Served | None = None
     try:
-        if run.wants("b", "c", "d", "f"):
+        if run.wants("b", "c", "d", "f", "g"):
             build(sizes.small, sizes.context, placement).save_pretrained(folder)
+        run.measure("g", "bfloat16", lambda: weights_to_another(_model(folder, sizes), placement))
+        if run.wants("b", "c", "d", "f"):
             served = _serve(folder, sizes, placement, cuda_graphs=not chosen.no_graphs)
         run.measure("a", "bfloat16", lambda: correctness(sizes, placement, 1e-3, uses_graphs=False))
         run.measure("a", "bfloat16, graphs", lambda: correctness(sizes, placement, 1e-3, uses_graphs=True), where=placement.is_cuda)
@@ -114,7 +117,7 @@ class Run:
     def summarise(self) -> None:
         keys = ("k3_mean", "k3_max", "differing_sequences", "tokens_per_second", "gib_per_second", "share_of_a_step", "gradient_difference")
         short = [
-            {key: line[key] for key in line if key in ("item", "name", "what", *keys) or key.endswith(("_over_direct", "_over_plain", "_over_hugging_face"))}
+            {key: line[key] for key in line if key in ("item", "name", "what", *keys) or key.endswith(("share_of_a_copy", "times_a_file", "_over_direct", "_over_plain", "_over_hugging_face"))}
             for line in self._said
             if "what" in line
         ]
@@ -124,8 +127,8 @@ class Run:
         os._exit(1 if self._failed else 0)
 
 
-def _serve(folder: str, sizes: Any, placement: Placement, *, cuda_graphs: bool) -> Served:
-    model = {
+def _model(folder: str, sizes: Any) -> dict[str, Any]:
+    return {
         "path": folder,
         "vocab_size": sizes.small["vocab_size"],
         "context_length": sizes.context,
@@ -135,7 +138,10 @@ def _serve(folder: str, sizes: Any, placement: Placement, *, cuda_graphs: bool) 
         "value_head": False,
         "seed": 0,
     }
-    return Served(model, slots=sizes.sequences, device=placement.device.type, dtype="bfloat16", cuda_graphs=cuda_graphs)
+
+
+def _serve(folder: str, sizes: Any, placement: Placement, *, cuda_graphs: bool) -> Served:
+    return Served(_model(folder, sizes), slots=sizes.sequences, device=placement.device.type, dtype="bfloat16", cuda_graphs=cuda_graphs)
 
 
 def _environment(placement: Placement) -> dict[str, Any]:

@@ -49,6 +49,7 @@ describe.each(["sglang", "vllm"] as const)("%s", (kind) => {
     { weightsBy: "ticket", publishes: "shared", valueHead: false, nodes: { actor: "a", rollout: "a" } },
     { weightsBy: "ticket", publishes: "shared", valueHead: false, nodes: { actor: "a", rollout: "b" } },
     { weightsBy: "ticket", publishes: "memory", valueHead: true, nodes: { actor: "a", rollout: "a" } },
+    { weightsBy: "device", publishes: "memory", valueHead: false, nodes: { actor: "a", rollout: "a" } },
     { weightsBy: "bytes", publishes: "memory", valueHead: false, nodes: { actor: "a", rollout: "a" } },
     { weightsBy: "ticket", publishes: "memory", valueHead: false, nodes: { actor: "a", rollout: "b" } },
   ] as const)("opens what the plan says comes in files: %j", async ({ weightsBy, publishes, valueHead, nodes }) => {
@@ -67,6 +68,8 @@ describe.each(["sglang", "vllm"] as const)("%s", (kind) => {
       const ticket = await ticketIn(join(folder, isFar ? "elsewhere" : publishes), valueHead);
       expect(path).toBe("disk");
       expect(await receiver.opens(ticket)).toBe(!isThroughNode);
+      // A server maps no device's memory: the trainer is asked for a file.
+      expect(await receiver.opens({ ...ticket, device: { uuid: "gpu", handle: "0".repeat(128) } })).toBe(false);
     } finally {
       await double.kill();
       await receiver.close();

@@ -3,8 +3,12 @@ export type EngineFacts = {
   readonly kind: "embedded" | "emulated" | "torch" | "sglang" | "vllm";
   /** of the Hugging Face model that it runs, with its `config.json` */
   readonly modelFolder?: string | undefined;
-  /** how weights leave an engine on PyTorch: in files that others read, or as bytes through Node */
-  readonly weightsBy?: "ticket" | "bytes" | undefined;
+  /** how weights leave an engine on PyTorch: in a device's memory that others map, in files that they read, or as bytes through Node */
+  readonly weightsBy?: "device" | "ticket" | "bytes" | undefined;
+  /** what an engine on PyTorch computes on; `auto`: known where it runs */
+  readonly device?: "auto" | "cpu" | "cuda" | undefined;
+  /** what an engine on PyTorch trains are adapters, merged into what it publishes */
+  readonly trainsAdapters?: boolean | undefined;
   /** where an engine on PyTorch writes these files; default: the memory of its host */
   readonly publishesIn?: string | undefined;
   /** where a server reads its weights; default: the temporary folder of its rank's host */

@@ -10,8 +10,8 @@ const TicketTensor = z.strictObject({
 
 /**
  * Which weights an engine has published, and where another engine finds them: in the file `model.safetensors` of `folder`, in the
- * folder `store` of the process that wrote it. A receiver takes the ticket if it can open the store and finds the nonce there; to a
- * receiver on another file system, the weights travel as bytes (`Weights`).
+ * folder `store` of the process that wrote it, or in the memory of a device. A receiver takes the ticket if it can open the store and
+ * finds the nonce there; to a receiver on another file system, the weights travel as bytes (`Weights`).
  */
 export const WeightTicket = z.strictObject({
   policyVersion: z.int().nonnegative(),
@@ -43,5 +43,7 @@ export const WeightTicket = z.strictObject({
       configCrc32: z.int().nonnegative().max(0xffff_ffff),
     })
     .optional(),
+  /** where they are, in place of the file: memory that another process on that device maps by its handle (CUDA IPC). It is there as long as the file `device` is in the folder */
+  device: z.strictObject({ uuid: z.string().min(1).max(100), handle: z.string().regex(/^[0-9a-f]{128}$/) }).optional(),
 });
 export type WeightTicket = z.infer<typeof WeightTicket>;

@@ -53,7 +53,7 @@ export interface Engine {
    * their prompts, so every completion comes from exactly one version.
    */
   loadWeights(weights: Weights): Promise<void>;
-  /** Whether it could read the files that the ticket names: they are of its own run, on a file system that it sees. */
+  /** Whether it could read the files that the ticket names, or map the device's memory: they are of its own run, on a file system and a device that it sees. */
   opens?(ticket: WeightTicket): Promise<boolean>;
   /**
    * As `loadWeights` (W3), of weights that another engine has published, whose bytes never pass through Node. Absent, with `opens`,
@@ -226,11 +226,16 @@ export interface Trainable extends Engine {
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }>;
   exportWeights(): Awaitable<Weights>;
   /**
-   * Writes the weights as they are to files that other engines read, and removes those that it published before. Absent, with
-   * `readTicket`, where an engine hands out bytes alone; undefined where it is configured to.
+   * Has the weights as they are ready for other engines, in files that these read or in memory that they map, and removes those that it
+   * published before. Absent, with `readTicket`, where an engine hands out bytes alone; undefined where it is configured to.
    */
   publish?(): Promise<Publication | undefined>;
-  /** What the ticket, its own and not replaced yet, has published, as bytes: for engines that cannot read its files. */
+  /**
+   * The same weights in files, where the ticket says that they are on a device. Throws `engine.weights-mismatch` when newer ones have
+   * taken their place. Absent where an engine publishes on none.
+   */
+  writeFile?(ticket: WeightTicket): Promise<Publication>;
+  /** What the ticket, its own, of files, and not replaced yet, has published, as bytes: for engines that cannot read these. */
   readTicket?(ticket: WeightTicket): Promise<Weights>;
   /**
    * Parameters, optimiser state and version, with a checksum, piece by piece and of any size: those after the calls before

@@ -30,7 +30,7 @@ describe.skipIf(reason)(reason ?? "the Python package", () => {
       .map((line) => Line.parse(JSON.parse(line)));
     expect(lines.at(-1)).toMatchObject({ failed: [], summary: expect.any(Array) });
     const items = new Set(lines.flatMap(({ item }) => (item ? [item] : [])));
-    expect([...items].sort()).toEqual(["a", "b", "c", "d", "e", "f"]);
+    expect([...items].sort()).toEqual(["a", "b", "c", "d", "e", "f", "g"]);
     const mismatches = lines
       .filter(({ what }) => what === "sampler against trainer")
       .map((line) => Mismatch.parse(line));

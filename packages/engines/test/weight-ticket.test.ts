@@ -83,6 +83,8 @@ test("a ticket from another process has bounded names, and paths that lead nowhe
     { tensors: [{ name: "a", shape: [-1], dtype: "F32", crc32: 0 }] },
     { tensors: [{ name: "a", shape: [1], dtype: "F64", crc32: 0 }] },
     { tensors: [{ name: "a", shape: [1], dtype: "F32", crc32: 2 ** 32 }] },
+    { device: { uuid: "", handle: "0".repeat(128) } },
+    { device: { uuid: "gpu", handle: "0".repeat(126) } },
     { more: 1 },
   ])
     expect(WeightTicket.safeParse({ ...good, ...change }).success, JSON.stringify(change).slice(0, 80)).toBe(false);
@@ -94,10 +96,12 @@ test("files lie in the configured folder, else in the host's memory, and nowhere
   const inMemory = weightFilesOf({ weightsBy: "ticket", weightsFolder: undefined }, hostFiles);
   expect(inMemory).toEqual({
     store: { root: "/dev/shm", name: expect.stringMatching(/^treadle-run-7-weights-[0-9a-f]{8}$/) },
+    onDevice: false,
     roots: [memory],
   });
-  expect(weightFilesOf({ weightsBy: "ticket", weightsFolder: "/shared" }, hostFiles)).toEqual({
+  expect(weightFilesOf({ weightsBy: "device", weightsFolder: "/shared" }, hostFiles)).toEqual({
     store: { root: "/shared", name: expect.stringMatching(/^treadle-run-7-weights-/) },
+    onDevice: true,
     roots: [{ folder: "/shared", prefix: "treadle-run-" }, memory],
   });
   expect(weightFilesOf({ weightsBy: "bytes", weightsFolder: "/shared" }, hostFiles)).toBeUndefined();

@@ -2,11 +2,11 @@ import { type ReleasableTag, type TagMemory, TreadleError, type Weights, type We
 import { type Engine, type Trainable, type WorkSums, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
-/** How weights travel: `ticket`, as files that the receiver reads; `bytes`, through Node. */
-export type WeightForm = "ticket" | "bytes";
+/** How weights travel: `device`, in memory that the receiver maps, or as `ticket`; `ticket`, as files that it reads; `bytes`, through Node. */
+export type WeightForm = "device" | "ticket" | "bytes";
 
 type Published =
-  | { readonly ticket: WeightTicket; bytes?: Promise<Weights> | undefined }
+  | { readonly ticket: WeightTicket; file?: Promise<WeightTicket> | undefined; bytes?: Promise<Weights> | undefined }
   | { readonly ticket?: undefined; readonly weights: Weights };
 
 /** The component of a work as pools know it. */
@@ -77,6 +77,7 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   static override readonly restart = "group";
 
   #published!: Published;
+  #publishing: Promise<unknown> | undefined;
   #isWarned = false;
 
   /** whether a call has begun to sum up a gradient and has not taken its step */
@@ -116,7 +117,13 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
    * From now on others may have the weights as they are, also while the next gradient accumulates. An engine that publishes tickets
    * exports no bytes unless somebody asks for them.
    */
-  protected async publish(): Promise<void> {
+  protected publish(): Promise<void> {
+    const publishing = this.#publish();
+    this.#publishing = publishing.catch(() => {});
+    return publishing;
+  }
+
+  async #publish(): Promise<void> {
     const publication = await this.engine.publish?.();
     if (publication && "ticket" in publication) {
       this.#published = publication;
@@ -142,15 +149,30 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
       const published = this.#published;
       if (weightsIdOf(published.ticket ?? published.weights) === known) return undefined;
       if (!published.ticket) return published.weights;
-      if (by === "ticket") return published.ticket;
+      if (by === "device") return published.ticket;
       try {
-        published.bytes ??= this.engine.readTicket!(published.ticket);
+        published.file ??= this.#fileOf(published.ticket);
+        const ticket = await published.file;
+        if (by === "ticket") return ticket;
+        published.bytes ??= this.engine.readTicket!(ticket);
         return await published.bytes;
       } catch (error) {
+        published.file = undefined;
         published.bytes = undefined;
-        // Newer ones have taken the place of its files.
+        // Newer ones have taken its place, or are about to.
+        await this.#publishing;
         if (this.#published === published) throw error;
       }
     }
+  }
+
+  async #fileOf(ticket: WeightTicket): Promise<WeightTicket> {
+    if (!ticket.device) return ticket;
+    const publication = await this.engine.writeFile!(ticket);
+    if ("ticket" in publication) return publication.ticket;
+    throw new TreadleError(
+      "disk.full",
+      `weights of version '${ticket.policyVersion}' cannot leave the device: ${publication.obstacle}; make room there, or set engine.weightsFolder`,
+    );
   }
 }

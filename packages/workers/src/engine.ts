@@ -90,8 +90,9 @@ export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineC
   if (emulated) return { kind: "emulated" };
   const torch = isServer(engine) ? { ...engine.trainer, path: engine.model } : engine;
   if (torch?.kind !== "torch") return { kind: "embedded" };
-  const { path, weightsBy, weightsFolder } = torch;
-  return { kind: "torch", modelFolder: path, weightsBy, publishesIn: weightsFolder, valueHead };
+  const { path, weightsBy, weightsFolder, device, lora } = torch;
+  const trainsAdapters = lora !== undefined;
+  return { kind: "torch", modelFolder: path, weightsBy, device, trainsAdapters, publishesIn: weightsFolder, valueHead };
 }
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);

@@ -19,8 +19,8 @@ const maxReplaced = 3;
  * devices are locked once the weights are here: an actor that is starting again may need them to load. Where there is room for the
  * weights of both, neither leaves for it: the lock brings back no cache that they would not fit beside.
  *
- * They come by a ticket, whose files the engine reads, where both engines know tickets and this one can open the files; else as
- * bytes. A ticket that newer weights replace while it is read is asked for again.
+ * They come by a ticket, where both engines know tickets: on a device whose memory this engine maps, or in files that it can open; else
+ * as bytes. A ticket that newer weights replace while it is read is asked for again, and one whose device is needed meanwhile, in files.
  *
  * Throws `worker.late`, with who holds it up, when no weights have come after `supervision.peerTimeoutMs`; and
  * `engine.weights-mismatch` when the engine says that it has others than it was given: it stays paused then. A load that fails
@@ -37,15 +37,17 @@ export async function pullWeights(
     const newer = `weights newer than version '${engine.policyVersion}'`;
     return messages.answer(`${actor.groupName}/${from}`, newer, source.weights(engine.weightsId, by).first());
   };
-  const find = async () => {
-    const found = await ask(engine.loadTicket ? "ticket" : "bytes");
+  let first: WeightForm = engine.loadTicket ? "device" : "bytes";
+  const find = async (by: WeightForm): Promise<Weights | WeightTicket | undefined> => {
+    const found = await ask(by);
     if (!found || !("tensors" in found)) return found;
     const ticket = readMessage(WeightTicket, found);
-    return (await engine.opens?.(ticket)) ? ticket : ask("bytes");
+    if (await engine.opens?.(ticket)) return ticket;
+    return find(ticket.device && by === "device" ? "ticket" : "bytes");
   };
   let refused: { readonly id: string; readonly error: unknown } | undefined;
   for (let replaced = 0; ; replaced++) {
-    const weights = await find();
+    const weights = await find(first);
     if (!weights) return;
     const id = weightsIdOf(weights);
     if (refused && (refused.id === id || replaced > maxReplaced)) throw refused.error;
@@ -57,7 +59,8 @@ export async function pullWeights(
     } catch (error) {
       engine.resume?.();
       if (!("tensors" in weights)) throw error;
-      refused = { id, error };
+      if (weights.device && first === "device") first = "ticket";
+      else refused = { id, error };
       continue;
     }
     if (engine.weightsId !== id) {

@@ -1,4 +1,4 @@
-/** How weights come to an engine: by a ticket where both know tickets and its files can be opened, else as bytes. */
+/** How weights come to an engine: by a ticket where both know tickets and it can map the device or open the files, else as bytes. */
 import type { Weights, WeightTicket } from "@treadle/contracts";
 import { sealWeights, weightsIdOf } from "@treadle/engines";
 import type { WorkerGroup } from "@treadle/runtime";
@@ -18,11 +18,16 @@ const ticketOf = (policyVersion: number): WeightTicket => ({
   folder: `version-${policyVersion}-1`,
   tensors: [{ name: "a", shape: [2], dtype: "F32", crc32: policyVersion }],
 });
+const onDevice = (policyVersion: number): WeightTicket => ({
+  ...ticketOf(policyVersion),
+  device: { uuid: "gpu", handle: "0f".repeat(64) },
+});
 
 /** An engine that publishes what the test says, and tells how often its bytes were asked for. */
 class Publishing {
   policyVersion = 0;
   obstacle: string | undefined;
+  isOnDevice = false;
   goneVersion: number | undefined;
   reading = Promise.resolve();
   readonly calls: string[] = [];
@@ -32,7 +37,14 @@ class Publishing {
   }
   async publish() {
     this.calls.push("publish");
-    return this.obstacle === undefined ? { ticket: ticketOf(this.policyVersion) } : { obstacle: this.obstacle };
+    if (this.obstacle !== undefined) return { obstacle: this.obstacle };
+    return { ticket: (this.isOnDevice ? onDevice : ticketOf)(this.policyVersion) };
+  }
+  async writeFile({ policyVersion }: WeightTicket) {
+    this.calls.push("file");
+    await this.reading;
+    if (this.goneVersion === policyVersion) throw new Error("newer ones were published");
+    return this.obstacle === undefined ? { ticket: ticketOf(policyVersion) } : { obstacle: this.obstacle };
   }
   async readTicket(ticket: WeightTicket): Promise<Weights> {
     this.calls.push("read");
@@ -79,20 +91,26 @@ function groupOf(worker: Pick<Trainer, "weights">, before: () => void = () => {}
 }
 
 /** An engine that takes tickets as the test says. */
-function receiver(options: { opens?: boolean; refuses?: (ticket: WeightTicket) => Error | undefined } = {}) {
+function receiver(
+  options: {
+    opens?: boolean | ((ticket: WeightTicket) => boolean);
+    refuses?: (ticket: WeightTicket) => Error | undefined;
+  } = {},
+) {
   const order: string[] = [];
   const engine = {
     policyVersion: 0,
     weightsId: "initial" as string | undefined,
     pause: async () => void order.push("pause"),
     resume: () => void order.push("resume"),
-    opens: async () => options.opens ?? true,
+    opens: async (ticket: WeightTicket) =>
+      typeof options.opens === "function" ? options.opens(ticket) : (options.opens ?? true),
     loadWeights: async (weights: Weights) => {
       order.push(`bytes ${weights.policyVersion}`);
       engine.weightsId = weightsIdOf(weights);
     },
     loadTicket: async (ticket: WeightTicket) => {
-      order.push(`ticket ${ticket.policyVersion}`);
+      order.push(`${ticket.device ? "device" : "ticket"} ${ticket.policyVersion}`);
       const error = options.refuses?.(ticket);
       if (error) throw error;
       engine.weightsId = weightsIdOf(ticket);
@@ -104,8 +122,8 @@ function receiver(options: { opens?: boolean; refuses?: (ticket: WeightTicket) =
 const pull = (engine: Parameters<typeof pullWeights>[0], group: WorkerGroup<Trainer>) =>
   pullWeights(engine, group, contextOf({}, "rollout"));
 
-async function trainer(): Promise<Trainer> {
-  const worker = new Trainer(new Publishing());
+async function trainer({ isOnDevice = false } = {}): Promise<Trainer> {
+  const worker = new Trainer(Object.assign(new Publishing(), { isOnDevice }));
   await worker.trainOnce();
   return worker;
 }
@@ -118,7 +136,7 @@ test("W3 a ticket is taken between pause and resume, and its trainer exports no 
   await pull(engine, group);
   expect(order).toEqual(["pause", "ticket 1", "resume"]);
   expect(engine.weightsId).toBe(weightsIdOf(ticketOf(1)));
-  expect(asked.map(({ by }) => by)).toEqual(["ticket", "ticket"]);
+  expect(asked.map(({ by }) => by)).toEqual(["device", "device"]);
   expect(worker.trained.calls).toEqual(["publish"]);
 });
 
@@ -131,7 +149,7 @@ test("an engine that cannot open the files gets bytes, of the same name, which a
     await pull(engine, group);
     expect(order).toEqual(["pause", "bytes 1", "resume"]);
     expect(engine.weightsId).toBe(weightsIdOf(ticketOf(1)));
-    expect(asked.map(({ by }) => by)).toEqual(["ticket", "bytes", "ticket"]);
+    expect(asked.map(({ by }) => by)).toEqual(["device", "bytes", "device"]);
   }
   expect(worker.trained.calls).toEqual(["publish", "read"]);
 });
@@ -227,4 +245,86 @@ test("bytes whose file is gone without newer weights are an error", async () => 
   await expect(worker.weights("initial")).rejects.toThrow("its file is gone");
   worker.trained.goneVersion = undefined;
   expect((await worker.weights("initial"))?.policyVersion).toBe(1);
+});
+
+describe("W3 weights on a device", () => {
+  test("are mapped by engines on it, and no file of them is written", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    const { group, asked } = groupOf(worker);
+    const { engine, order } = receiver();
+    await pull(engine, group);
+    await pull(engine, group);
+    expect(order).toEqual(["pause", "device 1", "resume"]);
+    expect(asked.map(({ by }) => by)).toEqual(["device", "device"]);
+    expect(worker.trained.calls).toEqual(["publish"]);
+  });
+
+  test("come in one file to all engines that are elsewhere, and as its bytes to those that see no file", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    for (let rank = 0; rank < 2; rank++) {
+      const { group, asked } = groupOf(worker);
+      const { engine, order } = receiver({ opens: ({ device }) => device === undefined });
+      await pull(engine, group);
+      expect(order).toEqual(["pause", "ticket 1", "resume"]);
+      expect(asked.map(({ by }) => by)).toEqual(["device", "ticket"]);
+    }
+    const { engine, order } = receiver({ opens: false });
+    await pull(engine, groupOf(worker).group);
+    expect(order).toEqual(["pause", "bytes 1", "resume"]);
+    expect(worker.trained.calls).toEqual(["publish", "file", "read"]);
+  });
+
+  test("come in a file where the device is taken from them before they are mapped", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    const { group, asked } = groupOf(worker);
+    const { engine, order } = receiver({
+      refuses: ({ device }) => (device ? new Error("they have left the device") : undefined),
+    });
+    await pull(engine, group);
+    expect(order).toEqual(["pause", "device 1", "resume", "pause", "ticket 1", "resume"]);
+    expect(asked.map(({ by }) => by)).toEqual(["device", "ticket"]);
+    expect(engine.weightsId).toBe(weightsIdOf(ticketOf(1)));
+  });
+
+  test("whose file is refused, too, are the error of the pull", async () => {
+    const error = new Error("'a' has another checksum");
+    const { engine, order } = receiver({ refuses: () => error });
+    await expect(pull(engine, groupOf(await trainer({ isOnDevice: true })).group)).rejects.toBe(error);
+    expect(order).toEqual(["pause", "device 1", "resume", "pause", "ticket 1", "resume"]);
+  });
+
+  test("that newer ones replace while a file is asked for give way to those, published or about to be", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    let go!: () => void;
+    worker.trained.goneVersion = 1;
+    worker.trained.reading = new Promise((resolve) => {
+      go = resolve;
+    });
+    const asking = worker.weights("initial", "ticket");
+    const publish = worker.trained.publish.bind(worker.trained);
+    let answer!: () => void;
+    worker.trained.publish = async () => {
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return publish();
+    };
+    const training = worker.trainOnce();
+    go();
+    await new Promise(setImmediate);
+    answer();
+    await training;
+    expect((await asking)?.policyVersion).toBe(2);
+  });
+
+  test("that no file system has room for any more are an error, which names the remedy", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    worker.trained.obstacle = "'/dev/shm' has '1' MiB free where '9' are needed";
+    await expect(worker.weights("initial", "ticket")).rejects.toMatchObject({
+      code: "disk.full",
+      message: expect.stringMatching(/'1' MiB free.*set engine.weightsFolder/),
+    });
+    worker.trained.obstacle = undefined;
+    expect(await worker.weights("initial", "ticket")).toEqual(ticketOf(1));
+  });
 });

@@ -24,14 +24,14 @@ PIECE = 2**20
 class Served:
     """Starts at once; `wait` returns when it answers."""
 
-    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False, weight_files: dict[str, Any] | None = None) -> None:
+    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False, processes: int = 1, weight_files: dict[str, Any] | None = None) -> None:
         folder = tempfile.mkdtemp(prefix="treadle-bench-")
         settings = {
             "address": f"unix:{folder}/engine.sock",
             "folder": folder,
             "token": "bench",
             "rank": 0,
-            "processes": 1,
+            "processes": processes,
             "timeout_s": 600,
             "threads": 1,
             "slots": slots,
@@ -42,7 +42,7 @@ class Served:
             "cuda_graphs": cuda_graphs,
             "lora": None,
             "loaded": True,
-            "weight_files": weight_files or {"store": None, "roots": []},
+            "weight_files": weight_files or {"store": None, "roots": [], "on_device": False},
             "model": model,
         }
         environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
@@ -102,6 +102,11 @@ class Served:
     def optim_step(self, scale: float) -> pb.OptimStepReply:
         step = {"learning_rate": 1e-6, "scale": scale, "max_grad_norm": 1.0, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.01}
         return self.call("OptimStep", pb.OptimStepRequest(turn=self._turn(), **step))
+
+    def load(self, published: pb.PublishReply) -> pb.WriteReply:
+        named = {name: getattr(published, name) for name in ("policy_version", "store", "nonce", "folder", "tensors")}
+        device = published.device if published.HasField("device") else None
+        return self.call("Load", pb.LoadRequest(turn=self._turn(), device=device, **named))
 
     def close(self) -> None:
         self._channel.close()

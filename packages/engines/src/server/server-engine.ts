@@ -231,6 +231,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   async opens(ticket: WeightTicket): Promise<boolean> {
+    if (ticket.device) return false;
     const isOfModel = this.#loadsAdapters ? ticket.adapter !== undefined : this.#model.hasAll(ticket.tensors);
     return isOfModel && canOpen(ticket, this.#stores);
   }

@@ -34,8 +34,8 @@ export const TorchConfig = z.strictObject({
   lora: LoraConfig.optional(),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
-  /** how weights reach engines on PyTorch and servers: `ticket`, as files that they read, where they can; `bytes`, always through Node */
-  weightsBy: z.enum(["ticket", "bytes"]).default("ticket"),
+  /** how weights reach engines on PyTorch and servers: `device`, in the memory of a CUDA device that both compute on, where there is room, else as `ticket`; `ticket`, as files that they read, where they can; `bytes`, always through Node */
+  weightsBy: z.enum(["device", "ticket", "bytes"]).default("device"),
   /** where those files are written; a folder on a file system that nodes share serves engines of other nodes, too. Default: the host's memory, at /dev/shm, where there is room */
   weightsFolder: z.string().min(1).optional(),
   /** of PyTorch's products; processes that share cores want one each */

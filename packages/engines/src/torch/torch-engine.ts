@@ -52,7 +52,7 @@ import {
   ticketMessage,
 } from "./torch-messages.ts";
 import { TorchProcess } from "./torch-process.ts";
-import { canOpen, readPublished, weightFilesOf } from "./weight-files.ts";
+import { canOpen, isOnDevice, readPublished, weightFilesOf } from "./weight-files.ts";
 
 /** as the process names them */
 const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKPOINT" } as const;
@@ -305,10 +305,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   async opens(ticket: WeightTicket): Promise<boolean> {
+    const { device } = ticket;
+    if (device && (device.uuid !== this.#described.deviceUuid || !isOnDevice(ticket))) return false;
     return canOpen(ticket, this.#process.weightFiles?.roots ?? []);
   }
 
-  /** The process checks the file, tensor by tensor, and replaces all parameters at once. */
+  /** The process checks the file or the device's memory, tensor by tensor, and replaces all parameters at once. */
   loadTicket(ticket: WeightTicket): Promise<void> {
     return this.exclusively("loadTicket", async () => {
       checkTicket(this.#described.layout, ticket);
@@ -326,6 +328,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   async publish(): Promise<Publication | undefined> {
     if (!this.#process.weightFiles) return undefined;
     return this.inTurn(async () => publicationOf(await this.#whole(this.#client.unary("Publish", {}))));
+  }
+
+  writeFile({ folder }: WeightTicket): Promise<Publication> {
+    return this.inTurn(async () => publicationOf(await this.#client.unary("WriteFile", { folder })));
   }
 
   readTicket(ticket: WeightTicket): Promise<Weights> {

@@ -37,6 +37,8 @@ export type Described = {
   readonly contextLength: number;
   readonly layout: readonly ParameterShape[];
   readonly trained: readonly ParameterShape[];
+  /** of the device whose memory it maps; empty where it maps none */
+  readonly deviceUuid: string;
 };
 
 export async function sendPrompts(
@@ -106,6 +108,7 @@ export function describedBy(reply: Message): Described {
     contextLength: reply["context_length"] as number,
     layout: layoutOf("parameters"),
     trained: layoutOf("trained"),
+    deviceUuid: reply["device_uuid"] as string,
   };
 }
 
@@ -123,15 +126,24 @@ export function tagsIn(reply: Message): TagMemory[] {
   }));
 }
 
-/** What the process says of its files, as a ticket; names, types and sizes are read where it is taken. */
+/** What the process says of its device or its files, as a ticket; names, types and sizes are read where it is taken. */
 export function publicationOf(reply: Message): Publication {
   if (reply["obstacle"]) return { obstacle: reply["obstacle"] as string };
-  const { policy_version: policyVersion, store, nonce, folder, tensors, adapter } = reply as unknown as Published;
+  const {
+    policy_version: policyVersion,
+    store,
+    nonce,
+    folder,
+    tensors,
+    adapter,
+    device,
+  } = reply as unknown as Published;
   const sealed = sealTicket({
     ...{ policyVersion, store, nonce, folder, tensors },
     ...(adapter && {
       adapter: { rank: adapter.rank, tensors: adapter.tensors, configCrc32: adapter.config_crc32 },
     }),
+    ...(device && { device: { uuid: device.uuid, handle: Buffer.from(device.handle).toString("hex") } }),
   });
   return { ticket: sealed };
 }
@@ -143,14 +155,16 @@ type Published = Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors"> & 
     readonly tensors: WeightTicket["tensors"];
     readonly config_crc32: number;
   } | null;
+  readonly device: { readonly uuid: string; readonly handle: Uint8Array } | null;
 };
 
-export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors }: WeightTicket): Message => ({
+export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors, device }: WeightTicket): Message => ({
   policy_version: policyVersion,
   store,
   nonce,
   folder,
   tensors,
+  ...(device && { device: { uuid: device.uuid, handle: Buffer.from(device.handle, "hex") } }),
 });
 
 export const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>

@@ -118,7 +118,11 @@ export class TorchProcess {
       cuda_graphs: config.cudaGraphs,
       lora: adapts && config.lora ? { alpha: 2 * config.lora.rank, ...config.lora } : null,
       loaded,
-      weight_files: { store: weightFiles?.store ?? null, roots: weightFiles?.roots ?? [] },
+      weight_files: {
+        store: weightFiles?.store ?? null,
+        roots: weightFiles?.roots ?? [],
+        on_device: weightFiles?.onDevice ?? false,
+      },
       model: {
         path: config.path ?? null,
         vocab_size: vocabSize,

@@ -19,6 +19,8 @@ const alone = { ownPrefix: `treadle-torch-${process.pid}-`, runPrefix: "treadle-
 export type WeightFiles = {
   /** where a process publishes; undefined where it has no place for files */
   readonly store: { readonly root: string; readonly name: string } | undefined;
+  /** weights stay on the device until somebody asks for a file of them */
+  readonly onDevice: boolean;
   /** where it may read what others have published: folders in `folder` whose names begin with `prefix` */
   readonly roots: readonly { readonly folder: string; readonly prefix: string }[];
 };
@@ -35,9 +37,13 @@ export function weightFilesOf(
   const root = own ?? memory;
   return {
     store: root === undefined ? undefined : { root, name: `${ownPrefix}weights-${randomBytes(4).toString("hex")}` },
+    onDevice: weightsBy === "device",
     roots: [own, memory].flatMap((folder) => (folder === undefined ? [] : [{ folder, prefix: runPrefix }])),
   };
 }
+
+/** Whether what it says is on a device is still there. */
+export const isOnDevice = ({ store, folder }: WeightTicket): boolean => existsSync(join(store, folder, "device"));
 
 /** On another host, the same path is absent, or another process's. */
 export async function canOpen({ store, nonce }: WeightTicket, roots: WeightFiles["roots"]): Promise<boolean> {

@@ -34,6 +34,7 @@ export type ModelEngine = {
 };
 
 type Chosen = Pick<WeightPath, "path" | "isThroughNode" | "why"> & { readonly notDisk?: string };
+type PlannedRank = Plan["components"][string]["ranks"][number];
 
 /** Of every trainer to everything else that runs a model, by the plan's nodes. */
 export function weightPaths(plan: Pick<Plan, "components">, engines: readonly ModelEngine[]): WeightPath[] {
@@ -45,22 +46,25 @@ export function weightPaths(plan: Pick<Plan, "components">, engines: readonly Mo
 function pathsOf({ components }: Pick<Plan, "components">, from: ModelEngine, to: ModelEngine): WeightPath[] {
   const [sources, targets] = [from, to].map(({ name }) => components[name]?.ranks ?? []);
   const found = new Map<string, WeightPath>();
-  for (const [rank, { node }] of targets!.entries()) {
+  for (const [rank, target] of targets!.entries()) {
     // Ranks pull from different ranks of the trainer.
     const source = sources![rank % Math.max(1, sources!.length)];
     if (source === undefined) continue;
-    const { notDisk, ...chosen } = choose(from, to, source.node === node);
+    const notIpc = deviceRefusal(from, to, source, target);
+    const { notDisk, ...chosen } =
+      notIpc === undefined ? byDevice(from, to, target) : choose(from, to, source.node === target.node);
     const numRanks = (found.get(chosen.why)?.numRanks ?? 0) + 1;
-    found.set(chosen.why, { from: from.name, to: to.name, numRanks, ...chosen, refused: refusals(chosen, notDisk) });
+    const refused = refusals(chosen, notDisk, notIpc);
+    found.set(chosen.why, { from: from.name, to: to.name, numRanks, ...chosen, refused });
   }
   return [...found.values()];
 }
 
-function refusals({ path }: Chosen, notDisk: string | undefined): WeightPath["refused"] {
+function refusals({ path }: Chosen, notDisk: string | undefined, notIpc: string | undefined): WeightPath["refused"] {
   if (path === "none") return [];
   const why: Readonly<Record<WeightPathName, string | undefined>> = {
     shared: "each rank is a process of its own, with its own copy of the model",
-    ipc: "no engine lets another process map its device's memory yet",
+    ipc: notIpc,
     collective: "no engine joins a process group with another component's yet",
     disk: notDisk,
     bytes: "every number would pass through Node, as float32",
@@ -120,6 +124,39 @@ function choose(
     isThroughNode: false,
     why: `'${to}' reads and verifies the file that '${from}' writes ${place}${condition}`,
   };
+}
+
+const byDevice = ({ name: from }: ModelEngine, { name: to }: ModelEngine, { devices }: PlannedRank): Chosen => ({
+  path: "ipc",
+  isThroughNode: false,
+  why: `'${to}' maps and verifies what '${from}' keeps for it in the memory of '${devices[0]}', or reads a file where that has no room`,
+  notDisk: "a file is written when somebody asks for one, or the device has no room",
+});
+
+/** Why the receiver cannot map the device's memory; undefined where it can. */
+function deviceRefusal(
+  { name: from, engine }: ModelEngine,
+  { name: to, engine: own }: ModelEngine,
+  source: PlannedRank,
+  target: PlannedRank,
+): string | undefined {
+  const stranger = [engine, own].find(({ kind }) => kind !== "torch");
+  if (stranger) return `engines of kind '${stranger.kind}' map no memory of another process's device`;
+  if (engine.weightsBy !== "device")
+    return `weightsBy of '${from}' is '${engine.weightsBy}'; 'device' leaves weights on a device that both compute on`;
+  if (engine.trainsAdapters) return `'${from}' trains an adapter, and merges it on its host`;
+  if (source.devices.length > 1)
+    return `'${from}' is sharded over the devices of its rank, and gathers weights on its host`;
+  if (source.node !== target.node || target.devices.length !== 1 || source.devices[0] !== target.devices[0])
+    return `'${from}' and '${to}' compute on different devices`;
+  const other = [
+    { name: from, device: engine.device },
+    { name: to, device: own.device },
+  ].find(({ device }) => device !== "cuda");
+  if (other === undefined) return undefined;
+  return other.device === "cpu"
+    ? `'${other.name}' computes on its host`
+    : `engine.device of '${other.name}' is 'auto': where PyTorch finds a CUDA device, weights stay on it`;
 }
 
 /** Why the receiver, or its server, cannot be given the trainer's file; undefined where it can. */

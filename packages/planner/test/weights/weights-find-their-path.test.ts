@@ -6,7 +6,9 @@ import { type ModelEngine, weightPathNames, weightPaths } from "../../src/weight
 
 const torch: EngineFacts = { kind: "torch", weightsBy: "ticket" };
 const vllm: EngineFacts = { kind: "vllm" };
-const on = (...nodes: string[]) => ({ ranks: nodes.map((node) => ({ node, devices: [] })) });
+const onDevice: EngineFacts = { kind: "torch", weightsBy: "device", device: "cuda" };
+const on = (...nodes: string[]) => ({ ranks: nodes.map((node) => ({ node, devices: [`${node}/cuda:0`] })) });
+const spanning = (...devices: string[]) => ({ ranks: [{ node: "a", devices }] });
 
 function pathsOf(trainer: EngineFacts, generator: EngineFacts, components: Plan["components"] = {}) {
   const engines: ModelEngine[] = [
@@ -69,6 +71,30 @@ test.each<[string, EngineFacts, EngineFacts, string, object]>([
   });
 });
 
+test("weights stay on a device that trainer and receiver share, and on no other", () => {
+  const [path] = pathsOf(onDevice, onDevice);
+  expect(path).toMatchObject({
+    path: "ipc",
+    isThroughNode: false,
+    why: expect.stringContaining("memory of 'a/cuda:0'"),
+  });
+  const refusals: [EngineFacts, EngineFacts, Plan["components"], string][] = [
+    [{ ...onDevice, weightsBy: "ticket" }, onDevice, {}, "weightsBy of 'actor' is 'ticket'"],
+    [{ ...onDevice, device: "auto" }, onDevice, {}, "'actor' is 'auto': where PyTorch finds a CUDA device"],
+    [onDevice, { ...onDevice, device: "cpu" }, {}, "'rollout' computes on its host"],
+    [{ ...onDevice, trainsAdapters: true }, onDevice, {}, "'actor' trains an adapter"],
+    [onDevice, onDevice, { actor: spanning("a/cuda:0", "a/cuda:1") }, "'actor' is sharded"],
+    [onDevice, onDevice, { actor: spanning("a/cuda:1") }, "'actor' and 'rollout' compute on different devices"],
+    [onDevice, onDevice, { actor: on("b") }, "'actor' and 'rollout' compute on different devices"],
+    [onDevice, vllm, {}, "engines of kind 'vllm' map no memory"],
+  ];
+  for (const [trainer, receiver, components, why] of refusals) {
+    const [found] = pathsOf(trainer, receiver, components);
+    expect(found!.path).not.toBe("ipc");
+    expect(found!.refused).toContainEqual({ path: "ipc", why: expect.stringContaining(why) });
+  }
+});
+
 test("ranks go apart by node: each pulls from a trainer's rank of its own", () => {
   const far = { actor: on("a", "b"), rollout: on("a", "a", "b", "b") };
   expect(pathsOf(torch, torch, far).map(({ path, numRanks, why }) => [path, numRanks, why])).toEqual([
@@ -94,7 +120,9 @@ test("a plan without one of the two says nothing of them, and emulated engines m
 test("one path is taken by every rank, and each of the others is refused with a reason of its own", () => {
   const facts = fc.record({
     kind: fc.constantFrom("embedded", "torch", "sglang", "vllm"),
-    weightsBy: fc.constantFrom("ticket", "bytes", undefined),
+    weightsBy: fc.constantFrom("device", "ticket", "bytes", undefined),
+    device: fc.constantFrom("auto", "cpu", "cuda", undefined),
+    trainsAdapters: fc.boolean(),
     publishesIn: fc.constantFrom("/w", undefined),
     valueHead: fc.boolean(),
   } as const);

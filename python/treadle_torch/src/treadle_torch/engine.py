@@ -34,7 +34,8 @@ from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
 from .sharding import Shards, rows_of_each
-from .weight_files import AdapterParts, Obstacle, Store, Ticket
+from .weight_blocks import Block, Blocks, Offer, layout_of, rows_of, verified
+from .weight_files import AdapterParts, Device, Obstacle, Root, Store, Ticket
 
 T = TypeVar("T")
 
@@ -89,10 +90,11 @@ class Engine:
         uses_graphs: bool = False,
         is_loaded: bool = True,
         shards: Shards = ALONE,
+        blocks: Blocks | None = None,
         tell: Callable[..., None] = lambda call, **given: None,
         broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """`tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them."""
+        """`blocks`: where weights are published on the device; of an engine that is one process, without adapters. `tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them."""
         self.model = model
         self.placement = placement
         self.shards = shards
@@ -103,6 +105,9 @@ class Engine:
         self.base = digest_of(self.frozen.used(), model.scale) if self.frozen.names and shards.is_lead else None
         self.optimiser = AdamW(self.parameters)
         self.policy_version = 0
+        self._blocks = None if self.frozen.names or not shards.is_alone else blocks
+        # The last is what is published; those before it are mapped still.
+        self._offers: list[tuple[Ticket, Offer]] = []
         self._tell = tell
         self._broken = broken
         self._failure: BaseException | None = None
@@ -126,6 +131,11 @@ class Engine:
         began = self._began
         busy = 0.0 if began is None else time.monotonic() - began
         return Health(busy, len(self._jobs), self._paused, tuple(tag for tag in TAGS if tag in self._released))
+
+    @property
+    def device_uuid(self) -> str:
+        """Of the device whose memory it maps; empty where it maps none."""
+        return "" if self._blocks is None else self._blocks.uuid
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """PE1."""
@@ -222,7 +232,8 @@ class Engine:
         return self._moved("restore", coming, self._restore)
 
     def tags(self) -> list[TagMemory]:
-        """Of this process. Nothing of a cache is moved: it is dropped, and made again."""
+        """Of this process. Nothing of a cache is moved: it is dropped, and made again. Weights have room for those that are published."""
+        published = max((offer.size for _, offer in self._offers), default=0)
         held = {
             "weights": [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()],
             "optimiser": self.optimiser.held(),
@@ -230,6 +241,7 @@ class Engine:
         told = [TagMemory("cache", self._decoder.cache_bytes or self._cache_bytes, 0, 0)]
         for tag, tensors in held.items():
             size = sum(each.numel() * each.element_size() for each in tensors) if self.placement.is_cuda else 0
+            size += published if tag == "weights" else 0
             told.append(TagMemory(tag, size, *(size * seconds for seconds in self._move_seconds.values())))
         return told
 
@@ -238,7 +250,8 @@ class Engine:
         held = [*self.parameters.held(), *self.frozen.held(), *self.optimiser.held()]
         on_host = sum(each.numel() * each.element_size() for each in held if each.device.type == "cpu")
         if self.placement.is_cuda:
-            return torch.cuda.memory_allocated(self.placement.device), on_host
+            published = sum(offer.num_bytes for _, offer in self._offers)
+            return torch.cuda.memory_allocated(self.placement.device) + published, on_host
         return self._decoder.cache_bytes, on_host
 
     def score(self, batch: dict[str, torch.Tensor], output: str) -> torch.Tensor:
@@ -344,6 +357,8 @@ class Engine:
         A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
         numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
         """
+        if store is not None and (ticket := self._publish_on_device(store)) is not None:
+            return ticket
         if self.shards.has_parts:
             self._tell("publish")
         trained = self.parameters.wholes(self.parameters.used())
@@ -352,6 +367,53 @@ class Engine:
             return None
         named = [(name, each) for (name, _), each in zip(self.layout, tensors, strict=True)]
         return store.write(self.policy_version, named, self._adapter(trained))
+
+    def _publish_on_device(self, store: Store) -> Ticket | Obstacle | None:
+        """None where that is not possible."""
+        if self._blocks is None:
+            return None
+        named = [(name, each) for (name, _), each in zip(self.layout, self.parameters.used(), strict=True)]
+        rows = 0 if "weights" in self._released else rows_of(layout_of(named))
+        block = self._take_block(rows)
+        if rows > 0 and block is None:
+            block = self._blocks.make(rows)
+        if block is None:
+            return None
+        offer = Offer(block, named)
+        ticket = store.announce(self.policy_version, offer.tensors, Device(self._blocks.uuid, offer.handle))
+        if isinstance(ticket, Obstacle):
+            offer.free()
+            return ticket
+        offer.open_to_others(ticket)
+        self._offers.append((ticket, offer))
+        return ticket
+
+    def _take_block(self, rows: int) -> Block | None:
+        """Of what newer weights are about to replace: one of so many rows. The others that nobody maps are freed (WB2)."""
+        taken = None
+        for _, offer in self._offers:
+            block = offer.take()
+            if block is not None and taken is None and len(block.rows) == rows:
+                taken = block
+            elif block is not None:
+                block.free()
+        self._offers = [(ticket, offer) for ticket, offer in self._offers if offer.num_bytes > 0]
+        return taken
+
+    def write_file(self, store: Store | None, folder: str) -> Ticket | Obstacle:
+        """Of what was published on the device, for whom it is not on the same."""
+        for ticket, offer in self._offers[-1:]:
+            if store is not None and ticket.folder == folder:
+                return store.add_file(ticket, offer.named())
+        raise Refusal("engine.weights-mismatch", f"weights in '{folder}' are not there any more: newer ones were published")
+
+    def load_from_device(self, ticket: Ticket, roots: list[Root]) -> int:
+        """PE2, WB3."""
+        self.refuse_released("loadWeights", "weights")
+        if self._blocks is None:
+            raise Refusal("engine.weights-mismatch", f"weights of version '{ticket.policy_version}' refused: this engine maps no device's memory")
+        with verified(ticket, roots, self._blocks) as weights:
+            return self.load(weights, ticket.policy_version)
 
     def _adapter(self, trained: list[torch.Tensor]) -> AdapterParts | None:
         """LA4."""
@@ -420,6 +482,9 @@ class Engine:
 
     def _release(self, tag: str) -> int:
         self._released.add(tag)
+        if tag == "weights":
+            for _, offer in self._offers:
+                offer.leave()
         if tag != "optimiser":
             self._decoder.release(Refusal("engine.released", "'generate' was running when the engine was released"))
         if tag == "cache":

@@ -17,7 +17,8 @@ from .errors import Refusal, invalid
 from .generation import Generation, Reply, Sampling
 from .losses import PolicyGradient, ValueTerm
 from .parameters import Parameters
-from .weight_files import DTYPES, Obstacle, Tensor, Ticket
+from .weight_blocks import HANDLE_BYTES
+from .weight_files import DTYPES, Device, Obstacle, Tensor, Ticket
 
 CHUNK_BYTES = 2**20
 MAX_BATCH_BYTES = 2**30
@@ -155,6 +156,7 @@ def publish_message(published: Ticket | Obstacle) -> pb.PublishReply:
         tensors=_tensor_messages(published.tensors),
         adapter=adapter
         and pb.Adapter(rank=adapter.rank, tensors=_tensor_messages(adapter.tensors), config_crc32=adapter.config_crc32),
+        device=published.device and pb.DevicePlace(uuid=published.device.uuid, handle=published.device.handle),
     )
 
 
@@ -170,7 +172,10 @@ def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
         raise Refusal("engine.weights-mismatch", f"weights of version '{request.policy_version}' refused: their tensors are not the model's")
     if not request.folder or request.folder in (".", "..") or "/" in request.folder:
         raise Refusal("engine.weights-mismatch", f"weights of version '{request.policy_version}' refused: '{request.folder}' names no folder")
-    return Ticket(request.policy_version, request.store, request.nonce, request.folder, tensors)
+    device = Device(request.device.uuid, request.device.handle) if request.HasField("device") else None
+    if device is not None and len(device.handle) != HANDLE_BYTES:
+        raise invalid(f"a device's handle has '{len(device.handle)}' bytes where '{HANDLE_BYTES}' are expected")
+    return Ticket(request.policy_version, request.store, request.nonce, request.folder, tensors, None, device)
 
 
 def read_header(parts: Iterator[Any]) -> Any:

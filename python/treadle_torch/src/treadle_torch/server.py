@@ -93,6 +93,7 @@ class EngineService:
             trained=[pb.Parameter(name=name, shape=shape) for name, shape in engine.parameters.layout],
             torch_version=torch.__version__,
             transformers_version=transformers.__version__,
+            device_uuid=engine.device_uuid,
         )
 
     def Memory(self, _: pb.MemoryRequest, context: grpc.ServicerContext) -> pb.MemoryReply:
@@ -204,12 +205,18 @@ class EngineService:
             return publish_message(Obstacle("the host has no folder in memory"))
         return publish_message(self._engine.submit(lambda: self._engine.publish(store)).result())
 
+    def WriteFile(self, request: pb.WriteFileRequest, context: grpc.ServicerContext) -> pb.PublishReply:
+        return publish_message(self._engine.submit(lambda: self._engine.write_file(self._store, request.folder)).result())
+
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.WriteReply:
         """Files are read beside the engine, which goes on meanwhile."""
         self._engine.refuse_adapted()
 
         def act() -> int:
-            weights = read(read_ticket(request, self._engine.parameters), self._roots)
+            ticket = read_ticket(request, self._engine.parameters)
+            if ticket.device is not None:
+                return self._engine.submit(lambda: self._engine.load_from_device(ticket, self._roots)).result()
+            weights = read(ticket, self._roots)
             return self._engine.submit(lambda: self._engine.load(weights, request.policy_version)).result()
 
         return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))

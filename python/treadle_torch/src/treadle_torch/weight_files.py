@@ -15,6 +15,7 @@ Nothing is flushed to a disk. A ticket does not outlive its process, and what a 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -26,7 +27,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -84,8 +85,16 @@ class AdapterParts:
 
 
 @dataclass(frozen=True)
+class Device:
+    """Whose memory has the weights, and by what handle another process maps it."""
+
+    uuid: str
+    handle: bytes
+
+
+@dataclass(frozen=True)
 class Ticket:
-    """Which weights, and where: a folder in a store."""
+    """Which weights, and where: a folder in a store. The folder of those on a device has no file of them, until somebody asks for it."""
 
     policy_version: int
     store: str
@@ -93,6 +102,7 @@ class Ticket:
     folder: str
     tensors: tuple[Tensor, ...]
     adapter: Adapter | None = None
+    device: Device | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,47 @@ class Store:
     ) -> Ticket | Obstacle:
         """In the types that the tensors have. Removes what was published before, once this is there (WF1)."""
         every = [each for _, each in (*named, *(parts.named if parts else ()))]
-        num_bytes = sum(each.numel() * each.element_size() for each in every)
+
+        def fill(folder: str) -> tuple[list[Tensor], Adapter | None]:
+            return _write(os.path.join(folder, FILE), named), parts and _write_adapter(folder, parts)
+
+        made = self._make(policy_version, _size_of(every), fill)
+        if isinstance(made, Obstacle):
+            return made
+        folder, (tensors, adapter) = made
+        return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors), adapter)
+
+    def announce(self, policy_version: int, tensors: tuple[Tensor, ...], device: Device) -> Ticket | Obstacle:
+        """Weights that are on a device, in place of what was published before. There is room for their file, which `add_file` writes."""
+        made = self._make(policy_version, sum(each.num_bytes for each in tensors), lambda folder: None)
+        if isinstance(made, Obstacle):
+            return made
+        return Ticket(policy_version, self._path, self._nonce, made[0], tensors, None, device)
+
+    def add_file(self, ticket: Ticket, named: list[tuple[str, torch.Tensor]]) -> Ticket | Obstacle:
+        """Of what was announced last. Done once."""
+        folder = os.path.join(self._path, ticket.folder)
+        path = os.path.join(folder, FILE)
+        written = replace(ticket, device=None)
+        if os.path.exists(path):
+            return written
+        aside = f"{path}.partial"
+        try:
+            if (obstacle := self._obstacle(_size_of([each for _, each in named]))) is not None:
+                return obstacle
+            tensors = _write(aside, named)
+            if tuple(tensors) != ticket.tensors:
+                raise RuntimeError(f"what was published of version '{ticket.policy_version}' has changed since")
+            os.rename(aside, path)
+        except OSError as error:
+            return self._unwritable(error)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
+        return written
+
+    def _make(self, policy_version: int, num_bytes: int, fill: Callable[[str], T]) -> tuple[str, T] | Obstacle:
+        """WF1."""
         try:
             if not self._nonce:
                 self._open()
@@ -136,17 +186,19 @@ class Store:
                 if (obstacle := self._obstacle(num_bytes)) is not None:
                     return obstacle
                 os.mkdir(aside, 0o700)
-                tensors = _write(os.path.join(aside, FILE), named)
-                adapter = parts and _write_adapter(aside, parts)
+                filled = fill(aside)
                 os.rename(aside, os.path.join(self._path, folder))
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
         except OSError as error:
-            return Obstacle(f"'{self._root}' cannot be written to: {error.strerror}")
+            return self._unwritable(error)
         if self._last is not None:
             shutil.rmtree(os.path.join(self._path, self._last), ignore_errors=True)
         self._last = folder
-        return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors), adapter)
+        return folder, filled
+
+    def _unwritable(self, error: OSError) -> Obstacle:
+        return Obstacle(f"'{self._root}' cannot be written to: {error.strerror}")
 
     def close(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
@@ -167,6 +219,10 @@ class Store:
         if free >= num_bytes + SPARE_BYTES:
             return None
         return Obstacle(f"'{self._root}' has '{free >> 20}' MiB free where '{(num_bytes + SPARE_BYTES) >> 20}' are needed")
+
+
+def _size_of(tensors: list[torch.Tensor]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
 
 
 def _write_adapter(folder: str, parts: AdapterParts) -> Adapter:
@@ -200,13 +256,13 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
     """On the host, in the types of the file (WF2, WF3). Refuses with `engine.weights-mismatch`, and says which tensor it was."""
     header = _header(list(ticket.tensors))
     end = len(header) + sum(each.num_bytes for each in ticket.tensors)
-    fd = _open_file(ticket, roots)
+    fd = open_published(ticket, roots, FILE)
     try:
         size = os.fstat(fd).st_size
         if size != end:
-            raise _refuse(ticket, f"the file has '{size}' bytes where '{end}' were published{_place(ticket, len(header), size)}")
+            raise refuse(ticket, f"the file has '{size}' bytes where '{end}' were published{_place(ticket, len(header), size)}")
         if os.pread(fd, len(header), 0) != header:
-            raise _refuse(ticket, "the file's header is not that of the tensors that were published")
+            raise refuse(ticket, "the file's header is not that of the tensors that were published")
 
         def take(index: int, offset: int) -> torch.Tensor:
             tensor = ticket.tensors[index]
@@ -216,13 +272,13 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
             while at < len(data):
                 count = os.preadv(fd, [data[at : at + PIECE_BYTES]], offset + at)
                 if count == 0:
-                    raise _refuse(ticket, f"the file ends in '{tensor.name}'")
+                    raise refuse(ticket, f"the file ends in '{tensor.name}'")
                 checksum = zlib.crc32(data[at : at + count], checksum)
                 at += count
             if checksum != tensor.crc32:
-                raise _refuse(ticket, f"'{tensor.name}' has checksum '{checksum:08x}' where '{tensor.crc32:08x}' was published")
+                raise refuse(ticket, f"'{tensor.name}' has checksum '{checksum:08x}' where '{tensor.crc32:08x}' was published")
             if read_.numel() > 0 and not all(bound.isfinite() for bound in torch.aminmax(read_)):
-                raise _refuse(ticket, f"'{tensor.name}' has numbers that are not finite")
+                raise refuse(ticket, f"'{tensor.name}' has numbers that are not finite")
             return read_
 
         return _each(take, list(ticket.tensors), len(header))
@@ -230,11 +286,11 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
         os.close(fd)
 
 
-def _open_file(ticket: Ticket, roots: list[Root]) -> int:
+def open_published(ticket: Ticket, roots: list[Root], file_name: str) -> int:
     """WF2. One folder after another, so that none of them can be a link."""
     parent, name = os.path.split(ticket.store)
     if not any(parent == root.folder and name.startswith(root.prefix) for root in roots):
-        raise _refuse(ticket, f"'{ticket.store}' is no folder of this run's weights")
+        raise refuse(ticket, f"'{ticket.store}' is no folder of this run's weights")
     opened: list[int] = []
     try:
         path = parent
@@ -245,16 +301,16 @@ def _open_file(ticket: Ticket, roots: list[Root]) -> int:
             _refuse_shared(ticket, opened[-1], path)
             if part == name:
                 _refuse_other_store(ticket, opened[-1])
-        path = os.path.join(path, FILE)
+        path = os.path.join(path, file_name)
         # A pipe of that name would be waited for.
-        file = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened[-1])
+        file = os.open(file_name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened[-1])
         opened.append(file)
         _refuse_shared(ticket, file, path)
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise _refuse(ticket, f"'{path}' is no file")
+            raise refuse(ticket, f"'{path}' is no file")
         return opened.pop()
     except OSError as error:
-        raise _refuse(ticket, _why(error, path)) from error
+        raise refuse(ticket, _why(error, path)) from error
     finally:
         for fd in opened:
             os.close(fd)
@@ -271,7 +327,7 @@ def _why(error: OSError, path: str) -> str:
 def _refuse_shared(ticket: Ticket, fd: int, path: str) -> None:
     found = os.fstat(fd)
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise _refuse(ticket, f"'{path}' is not this user's alone")
+        raise refuse(ticket, f"'{path}' is not this user's alone")
 
 
 def _refuse_other_store(ticket: Ticket, folder: int) -> None:
@@ -281,7 +337,7 @@ def _refuse_other_store(ticket: Ticket, folder: int) -> None:
     finally:
         os.close(fd)
     if not secrets.compare_digest(found, ticket.nonce.encode()):
-        raise _refuse(ticket, f"'{ticket.store}' is another engine's: it has another nonce")
+        raise refuse(ticket, f"'{ticket.store}' is another engine's: it has another nonce")
 
 
 def _place(ticket: Ticket, start: int, size: int) -> str:
@@ -293,7 +349,7 @@ def _place(ticket: Ticket, start: int, size: int) -> str:
     return ""
 
 
-def _refuse(ticket: Ticket, what: str) -> Refusal:
+def refuse(ticket: Ticket, what: str) -> Refusal:
     return Refusal("engine.weights-mismatch", f"weights of version '{ticket.policy_version}' refused: {what}")
 
 

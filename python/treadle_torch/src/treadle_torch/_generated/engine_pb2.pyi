@@ -135,7 +135,7 @@ class Parameter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("epoch", "policy_version", "vocab_size", "context_length", "has_values", "parameters", "torch_version", "transformers_version", "trained")
+    __slots__ = ("epoch", "policy_version", "vocab_size", "context_length", "has_values", "parameters", "torch_version", "transformers_version", "trained", "device_uuid")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class Description(_message.Message):
     TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRANSFORMERS_VERSION_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_UUID_FIELD_NUMBER: _ClassVar[int]
     epoch: str
     policy_version: int
     vocab_size: int
@@ -154,7 +155,8 @@ class Description(_message.Message):
     torch_version: str
     transformers_version: str
     trained: _containers.RepeatedCompositeFieldContainer[Parameter]
-    def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ..., trained: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ...) -> None: ...
+    device_uuid: str
+    def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ..., trained: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., device_uuid: _Optional[str] = ...) -> None: ...
 
 class MemoryReply(_message.Message):
     __slots__ = ("resident_bytes", "host_bytes", "device", "tags")
@@ -424,6 +426,20 @@ class PublishRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class WriteFileRequest(_message.Message):
+    __slots__ = ("folder",)
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    def __init__(self, folder: _Optional[str] = ...) -> None: ...
+
+class DevicePlace(_message.Message):
+    __slots__ = ("uuid", "handle")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    handle: bytes
+    def __init__(self, uuid: _Optional[str] = ..., handle: _Optional[bytes] = ...) -> None: ...
+
 class Tensor(_message.Message):
     __slots__ = ("name", "shape", "dtype", "crc32")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -437,7 +453,7 @@ class Tensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ("policy_version", "store", "nonce", "folder", "tensors", "obstacle", "adapter")
+    __slots__ = ("policy_version", "store", "nonce", "folder", "tensors", "obstacle", "adapter", "device")
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -445,6 +461,7 @@ class PublishReply(_message.Message):
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     policy_version: int
     store: str
     nonce: str
@@ -452,7 +469,8 @@ class PublishReply(_message.Message):
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     obstacle: str
     adapter: Adapter
-    def __init__(self, policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., obstacle: _Optional[str] = ..., adapter: _Optional[_Union[Adapter, _Mapping]] = ...) -> None: ...
+    device: DevicePlace
+    def __init__(self, policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., obstacle: _Optional[str] = ..., adapter: _Optional[_Union[Adapter, _Mapping]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ...) -> None: ...
 
 class Adapter(_message.Message):
     __slots__ = ("rank", "tensors", "config_crc32")
@@ -465,17 +483,19 @@ class Adapter(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., config_crc32: _Optional[int] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors")
+    __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors", "device")
     TURN_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     turn: Turn
     policy_version: int
     store: str
     nonce: str
     folder: str
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
-    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
+    device: DevicePlace
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ...) -> None: ...
