@@ -239,15 +239,20 @@ export interface Trainable extends Engine {
   readTicket?(ticket: WeightTicket): Promise<Weights>;
   /**
    * Parameters, optimiser state and version, with a checksum, piece by piece and of any size: those after the calls before
-   * it, whatever is called while the pieces are read. They are read once.
+   * it, whatever is called while the pieces are read. They are read once, or written by an engine that has a process of its own.
    */
-  save(): AsyncIterable<Uint8Array>;
+  save(): SavedPieces;
   /**
    * The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt`, or what the pieces throw, and leaves the
    * engine as it was.
    */
   load(checkpoint: Pieces): Promise<void>;
 }
+
+/** `writeTo`, in place of the pieces: writes them to a file on this machine, flushed to its disk. Rejects with `disk.full`. */
+export type SavedPieces = AsyncIterable<Uint8Array> & {
+  writeTo?(path: string): Promise<{ readonly sizeBytes: number; readonly sha256: string }>;
+};
 
 /** Where there is no place for files, the reason: the weights travel as bytes then. */
 export type Publication = { readonly ticket: WeightTicket } | { readonly obstacle: string };

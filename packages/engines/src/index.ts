@@ -23,6 +23,7 @@ export type {
   JoiningCompletion,
   OptimStep,
   Publication,
+  SavedPieces,
   TokenRows,
   Trainable,
   TrainingEngine,

@@ -1,6 +1,7 @@
 /** What every engine promises, kept by one in another process; and what only such a one must. */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, rm, stat } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -315,6 +316,21 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   };
+
+  test("writes by itself what it would send, of the copy that was made last", async () => {
+    const path = join(await mkdtemp(join(tmpdir(), "treadle-saved-")), "engine");
+    onTestFinished(() => rm(dirname(path), { recursive: true }));
+    const earlier = engine.save();
+    const sent = await wholeOf(engine.save());
+    await expect(earlier.writeTo(path)).rejects.toThrow("another has been made since");
+    const { sizeBytes, sha256 } = await engine.save().writeTo(path);
+    const file = await readFile(path);
+    expect(file.equals(sent)).toBe(true);
+    expect([sizeBytes, sha256]).toEqual([file.byteLength, createHash("sha256").update(file).digest("hex")]);
+    await expect(engine.save().writeTo("/nowhere/engine")).rejects.toMatchObject({
+      message: expect.stringContaining("No such file"),
+    });
+  });
 
   test("does nothing twice for a turn that is repeated, and refuses an older one (PS2)", async () => {
     const client = await TorchClient.create(own, 600_000);

@@ -17,7 +17,7 @@ import torch
 from treadle_torch._generated import engine_pb2 as pb
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "src"
-STREAMED = {"Generate": (True, True), "Score": (True, True), "ForwardBackward": (True, False), "Write": (True, False), "Read": (False, True)}
+STREAMED = {"Generate": (True, True), "Score": (True, True), "ForwardBackward": (True, False), "Write": (True, False), "Read": (False, True), "ReadSaved": (False, True)}
 PIECE = 2**20
 
 

@@ -141,9 +141,9 @@ class Steps(unittest.TestCase):
         self.assertTrue(any(not torch.equal(one, other) for one, other in zip(masters, exact)))
         for computing, master in zip(engine.parameters.used(), masters):
             self.assertTrue(torch.equal(computing, master.bfloat16()))
-        checkpoint = engine.submit(lambda: engine.read("checkpoint")).result()
+        checkpoint = b"".join(engine.submit(engine.save).result().stream())
         other = engine_of(tiny("bfloat16"), "bfloat16")
-        other.submit(lambda: other.write("checkpoint", checkpoint, 0)).result()
+        other.submit(lambda: other.load_checkpoint(checkpoint)).result()
         self.assertEqual(other.submit(lambda: other.read("weights")).result(), encode(masters))
         for each in (engine, other):
             each.close()

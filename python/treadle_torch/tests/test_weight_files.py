@@ -160,7 +160,7 @@ class WeightFiles(unittest.TestCase):
     def test_a_write_that_fails_leaves_the_last_ticket(self):
         """WF1."""
         ticket = self.publish(1)
-        with mock.patch.object(weight_files, "_put", side_effect=OSError(28, "No space left on device")):
+        with mock.patch.object(weight_files, "put", side_effect=OSError(28, "No space left on device")):
             obstacle = self.store.write(2, NAMED)
         self.assertEqual(obstacle, Obstacle(f"'{self.root}' cannot be written to: No space left on device"))
         self.assertEqual(sorted(os.listdir(ticket.store)), ["nonce", "owner", ticket.folder])

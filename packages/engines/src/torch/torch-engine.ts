@@ -20,6 +20,7 @@ import type {
   GenerationEngine,
   OptimStep,
   Publication,
+  SavedPieces,
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
@@ -339,11 +340,23 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   /** The process copies its state before it sends the first piece: with that one, the turn is over. */
-  save(): AsyncIterable<Uint8Array> {
-    const pieces = this.#client.download("Read", { state: states.checkpoint });
-    const first = this.inTurn(() => this.#whole(pieces.next()));
-    first.catch(() => {}); // whoever reads is told
-    return followed(first, pieces);
+  /** The process makes a copy in its turn, and then writes or sends it. */
+  save(): Required<SavedPieces> {
+    const copied = this.inTurn(async () => {
+      const { copy } = await this.#whole(this.#client.unary("Save", {}));
+      return { copy };
+    });
+    copied.catch(() => {}); // whoever reads or writes is told
+    const client = this.#client;
+    return {
+      async *[Symbol.asyncIterator]() {
+        yield* client.download("ReadSaved", await copied);
+      },
+      async writeTo(path) {
+        const reply = await client.unary("WriteSaved", { ...(await copied), path });
+        return { sizeBytes: reply["num_bytes"] as number, sha256: reply["sha256"] as string };
+      },
+    };
   }
 
   /** The process checks the checkpoint by the checksum that it ends with. */
@@ -473,17 +486,3 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
 const numbersIn = (layout: readonly ParameterShape[]): number =>
   layout.reduce((sum, parameter) => sum + sizeOf(parameter), 0);
-
-async function* followed(
-  first: Promise<IteratorResult<Uint8Array>>,
-  rest: AsyncGenerator<Uint8Array>,
-): AsyncGenerator<Uint8Array> {
-  const { done, value } = await first;
-  if (done) return;
-  try {
-    yield value;
-    yield* rest;
-  } finally {
-    await rest.return(undefined);
-  }
-}

@@ -476,7 +476,8 @@ class WorkerHost {
     try {
       await this.#writing; // two copies would not fit where one does
       const { remote, rank } = this.#boot;
-      const writer = new PartWriter(remote ? runnerSink(this.#runner, folder) : folderSink(partBeside(folder, rank)));
+      const own = partBeside(folder, rank);
+      const writer = remote ? new PartWriter(runnerSink(this.#runner, folder)) : new PartWriter(folderSink(own), own);
       await this.#worker.checkpoint(writer);
       const written = writer.finish();
       written.then(

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -190,6 +191,39 @@ test("a name is a part of a path, and given once; a worker that does not wait he
   });
   failing.write("engine", "x");
   await expect(failing.finish()).rejects.toThrow("no disk");
+});
+
+test("what another process has is written by it into the folder, where that is on this machine, and else sent in pieces", async () => {
+  const data = Buffer.from("weights and moments");
+  const sha256 = createHash("sha256").update(data).digest("hex");
+  const asked: string[] = [];
+  const elsewhere = {
+    async *[Symbol.asyncIterator]() {
+      asked.push("pieces");
+      yield data;
+    },
+    async writeTo(path: string) {
+      asked.push("file");
+      await writeFile(path, data);
+      return { sizeBytes: data.byteLength, sha256 };
+    },
+  };
+  for (const isHere of [true, false]) {
+    const folder = join(newFolder(), "rank-0");
+    const writer = new PartWriter(folderSink(folder), isHere ? folder : undefined);
+    writer.write("engine", elsewhere);
+    writer.write("beside", "x");
+    const files = await writer.finish();
+    expect(files[0]).toEqual({ name: "engine", sizeBytes: data.byteLength, sha256 });
+    expect(files[1]?.name).toBe("beside");
+    expect(await readFile(join(folder, "engine"))).toEqual(data);
+  }
+  expect(asked).toEqual(["file", "pieces"]);
+  const folder = newFolder();
+  const full = new PartWriter(folderSink(folder), folder);
+  const error = Object.assign(new Error("no space"), { code: "ENOSPC" });
+  full.write("engine", { ...elsewhere, writeTo: () => Promise.reject(error) });
+  await expect(full.finish()).rejects.toMatchObject({ code: "disk.full", message: expect.stringContaining("engine") });
 });
 
 test("PW1: of a file that comes in pieces one is held at a time, and pieces are small", async () => {

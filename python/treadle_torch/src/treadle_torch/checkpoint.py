@@ -1,4 +1,4 @@
-"""Checkpoints in the format of packages/engines/src/checkpoint.ts.
+"""Checkpoints in the format of packages/engines/src/checkpoint.ts, which this process writes to a file by itself where it can.
 
 4 bytes `TRDL`, 4 bytes length of the header (little-endian), the header as JSON, then parameters, first and second moments
 as little-endian float32, then the SHA-256 of everything before it.
@@ -6,20 +6,26 @@ as little-endian float32, then the SHA-256 of everything before it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import struct
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from .errors import Refusal
 from .optimiser import AdamW
 from .parameters import Parameters
+from .weight_files import bytes_of, put
 
 MAGIC = 0x4C445254
 DIGEST_BYTES = 32
+PIECE_BYTES = 4 * 2**20
 
 
 def encode(tensors: list[torch.Tensor]) -> bytes:
@@ -36,29 +42,78 @@ class Checkpoint:
     tensors: list[torch.Tensor] | None
 
 
-def encode_checkpoint(
-    optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None
-) -> bytes:
+class Saved:
+    """A checkpoint that nobody changes any more: of parameters, first and second moments, in float32 on the host."""
+
+    def __init__(self, head: bytes, tensors: list[torch.Tensor]) -> None:
+        self._head = struct.pack("<II", MAGIC, len(head)) + head
+        self._tensors = tensors
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self._head) + 4 * sum(each.numel() for each in self._tensors) + DIGEST_BYTES
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All but the SHA-256 of them, by which it ends."""
+        yield memoryview(self._head)
+        for each in self._tensors:
+            data = bytes_of(each)
+            for start in range(0, len(data), PIECE_BYTES):
+                yield data[start : start + PIECE_BYTES]
+
+    def stream(self, summed: Any = None) -> Iterator[memoryview]:
+        """`summed`: a SHA-256, which is that of all that was yielded once the next piece is asked for."""
+        summed = hashlib.sha256() if summed is None else summed
+        for piece in self.pieces():
+            yield piece
+            summed.update(piece)
+        digest = memoryview(summed.digest())
+        yield digest
+        summed.update(digest)
+
+    def write_to(self, path: str) -> str:
+        """Flushed to the disk; returns the file's own SHA-256. One thread sums up what another writes meanwhile."""
+        summed = hashlib.sha256()
+        offset = 0
+        try:
+            with open(path, "wb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+                with ThreadPoolExecutor(1) as writer:
+                    before: Future[None] | None = None
+                    for piece in self.stream(summed):
+                        if before is not None:
+                            before.result()
+                        before = writer.submit(put, file.fileno(), piece, offset)
+                        offset += len(piece)
+                    if before is not None:
+                        before.result()
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Refusal("disk.full", f"no space left to write '{path}'; free some, then 'treadle resume'") from error
+            raise
+        return summed.hexdigest()
+
+
+def save(optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None) -> Saved:
     """Of parameters, first and second moments; `base`: of what is below an adapter, the digest (LA3)."""
     layout = _layout(optimiser.parameters)
     header: dict[str, object] = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
     if base is not None:
         header["base"] = base
-    text = json.dumps(header).encode()
-    body = struct.pack("<II", MAGIC, len(text)) + text + encode(wholes)
-    return body + hashlib.sha256(body).digest()
+    own = [each.detach().to("cpu", torch.float32, copy=True).contiguous() for each in wholes]
+    return Saved(json.dumps(header).encode(), own)
 
 
-def read_checkpoint(data: bytes, parameters: Parameters, base: str | None = None) -> Checkpoint:
+def read_checkpoint(data: bytes | bytearray, parameters: Parameters, base: str | None = None) -> Checkpoint:
     """Refuses unless everything fits and is finite."""
-    body = data[:-DIGEST_BYTES]
+    body = memoryview(data)[:-DIGEST_BYTES]
     if len(data) < 8 + DIGEST_BYTES or struct.unpack_from("<I", data)[0] != MAGIC:
         _refuse("it is no checkpoint of an engine")
     if hashlib.sha256(body).digest() != data[-DIGEST_BYTES:]:
         _refuse("its checksum does not match its content")
     (length,) = struct.unpack_from("<I", data, 4)
     try:
-        header = json.loads(body[8 : 8 + length])
+        header = json.loads(bytes(body[8 : 8 + length]))
         version, steps, layout = int(header["policyVersion"]), int(header["steps"]), header["layout"]
     except (ValueError, KeyError, TypeError):
         _refuse("its header cannot be read")

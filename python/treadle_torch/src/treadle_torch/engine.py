@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from .adapters import digest_of, exported, merged
-from .checkpoint import Checkpoint, apply_checkpoint, encode, encode_checkpoint, read_checkpoint
+from .checkpoint import Checkpoint, Saved, apply_checkpoint, encode, read_checkpoint, save
 from .device import HOST, DeviceMemory, Placement, measure
 from .errors import Refusal, invalid
 from .generation import Decoder, Generation
@@ -302,23 +302,25 @@ class Engine:
             self._tell("read", state=state)
         if state == "weights":
             return encode(self._weights(self.parameters.wholes(self.parameters.exact())))
-        if state == "checkpoint":
-            parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
-        else:
-            gradients = zip(self.parameters.gradients, self.parameters.exact(), strict=True)
-            parts = [torch.zeros_like(part) if gradient is None else gradient for gradient, part in gradients]
+        gradients = zip(self.parameters.gradients, self.parameters.exact(), strict=True)
+        wholes = self.parameters.wholes([torch.zeros_like(part) if each is None else each for each, part in gradients])
+        return encode(wholes) if self.shards.is_lead else b""
+
+    def save(self) -> Saved | None:
+        """Where this is the first process. It is a copy: the engine goes on while it is written."""
+        if self.shards.has_parts:
+            self._tell("save")
+        parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
         wholes = self.parameters.wholes(parts)
-        if not self.shards.is_lead:
-            return b""
-        if state == "gradients":
-            return encode(wholes)
-        return encode_checkpoint(self.optimiser, self.policy_version, wholes, self.base)
+        return save(self.optimiser, self.policy_version, wholes, self.base) if self.shards.is_lead else None
+
+    def load_checkpoint(self, checkpoint: bytes | bytearray) -> int:
+        """All or nothing."""
+        self.refuse_released("load")
+        return self.resume_from(read_checkpoint(checkpoint, self.parameters, self.base))
 
     def write(self, state: str, data: bytes, policy_version: int) -> int:
         """All or nothing."""
-        if state == "checkpoint":
-            self.refuse_released("load")
-            return self.resume_from(read_checkpoint(data, self.parameters, self.base))
         size = self.parameters.num_elements
         if len(data) != 4 * size:
             raise invalid(f"{state} have '{len(data)}' bytes where the model has '{size}' parameters of 4")

@@ -141,6 +141,7 @@ CALLS: dict[str, Any] = {
     "forward_backward": lambda engine, batch, spec: engine.forward_backward(_batch(batch), _spec(spec)),
     "optim_step": lambda engine, step: engine.optim_step(Step(**step)),
     "read": lambda engine, state: engine.read(state),
+    "save": lambda engine: engine.save(),
     "resume_from": lambda engine, policy_version, steps: engine.resume_from(Checkpoint(policy_version, steps, None)),
     "take_gradients": lambda engine: engine.take_gradients(None),
     "load": lambda engine, policy_version: engine.load(None, policy_version),

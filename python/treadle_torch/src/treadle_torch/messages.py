@@ -202,9 +202,9 @@ def read_announced(parts: Iterable[Any], num_bytes: int) -> bytes:
     return data
 
 
-def chunks(data: bytes) -> Iterator[pb.Chunk]:
+def chunks(data: bytes | memoryview) -> Iterator[pb.Chunk]:
     for start in range(0, len(data), CHUNK_BYTES):
-        yield pb.Chunk(bytes=data[start : start + CHUNK_BYTES])
+        yield pb.Chunk(bytes=bytes(data[start : start + CHUNK_BYTES]))
 
 
 def read_ints(data: bytes) -> list[int]:

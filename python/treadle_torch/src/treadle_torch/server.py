@@ -20,6 +20,7 @@ import torch
 import transformers
 
 from ._generated import engine_pb2 as pb
+from .checkpoint import Saved
 from .device import measure
 from .engine import Engine
 from .errors import Refusal, invalid
@@ -48,7 +49,7 @@ from .weight_files import Obstacle, Root, Store, read
 # Each generation has a thread while it runs; calls beside them must find one, too.
 THREADS = 1024
 
-STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients", pb.CHECKPOINT: "checkpoint"}
+STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients"}
 
 
 class Turns:
@@ -79,6 +80,7 @@ class EngineService:
         self._store = store
         self._roots = roots
         self._turns = Turns()
+        self._saved: tuple[str, Saved] | None = None
         self._reader = ThreadPoolExecutor(1)
 
     def Describe(self, _: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.Description:
@@ -177,7 +179,31 @@ class EngineService:
         grad_norm, version = self._turns.take(request.turn, lambda: self._engine.submit(act))
         return pb.OptimStepReply(grad_norm=grad_norm, policy_version=version)
 
+    def Save(self, _: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
+        saved = self._engine.submit(self._engine.save).result()
+        assert saved is not None
+        copy = secrets.token_hex(8)
+        self._saved = (copy, saved)
+        return pb.SaveReply(copy=copy)
+
+    def ReadSaved(self, request: pb.ReadSavedRequest, context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
+        for piece in self._take_saved(request.copy).stream():
+            yield from chunks(piece)
+
+    def WriteSaved(self, request: pb.WriteSavedRequest, context: grpc.ServicerContext) -> pb.WriteSavedReply:
+        saved = self._take_saved(request.copy)
+        return pb.WriteSavedReply(sha256=saved.write_to(request.path), num_bytes=saved.num_bytes)
+
+    def _take_saved(self, copy: str) -> Saved:
+        found, saved = self._saved or ("", None)
+        if saved is None or found != copy:
+            raise invalid("the copy is not there any more: it was taken, or another has been made since")
+        self._saved = None
+        return saved
+
     def Read(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
+        if request.state == pb.CHECKPOINT:
+            raise invalid("a checkpoint is saved before it is read")
         state = STATES[request.state]
         yield from chunks(self._engine.submit(lambda: self._engine.read(state)).result())
 
@@ -188,7 +214,8 @@ class EngineService:
         if header.state == pb.CHECKPOINT:
             # It has moments, and a header that is a few names; it ends with its own checksum. One of a whole model is no adapter's.
             layout = [*engine.layout, *engine.parameters.layout]
-            data = read_body(parts, 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096)
+            whole = read_body(parts, 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096)
+            act = lambda: engine.load_checkpoint(whole)  # noqa: E731
         else:
             size = engine.parameters.num_elements
             if header.num_bytes > 4 * size:
@@ -196,8 +223,8 @@ class EngineService:
             data = read_announced(parts, header.num_bytes)
             if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
                 raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
-        state = STATES[header.state]
-        act = lambda: engine.write(state, data, header.policy_version)  # noqa: E731
+            state = STATES[header.state]
+            act = lambda: engine.write(state, data, header.policy_version)  # noqa: E731
         return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: engine.submit(act)))
 
     def Publish(self, _: pb.PublishRequest, context: grpc.ServicerContext) -> pb.PublishReply:
@@ -274,7 +301,7 @@ def serve(engine: Engine, address: str, token: str, store: Store | None = None, 
             getattr(service, method.name),
             getattr(pb, method.input_type.name),
             takes_stream=method.name in ("Generate", "Score", "ForwardBackward", "Write"),
-            gives_stream=method.name in ("Generate", "Score", "Read"),
+            gives_stream=method.name in ("Generate", "Score", "Read", "ReadSaved"),
         )
         for method in methods
     }

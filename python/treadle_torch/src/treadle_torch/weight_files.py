@@ -237,15 +237,15 @@ def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> list[Tensor]:
     header = _header(layout)
     with open(path, "xb", buffering=0, opener=_private) as file:
         fd = file.fileno()
-        _put(fd, memoryview(header), 0)
+        put(fd, memoryview(header), 0)
 
         def write(index: int, offset: int) -> int:
-            data = _bytes_of(named[index][1].detach().cpu().contiguous())
+            data = bytes_of(named[index][1].detach().cpu().contiguous())
             checksum = 0
             for start in range(0, len(data), PIECE_BYTES):
                 piece = data[start : start + PIECE_BYTES]
                 checksum = zlib.crc32(piece, checksum)
-                _put(fd, piece, offset + start)
+                put(fd, piece, offset + start)
             return checksum
 
         checksums = _each(write, layout, len(header))
@@ -267,7 +267,7 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
         def take(index: int, offset: int) -> torch.Tensor:
             tensor = ticket.tensors[index]
             read_ = torch.empty(tensor.shape, dtype=DTYPES[tensor.dtype])
-            data = _bytes_of(read_)
+            data = bytes_of(read_)
             checksum, at = 0, 0
             while at < len(data):
                 count = os.preadv(fd, [data[at : at + PIECE_BYTES]], offset + at)
@@ -376,12 +376,12 @@ def _each(act: Callable[[int, int], T], tensors: list[Tensor], start: int) -> li
         return list(pool.map(act, range(len(tensors)), offsets))
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
+def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Its own memory."""
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
 
 
-def _put(fd: int, data: memoryview, offset: int) -> None:
+def put(fd: int, data: memoryview, offset: int) -> None:
     while len(data) > 0:
         count = os.pwrite(fd, data, offset)
         data, offset = data[count:], offset + count

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { type StateFile, StateFileName, TreadleError } from "@treadle/contracts";
 import { guardDisk } from "../guard-disk.ts";
 import { FileThread } from "./file-thread.ts";
-import type { StateData, StateWriter } from "./state.ts";
+import type { SelfWritten, StateData, StateWriter } from "./state.ts";
 
 export const pieceBytes = 4 * 2 ** 20;
 
@@ -28,12 +28,15 @@ export type OpenSink = (name: string, isLarge: boolean) => Promise<FileSink>;
 
 export class PartWriter implements StateWriter {
   readonly #openSink: OpenSink;
+  readonly #folder: string | undefined;
   readonly #names = new Set<string>();
   readonly #files: StateFile[] = [];
   #tail: Promise<void> = Promise.resolve();
 
-  constructor(openSink: OpenSink) {
+  /** `folder`: of the part, where whoever has a file's content may write it by itself. */
+  constructor(openSink: OpenSink, folder?: string) {
     this.#openSink = openSink;
+    this.#folder = folder;
   }
 
   write(name: string, data: StateData): Promise<void> {
@@ -60,6 +63,16 @@ export class PartWriter implements StateWriter {
   }
 
   async #writeFile(name: string, data: StateData): Promise<void> {
+    const folder = this.#folder;
+    if (folder !== undefined && writesItself(data)) {
+      const path = join(folder, name);
+      const { sizeBytes, sha256 } = await guardDisk(path, async () => {
+        await makeFolder(folder);
+        return data.writeTo(path);
+      });
+      this.#files.push({ name, sizeBytes, sha256 });
+      return;
+    }
     const isWhole = typeof data === "string" || (data instanceof Uint8Array && data.byteLength <= pieceBytes);
     const sink = await this.#openSink(name, !isWhole);
     let sizeBytes = 0;
@@ -76,6 +89,9 @@ export class PartWriter implements StateWriter {
   }
 }
 
+const writesItself = (data: StateData): data is SelfWritten => typeof data === "object" && "writeTo" in data;
+const makeFolder = (path: string) => mkdir(path, { recursive: true, mode: 0o700 });
+
 /** Of a size that neither a disk nor the event loop minds. */
 async function* piecesOf(data: StateData): AsyncGenerator<Uint8Array> {
   if (typeof data === "string") yield* piecesOf(Buffer.from(data));
@@ -91,7 +107,7 @@ let thread: FileThread | undefined;
 export function folderSink(folder: string): OpenSink {
   return async (name, isLarge) => {
     const path = join(folder, name);
-    await guardDisk(path, () => mkdir(folder, { recursive: true, mode: 0o700 }));
+    await guardDisk(path, () => makeFolder(folder));
     return isLarge ? largeFile(path) : smallFile(path);
   };
 }

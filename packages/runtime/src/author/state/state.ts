@@ -1,7 +1,14 @@
 /** What workers save of themselves, and get back in a new process: files, each written and read in pieces. */
+import type { StateFile } from "@treadle/contracts";
 
 /** A file's content. Pieces of any size; of an iterable, each is asked for when the one before is on its way. */
-export type StateData = Uint8Array | string | Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
+export type StateData = Uint8Array | string | Iterable<Uint8Array> | AsyncIterable<Uint8Array> | SelfWritten;
+
+/** Pieces that another process has, and writes by itself where the state's folder is on this machine: none of them passes through this one. */
+export type SelfWritten = AsyncIterable<Uint8Array> & {
+  /** Asked in place of the pieces. Writes the file, flushed to the disk, and resolves with its size and SHA-256. */
+  writeTo(path: string): Promise<Omit<StateFile, "name">>;
+};
 
 /** Takes the files of one rank's part of a state. */
 export interface StateWriter {

@@ -394,6 +394,38 @@ class ReadRequest(_message.Message):
     state: State
     def __init__(self, state: _Optional[_Union[State, str]] = ...) -> None: ...
 
+class SaveRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SaveReply(_message.Message):
+    __slots__ = ("copy",)
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    copy: str
+    def __init__(self, copy: _Optional[str] = ...) -> None: ...
+
+class ReadSavedRequest(_message.Message):
+    __slots__ = ("copy",)
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    copy: str
+    def __init__(self, copy: _Optional[str] = ...) -> None: ...
+
+class WriteSavedRequest(_message.Message):
+    __slots__ = ("copy", "path")
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    copy: str
+    path: str
+    def __init__(self, copy: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class WriteSavedReply(_message.Message):
+    __slots__ = ("num_bytes", "sha256")
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    num_bytes: int
+    sha256: str
+    def __init__(self, num_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
 class WritePart(_message.Message):
     __slots__ = ("header", "bytes")
     HEADER_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,71 @@
+"""Checkpoints that the process writes by itself."""
+
+import errno
+import hashlib
+import os
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+from support import POLICY, batch_of, engine_of, tiny
+from treadle_torch import checkpoint
+from treadle_torch.errors import Refusal
+from treadle_torch.optimiser import Step
+
+STEP = Step(0.01, 1.0, 1.0, 0.9, 0.99, 1e-8, 0.0)
+
+
+class Written(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "engine")
+        self.engine = engine_of(tiny())
+        self.addCleanup(self.engine.close)
+
+    def train(self):
+        batch = batch_of(rows=4, columns=10)
+        self.engine.submit(lambda: self.engine.forward_backward(batch, POLICY)).result()
+        self.engine.submit(lambda: self.engine.optim_step(STEP)).result()
+
+    def save(self) -> checkpoint.Saved:
+        return self.engine.submit(self.engine.save).result()
+
+    def test_a_file_has_what_the_pieces_say_and_its_own_checksum(self):
+        for piece in (7, 64, 2**22):
+            with self.subTest(piece=piece), mock.patch.object(checkpoint, "PIECE_BYTES", piece):
+                self.train()
+                saved = self.save()
+                summed = saved.write_to(self.path)
+                data = pathlib.Path(self.path).read_bytes()
+                self.assertEqual(data, b"".join(saved.stream()))
+                self.assertEqual(len(data), saved.num_bytes)
+                self.assertEqual(summed, hashlib.sha256(data).hexdigest())
+                self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+
+    def test_it_is_what_was_before_the_steps_that_are_taken_while_it_is_written(self):
+        self.train()
+        before = b"".join(self.save().stream())
+        saved = self.save()
+        self.train()
+        saved.write_to(self.path)
+        self.assertEqual(pathlib.Path(self.path).read_bytes(), before)
+        self.assertNotEqual(b"".join(self.save().stream()), before)
+        self.engine.submit(lambda: self.engine.load_checkpoint(before)).result()
+        self.assertEqual(b"".join(self.save().stream()), before)
+
+    def test_a_full_disk_says_so_and_a_link_is_not_followed(self):
+        saved = self.save()
+        with mock.patch.object(checkpoint, "put", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+            with self.assertRaisesRegex(Refusal, "no space left to write") as refused:
+                saved.write_to(self.path)
+        self.assertEqual(refused.exception.code, "disk.full")
+        os.unlink(self.path)
+        os.symlink("elsewhere", self.path)
+        with self.assertRaises(OSError):
+            saved.write_to(self.path)
+
+
+if __name__ == "__main__":
+    unittest.main()
