@@ -284,7 +284,7 @@ function placeShares(
       granularity,
       ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
     })),
-    (one) => (maxStaleness === 0 ? replayOf(one, { profile, problem, devices, batch }) : undefined),
+    (one) => replayOf(one, { profile, problem, devices, batch }),
   );
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
@@ -306,10 +306,13 @@ function placeShares(
       };
     }),
     serialSeconds: new Map(
-      Object.entries(profile.components).map(([name, { serialSeconds }]) => [name, serialSeconds]),
+      replayed && maxStaleness > 0
+        ? []
+        : Object.entries(profile.components).map(([name, own]) => [name, own.serialSeconds] as const),
     ),
   };
-  const besides = serialSeconds + overheadOf(profile, placed);
+  // Where steps overlap, a replay has all of it.
+  const besides = replayed && maxStaleness > 0 ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
   const planned: Placed["planned"] = {
     mode: realised,

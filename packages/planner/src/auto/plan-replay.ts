@@ -3,11 +3,12 @@
  * a plan in which every part runs where the schedule has it; ranks however get devices in the order of calls (L2), lend
  * them while they wait, and swap only what has to go (L4). Pure; it draws nothing, so equal plans take equally long.
  *
- * It leaves out what the simulation has besides: messages, but for those of a turn, durations that vary, and steps that overlap.
+ * It leaves out what the simulation has besides: messages, but for those of a turn, durations that vary, and the room that items of
+ * another step take in a channel.
  */
 import type { Flow, Turn } from "./cycle-model.ts";
 import { EventTimes } from "./event-times.ts";
-import { ReplayedLock } from "./replayed-lock.ts";
+import { type Member, ReplayedLock } from "./replayed-lock.ts";
 import { ReplayedStream } from "./replayed-stream.ts";
 
 /** One method of a component, as a step calls it; in the order of calls. */
@@ -59,10 +60,21 @@ export type ReplayedWorker = {
 
 export type Replay = {
   readonly calls: readonly ReplayedCall[];
+  /** where steps overlap, what is then a part of it */
+  readonly overlap?: Overlap | undefined;
   /** by component */
   readonly workers: ReadonlyMap<string, ReplayedWorker>;
   /** bytes by device */
   readonly memory: ReadonlyMap<string, number>;
+};
+
+export type Overlap = {
+  /** above 0: so many steps may be under way before the last one has ended, and one more */
+  readonly maxStaleness: number;
+  /** of the runner, before a step's first call */
+  readonly overheadSeconds: number;
+  /** those that use no channel: the step waits for them before it makes the others, and they for the calls of earlier steps */
+  readonly serial: readonly Pick<ReplayedCall, "component" | "ranks" | "isGang" | "onceSeconds">[];
 };
 
 /** What the first steps find loaded is not what the others do. */
@@ -79,7 +91,7 @@ export type ReplayedStretch = {
   readonly endSeconds: number;
 };
 
-/** `seconds`: of a step that is not among the first; `stretches`: of the last one, which takes `lastSeconds`. */
+/** `seconds`: of a step that is not among the first; `stretches`: of the last one, which takes `lastSeconds` from the end of the one before, with what passes of others beside it. */
 export type ReplayedStep = {
   readonly seconds: number;
   readonly lastSeconds: number;
@@ -89,7 +101,9 @@ export type ReplayedStep = {
 export const replaySeconds = (replay: Replay): number | undefined => replayStep(replay)?.seconds;
 
 /** Undefined where a step comes to a standstill. */
-export function replayStep({ calls, workers, memory }: Replay): ReplayedStep | undefined {
+export function replayStep(replay: Replay): ReplayedStep | undefined {
+  const { calls, workers, memory, overlap } = replay;
+  if (overlap !== undefined && overlap.maxStaleness > 0) return replayOverlap(replay, overlap);
   const times = new EventTimes();
   let stretches: ReplayedStretch[] = [];
   let stepFrom = 0;
@@ -106,23 +120,13 @@ export function replayStep({ calls, workers, memory }: Replay): ReplayedStep | u
     if (step === numFirst) countsFrom = times.now;
     stepFrom = times.now;
     stretches = [];
-    const streams = new Map<string, ReplayedStream>();
-    const streamOf = (channel: string, items: number): ReplayedStream => {
-      const known = streams.get(channel) ?? new ReplayedStream(items);
-      streams.set(channel, known);
-      return known;
-    };
-    for (const { takes, puts } of calls) for (const { channel, items } of [...takes, ...puts]) streamOf(channel, items);
-    for (const { puts, ranks } of calls)
-      for (const { channel, capacity } of puts) streams.get(channel)?.addProducers(ranks.length, capacity);
-    for (const { takes, ranks } of calls)
-      for (const { channel } of takes) streams.get(channel)?.addConsumers(ranks.length);
-    for (const stream of streams.values()) stream.open();
+    const streams = streamsOf(calls);
     let left = 0;
     for (const [sequence, call] of calls.entries()) {
       for (const rank of call.ranks.keys()) {
         left++;
-        runRank({ call, sequence, rank, streams, lock, times, busy }, () => {
+        const member = lock.open(sequence, rank);
+        runRank({ call, member, rank, streams, lock, times, busy }, () => {
           left--;
         });
       }
@@ -134,9 +138,134 @@ export function replayStep({ calls, workers, memory }: Replay): ReplayedStep | u
   return { seconds: (times.now - countsFrom) / numCounted, lastSeconds: times.now - stepFrom, stretches };
 }
 
+/**
+ * Steps of which several are under way. A step begins once at most `maxStaleness` before it have not ended, and once the one before has
+ * made its calls (W2). A rank's calls follow one another.
+ */
+function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): ReplayedStep | undefined {
+  const { maxStaleness, overheadSeconds } = overlap;
+  const times = new EventTimes();
+  const stretches: ReplayedStretch[] = [];
+  const busy: Busy = (component, devices, kind, seconds) => {
+    if (seconds > 0)
+      stretches.push({ component, devices, kind, startSeconds: times.now, endSeconds: times.now + seconds });
+  };
+  const serial = overlap.serial.map(serialCall);
+  const all = [...serial, ...calls];
+  const lock = new ReplayedLock(all, workers, memory, times, busy);
+  const numFirst = firstSteps + maxStaleness;
+  const last = numFirst + countedSteps * (maxStaleness + 1);
+  const turns = new Map<string, Turns>();
+  /** by step: of its calls that were made */
+  const left: number[] = [];
+  const hasMadeCalls: boolean[] = [];
+  const endedAt: number[] = [];
+  const make = (step: number, some: readonly ReplayedCall[], from: number, onAllEnded: () => void): void => {
+    const streams = streamsOf(some);
+    let open = some.reduce((sum, { ranks }) => sum + ranks.length, 0);
+    left[step] = (left[step] ?? 0) + open;
+    if (open === 0) onAllEnded();
+    for (const [at, call] of some.entries()) {
+      for (const rank of call.ranks.keys()) {
+        const name = `${call.component}/${rank}`;
+        const own = turns.get(name) ?? new Turns();
+        turns.set(name, own);
+        const member = lock.open(step * all.length + from + at, rank);
+        own.take((onEnd) =>
+          runRank({ call, member, rank, streams, lock, times, busy }, () => {
+            open--;
+            left[step]!--;
+            if (open === 0) onAllEnded();
+            endSteps();
+            onEnd();
+          }),
+        );
+      }
+    }
+  };
+  let next = 0;
+  const beginSteps = (): void => {
+    const isMakingCalls = next > 0 && !hasMadeCalls[next - 1];
+    // Those that follow the last one that counts are under way beside it.
+    if (isMakingCalls || next === last + maxStaleness || next - endedAt.length > maxStaleness) return;
+    const step = next++;
+    times.after(overheadSeconds, () =>
+      make(step, serial, 0, () =>
+        times.after(0, () => {
+          make(step, calls, serial.length, () => {});
+          hasMadeCalls[step] = true;
+          endSteps();
+          beginSteps();
+        }),
+      ),
+    );
+  };
+  const endSteps = (): void => {
+    const before = endedAt.length;
+    while (hasMadeCalls[endedAt.length] && left[endedAt.length] === 0) endedAt.push(times.now);
+    if (endedAt.length > before) times.after(0, beginSteps);
+  };
+  beginSteps();
+  while (lock.settle() || times.runNext() || lock.goOnWithoutOthers());
+  if (endedAt.length < last) return undefined;
+  const [before, end] = endedAt.slice(last - 2, last) as [number, number];
+  return {
+    seconds: (end - endedAt[numFirst - 1]!) / (last - numFirst),
+    lastSeconds: end - before,
+    stretches: stretches
+      .filter(({ startSeconds, endSeconds }) => endSeconds > before && startSeconds < end)
+      .map((stretch) => ({
+        ...stretch,
+        startSeconds: Math.max(before, stretch.startSeconds) - before,
+        endSeconds: Math.min(end, stretch.endSeconds) - before,
+      })),
+  };
+}
+
+/** One after another, in the order in which they were asked for. */
+class Turns {
+  readonly #waiting: ((onEnd: () => void) => void)[] = [];
+  #isTaken = false;
+
+  take(begin: (onEnd: () => void) => void): void {
+    this.#waiting.push(begin);
+    this.#goOn();
+  }
+
+  #goOn(): void {
+    const [first] = this.#waiting;
+    if (this.#isTaken || first === undefined) return;
+    this.#waiting.shift();
+    this.#isTaken = true;
+    first(() => {
+      this.#isTaken = false;
+      this.#goOn();
+    });
+  }
+}
+
+const serialCall = (call: Overlap["serial"][number]): ReplayedCall => ({
+  ...call,
+  ...{ takes: [], puts: [], turnSeconds: 0, secondsOf: () => 0 },
+});
+
+/** Of one step. */
+function streamsOf(calls: readonly ReplayedCall[]): Map<string, ReplayedStream> {
+  const streams = new Map<string, ReplayedStream>();
+  for (const { takes, puts } of calls)
+    for (const { channel, items } of [...takes, ...puts])
+      if (!streams.has(channel)) streams.set(channel, new ReplayedStream(items));
+  for (const { puts, ranks } of calls)
+    for (const { channel, capacity } of puts) streams.get(channel)?.addProducers(ranks.length, capacity);
+  for (const { takes, ranks } of calls)
+    for (const { channel } of takes) streams.get(channel)?.addConsumers(ranks.length);
+  for (const stream of streams.values()) stream.open();
+  return streams;
+}
+
 type RankRun = {
   readonly call: ReplayedCall;
-  readonly sequence: number;
+  readonly member: Member;
   readonly rank: number;
   readonly streams: ReadonlyMap<string, ReplayedStream>;
   readonly lock: ReplayedLock;
@@ -153,8 +282,7 @@ export type Busy = (
 ) => void;
 
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
-function runRank({ call, sequence, rank, streams, lock, times, busy }: RankRun, onEnd: () => void): void {
-  const member = lock.open(sequence, rank);
+function runRank({ call, member, rank, streams, lock, times, busy }: RankRun, onEnd: () => void): void {
   const compute = (seconds: number, then: () => void): void => {
     busy(call.component, call.ranks[rank]!, "run", seconds);
     times.after(seconds, then);
@@ -300,6 +428,7 @@ function runRank({ call, sequence, rank, streams, lock, times, busy }: RankRun, 
         lock.close(member);
         lock.settle(); // calls end one after another: whoever can go on with what one has left goes before the next ends
         onEnd();
+        lock.settle(); // and so does the rank's next call
       }),
     );
   };

@@ -13,19 +13,17 @@ export type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">
 
 /**
  * What a step of a given plan takes by the profile, whatever else a search would find. Undefined where that is not known of
- * plans without a schedule: steps overlap, or several ranks share the turns of a cycle. Throws as `planProblemOf` does.
+ * plans without a schedule: several ranks share the turns of a cycle. Throws as `planProblemOf` does.
  */
 export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith): number | undefined {
   const { devices, batch } = target;
-  if (plan.maxStaleness > 0) return undefined;
   const { components } = target;
   const slotted = components === undefined ? target : { ...target, ...withSlots({ components, devices }) };
   const { problem, serialSeconds } = planProblemOf(profile, { ...slotted, maxStaleness: 0 });
   const replayed = replayOf(plan, { profile, problem, devices, batch });
   if (replayed === undefined) return undefined;
-  return (
-    Math.max(replayed.seconds, processorBoundSeconds(profile, devices)) + serialSeconds + overheadOf(profile, plan)
-  );
+  const seconds = Math.max(replayed.seconds, processorBoundSeconds(profile, devices));
+  return plan.maxStaleness > 0 ? seconds : seconds + serialSeconds + overheadOf(profile, plan);
 }
 
 type ReplayedWith = {
@@ -38,7 +36,10 @@ type ReplayedWith = {
 /** With more, a replay would take longer than the search; what single ranks do matters less there. */
 const mostRanks = 256;
 
-/** A step whose calls overlap no other step's; undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle. */
+/**
+ * Where steps overlap, with all that they do: calls that use no channel and what a step takes besides pass beside other steps then.
+ * Undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle.
+ */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): ReplayedStep | undefined {
   if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
@@ -52,6 +53,14 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
   });
   return replayStep({
     calls: replayedCalls({ plan, profile, batch }),
+    overlap: {
+      maxStaleness: plan.maxStaleness,
+      overheadSeconds: overheadOf(profile, plan),
+      serial: Object.entries(profile.components).flatMap(([component, { serialSeconds, gang }]) => {
+        const ranks = plan.components[component]!.ranks.map((rank) => rank.devices);
+        return serialSeconds > 0 ? [{ component, ranks, isGang: gang, onceSeconds: serialSeconds }] : [];
+      }),
+    },
     workers: new Map(workers),
     memory: new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes])),
   });

@@ -59,7 +59,7 @@ type Device = {
   readonly bytes: number;
   holder: Party | undefined;
   readonly workers: Worker[];
-  /** of the step */
+  /** that are open */
   readonly parties: Party[];
 };
 
@@ -70,7 +70,7 @@ export class ReplayedLock {
   readonly #devices = new Map<string, Device>();
   readonly #workers = new Map<string, Worker>();
   readonly #feeding: readonly Feeding[];
-  /** of the step, by call */
+  /** that are open, by call */
   readonly #gangs = new Map<number, Party>();
   /** those that ask, of which something has changed since they were last looked at */
   readonly #changed = new Set<Party>();
@@ -117,7 +117,7 @@ export class ReplayedLock {
   }
 
   open(sequence: number, rank: number): Member {
-    const { component, isGang } = this.#calls[sequence]!;
+    const { component, isGang } = this.#calls[sequence % this.#calls.length]!;
     const worker = this.#workers.get(`${component}/${rank}`)!;
     const party: Party = this.#gangs.get(sequence) ?? {
       sequence,
@@ -173,6 +173,8 @@ export class ReplayedLock {
     if (party.members.every(({ state }) => state === "closed")) {
       party.state = "closed";
       this.#free(party);
+      this.#gangs.delete(party.sequence);
+      for (const { parties } of party.devices) parties.splice(parties.indexOf(party), 1);
     } else this.#lendOut(party);
   }
 
@@ -220,9 +222,11 @@ export class ReplayedLock {
 
   #mayGo(party: Party, devices: readonly Device[]): boolean {
     if (party.isReclaim) return true;
-    const feeding = this.#feeding[party.sequence]!;
+    const at = party.sequence % this.#calls.length;
+    const feeding = this.#feeding[at]!;
+    const stepFrom = party.sequence - at;
     const mayPrecede = (other: Party): boolean => {
-      const channels = feeding.get(other.sequence);
+      const channels = feeding.get(other.sequence - stepFrom);
       return channels === undefined || hasHadTurn(other, channels);
     };
     return devices.every(({ parties }) => parties.every(mayPrecede));
