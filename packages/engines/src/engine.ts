@@ -246,8 +246,11 @@ export interface Trainable extends Engine {
    * The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt`, or what the pieces throw, and leaves the
    * engine as it was.
    */
-  load(checkpoint: Pieces): Promise<void>;
+  load(checkpoint: PiecesToLoad): Promise<void>;
 }
+
+/** `checkedPath`, in place of the pieces: the file that has them, on this machine, for an engine that has a process of its own. */
+export type PiecesToLoad = Pieces & { checkedPath?(): Promise<string> };
 
 /** `writeTo`, in place of the pieces: writes them to a file on this machine, flushed to its disk. Rejects with `disk.full`. */
 export type SavedPieces = AsyncIterable<Uint8Array> & {

@@ -22,6 +22,7 @@ export type {
   GenerationOrder,
   JoiningCompletion,
   OptimStep,
+  PiecesToLoad,
   Publication,
   SavedPieces,
   TokenRows,

@@ -28,7 +28,7 @@ export { CallHandle, type Reduction } from "./author/group/handle.ts";
 export type { Messenger } from "./author/messages/messenger.ts";
 export type { Rendezvous, RendezvousOptions } from "./author/messages/rendezvous.ts";
 export type { RankSizer, RankSizes, RankSizing } from "./author/rank-sizer.ts";
-export type { SelfWritten, StateData, StatePart, StateReader, StateWriter } from "./author/state/state.ts";
+export type { SavedFile, SelfWritten, StateData, StatePart, StateReader, StateWriter } from "./author/state/state.ts";
 export {
   type Artifacts,
   type ConfigOf,

@@ -55,6 +55,28 @@ class Written(unittest.TestCase):
         self.engine.submit(lambda: self.engine.load_checkpoint(before)).result()
         self.assertEqual(b"".join(self.save().stream()), before)
 
+    def test_a_file_is_read_again_and_refused_where_it_is_gone_cut_too_large_or_altered(self):
+        self.train()
+        saved = self.save()
+        saved.write_to(self.path)
+        before = b"".join(saved.stream())
+        self.train()
+        load = lambda: self.engine.submit(lambda: self.engine.load_checkpoint(checkpoint.read_file(self.path, self.engine.most_checkpoint_bytes))).result()  # noqa: E731
+        load()
+        self.assertEqual(b"".join(self.save().stream()), before)
+        data = pathlib.Path(self.path).read_bytes()
+        bad = {"cut": data[:-1], "altered": data[:-40] + bytes([data[-40] ^ 1]) + data[-39:], "too large": data + bytes(self.engine.most_checkpoint_bytes), "none": b""}
+        for name, each in bad.items():
+            with self.subTest(name):
+                pathlib.Path(self.path).write_bytes(each)
+                with self.assertRaises(Refusal) as refused:
+                    load()
+                self.assertEqual(refused.exception.code, "checkpoint.corrupt")
+        os.unlink(self.path)
+        with self.assertRaisesRegex(Refusal, "cannot be read"):
+            load()
+        self.assertEqual(b"".join(self.save().stream()), before)
+
     def test_a_full_disk_says_so_and_a_link_is_not_followed(self):
         saved = self.save()
         with mock.patch.object(checkpoint, "put", side_effect=OSError(errno.ENOSPC, "No space left on device")):

@@ -19,6 +19,7 @@ import type {
   GenerateOptions,
   GenerationEngine,
   OptimStep,
+  PiecesToLoad,
   Publication,
   SavedPieces,
   TokenRows,
@@ -35,7 +36,7 @@ import {
   sizeOf,
   weightsIdOf,
 } from "../parameters.ts";
-import { type Pieces, piecesOf } from "../pieces.ts";
+import { piecesOf } from "../pieces.ts";
 import { checkTicket } from "../weight-ticket.ts";
 import { type Message, TorchClient, type Turn } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
@@ -360,10 +361,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   /** The process checks the checkpoint by the checksum that it ends with. */
-  load(checkpoint: Pieces): Promise<void> {
+  load(checkpoint: PiecesToLoad): Promise<void> {
     return this.exclusively("load", async () => {
-      const header = { state: states.checkpoint };
-      const reply = await this.#inOneTurn((turn) => this.#client.upload("Write", { ...header, turn }, checkpoint));
+      const path = await checkpoint.checkedPath?.();
+      const reply = await (path === undefined
+        ? this.#inOneTurn((turn) => this.#client.upload("Write", { state: states.checkpoint, turn }, checkpoint))
+        : this.#inNextTurn((turn) => this.#client.unary("LoadFile", { path, turn })));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
       this.#ticketChecksum = undefined;

@@ -104,6 +104,23 @@ def save(optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base
     return Saved(json.dumps(header).encode(), own)
 
 
+def read_file(path: str, most_bytes: int) -> bytearray:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most_bytes:
+                _refuse(f"'{path}' has '{size}' bytes where at most '{most_bytes}' are allowed")
+            data = bytearray(size)
+            view, at = memoryview(data), 0
+            while at < size and (count := file.readinto(view[at:])):
+                at += count
+    except OSError as error:
+        _refuse(f"'{path}' cannot be read: {error.strerror}")
+    if at < size:
+        _refuse(f"'{path}' ends at '{at}' of its '{size}' bytes")
+    return data
+
+
 def read_checkpoint(data: bytes | bytearray, parameters: Parameters, base: str | None = None) -> Checkpoint:
     """Refuses unless everything fits and is finite."""
     body = memoryview(data)[:-DIGEST_BYTES]

@@ -314,6 +314,12 @@ class Engine:
         wholes = self.parameters.wholes(parts)
         return save(self.optimiser, self.policy_version, wholes, self.base) if self.shards.is_lead else None
 
+    @property
+    def most_checkpoint_bytes(self) -> int:
+        """It has moments, and a header that is a few names; it ends with its own checksum. One of a whole model is no adapter's."""
+        layout = [*self.layout, *self.parameters.layout]
+        return 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096
+
     def load_checkpoint(self, checkpoint: bytes | bytearray) -> int:
         """All or nothing."""
         self.refuse_released("load")

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from ._generated import engine_pb2 as pb
-from .checkpoint import Saved
+from .checkpoint import Saved, read_file
 from .device import measure
 from .engine import Engine
 from .errors import Refusal, invalid
@@ -212,9 +212,7 @@ class EngineService:
         if header.state == pb.WEIGHTS:
             engine.refuse_adapted()
         if header.state == pb.CHECKPOINT:
-            # It has moments, and a header that is a few names; it ends with its own checksum. One of a whole model is no adapter's.
-            layout = [*engine.layout, *engine.parameters.layout]
-            whole = read_body(parts, 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096)
+            whole = read_body(parts, engine.most_checkpoint_bytes)
             act = lambda: engine.load_checkpoint(whole)  # noqa: E731
         else:
             size = engine.parameters.num_elements
@@ -226,6 +224,16 @@ class EngineService:
             state = STATES[header.state]
             act = lambda: engine.write(state, data, header.policy_version)  # noqa: E731
         return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: engine.submit(act)))
+
+    def LoadFile(self, request: pb.LoadFileRequest, context: grpc.ServicerContext) -> pb.WriteReply:
+        """Read beside the engine, as the files of weights are."""
+        engine = self._engine
+
+        def act() -> int:
+            whole = read_file(request.path, engine.most_checkpoint_bytes)
+            return engine.submit(lambda: engine.load_checkpoint(whole)).result()
+
+        return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))
 
     def Publish(self, _: pb.PublishRequest, context: grpc.ServicerContext) -> pb.PublishReply:
         if (store := self._store) is None:

@@ -1,7 +1,7 @@
 /** A saved state as `restore` sees it, wherever its files are. */
 import { type StateFile, type StateManifest, TreadleError } from "@treadle/contracts";
 import { checkedPieces, fileOf } from "./saved-state.ts";
-import type { StatePart, StateReader } from "./state.ts";
+import type { SavedFile, StatePart, StateReader } from "./state.ts";
 
 export type StateSource = {
   /** as errors call the state */
@@ -83,9 +83,19 @@ class PartView implements StatePart {
     return Buffer.from(await this.bytes(name)).toString("utf8");
   }
 
-  async *stream(name: string): AsyncGenerator<Uint8Array> {
-    for await (const _ of await this.#pieces(name)); // MF2: read to its end before any of it is given
-    yield* await this.#pieces(name);
+  stream(name: string): SavedFile {
+    const pieces = () => this.#pieces(name);
+    const checkedPath = async () => {
+      for await (const _ of await pieces()); // MF2: read to its end before any of it is given
+      return this.#source.locate(this.#rank, this.#file(name));
+    };
+    return {
+      checkedPath,
+      async *[Symbol.asyncIterator]() {
+        await checkedPath();
+        yield* await pieces();
+      },
+    };
   }
 
   async #pieces(name: string): Promise<AsyncGenerator<Uint8Array>> {

@@ -10,6 +10,11 @@ export type SelfWritten = AsyncIterable<Uint8Array> & {
   writeTo(path: string): Promise<Omit<StateFile, "name">>;
 };
 
+export type SavedFile = AsyncIterable<Uint8Array> & {
+  /** In place of the pieces, for another process that reads them by itself: where the file is on this machine, once it was checked. */
+  checkedPath(): Promise<string>;
+};
+
 /** Takes the files of one rank's part of a state. */
 export interface StateWriter {
   /**
@@ -28,7 +33,7 @@ export interface StatePart {
   /** The whole file, as UTF-8. Throws `checkpoint.corrupt`. */
   text(name: string): Promise<string>;
   /** The file piece by piece, for what need not be in memory at once. Throws `checkpoint.corrupt`. */
-  stream(name: string): AsyncIterable<Uint8Array>;
+  stream(name: string): SavedFile;
 }
 
 /**

@@ -454,6 +454,14 @@ class WriteReply(_message.Message):
     policy_version: int
     def __init__(self, policy_version: _Optional[int] = ...) -> None: ...
 
+class LoadFileRequest(_message.Message):
+    __slots__ = ("turn", "path")
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    path: str
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
+
 class PublishRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
