@@ -327,6 +327,17 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     const file = await readFile(path);
     expect(file.equals(sent)).toBe(true);
     expect([sizeBytes, sha256]).toEqual([file.byteLength, createHash("sha256").update(file).digest("hex")]);
+    const { policyVersion } = engine;
+    await engine.setGradients(new Float32Array(engine.numTrained).fill(0.1));
+    await engine.optimStep({ learningRate: 0.01 });
+    expect(Buffer.compare(await wholeOf(engine.save()), sent)).not.toBe(0);
+    const saved = (at: string) => Object.assign(piecesOf(new Uint8Array(0)), { checkedPath: async () => at });
+    await engine.load(saved(path));
+    expect(engine.policyVersion).toBe(policyVersion);
+    expect(Buffer.compare(await wholeOf(engine.save()), sent)).toBe(0);
+    const gone = { code: "checkpoint.corrupt", message: expect.stringContaining("cannot be read") };
+    await expect(engine.load(saved("/nowhere/engine"))).rejects.toMatchObject(gone);
+    expect(Buffer.compare(await wholeOf(engine.save()), sent)).toBe(0);
     await expect(engine.save().writeTo("/nowhere/engine")).rejects.toMatchObject({
       message: expect.stringContaining("No such file"),
     });

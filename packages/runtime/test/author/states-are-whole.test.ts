@@ -270,6 +270,16 @@ test("PW1: a large file that cannot be written fails with its path, and the next
   expect(Buffer.from(large).equals(await (await openSavedState(`${folder}-next`)).bytes("engine"))).toBe(true);
 });
 
+test("MF2: where a file is is said once it was checked, for whom reads it by itself", async () => {
+  const folder = newFolder();
+  await saveState(folder, "actor", [{ engine: "whole" }]);
+  const path = await (await openSavedState(folder)).stream("engine").checkedPath();
+  expect(await readFile(path, "utf8")).toBe("whole");
+  const state = await openSavedState(folder);
+  await writeFile(path, "whale");
+  await expect(state.stream("engine").checkedPath()).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+});
+
 test("a state beyond 2 GiB is read as it was written", async () => {
   const folder = newFolder();
   const sizeBytes = 2 ** 31 + 5;
