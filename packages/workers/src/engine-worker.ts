@@ -6,7 +6,12 @@ import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 export type WeightForm = "device" | "ticket" | "bytes";
 
 type Published =
-  | { readonly ticket: WeightTicket; file?: Promise<WeightTicket> | undefined; bytes?: Promise<Weights> | undefined }
+  | {
+      readonly ticket: WeightTicket;
+      /** or as bytes, where there is no room for it */
+      file?: Promise<WeightTicket | Weights> | undefined;
+      bytes?: Promise<Weights> | undefined;
+    }
   | { readonly ticket?: undefined; readonly weights: Weights };
 
 /** The component of a work as pools know it. */
@@ -129,12 +134,7 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
       this.#published = publication;
       return;
     }
-    if (publication && !this.#isWarned) {
-      this.#isWarned = true;
-      this.log.warn(
-        `weights go through Node, which is slow for large models: ${publication.obstacle}; set engine.weightsFolder`,
-      );
-    }
+    if (publication) this.#warnOf(publication.obstacle);
     this.#published = { weights: await this.engine.exportWeights() };
   }
 
@@ -152,9 +152,9 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
       if (by === "device") return published.ticket;
       try {
         published.file ??= this.#fileOf(published.ticket);
-        const ticket = await published.file;
-        if (by === "ticket") return ticket;
-        published.bytes ??= this.engine.readTicket!(ticket);
+        const file = await published.file;
+        if (by === "ticket" || !("tensors" in file)) return file;
+        published.bytes ??= this.engine.readTicket!(file);
         return await published.bytes;
       } catch (error) {
         published.file = undefined;
@@ -166,13 +166,25 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     }
   }
 
-  async #fileOf(ticket: WeightTicket): Promise<WeightTicket> {
+  async #fileOf(ticket: WeightTicket): Promise<WeightTicket | Weights> {
     if (!ticket.device) return ticket;
     const publication = await this.engine.writeFile!(ticket);
     if ("ticket" in publication) return publication.ticket;
+    const { policyVersion, checksum: ticketChecksum } = ticket;
+    const weights = await this.engine.exportWeights();
+    if (weights.policyVersion === policyVersion) {
+      this.#warnOf(publication.obstacle);
+      return { ...weights, ticketChecksum };
+    }
     throw new TreadleError(
       "disk.full",
-      `weights of version '${ticket.policyVersion}' cannot leave the device: ${publication.obstacle}; make room there, or set engine.weightsFolder`,
+      `weights of version '${policyVersion}' cannot leave the device: ${publication.obstacle}; make room there, or set weightsFolder of the engine`,
     );
+  }
+
+  #warnOf(obstacle: string): void {
+    if (this.#isWarned) return;
+    this.#isWarned = true;
+    this.log.warn(`weights go through Node, which is slow for large models: ${obstacle}; set engine.weightsFolder`);
   }
 }

@@ -29,7 +29,7 @@ const maxReplaced = 3;
 export async function pullWeights(
   engine: Receiver,
   actor: WorkerGroup<Publisher>,
-  { rank, devices, messages }: Pick<Worker, "rank" | "devices" | "messages">,
+  { rank, devices, messages, log }: Pick<Worker, "rank" | "devices" | "messages" | "log">,
 ): Promise<void> {
   const from = rank % actor.size;
   const source = actor.onRanks(from);
@@ -59,8 +59,12 @@ export async function pullWeights(
     } catch (error) {
       engine.resume?.();
       if (!("tensors" in weights)) throw error;
-      if (weights.device && first === "device") first = "ticket";
-      else refused = { id, error };
+      if (weights.device && first === "device") {
+        log.warn(
+          `weights of version '${weights.policyVersion}' do not come from the device: ${(error as Error).message}`,
+        );
+        first = "ticket";
+      } else refused = { id, error };
       continue;
     }
     if (engine.weightsId !== id) {

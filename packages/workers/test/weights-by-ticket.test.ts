@@ -317,12 +317,25 @@ describe("W3 weights on a device", () => {
     expect((await asking)?.policyVersion).toBe(2);
   });
 
-  test("that no file system has room for any more are an error, which names the remedy", async () => {
+  test("that no file system has room for go as bytes, of the same name, with a warning", async () => {
     const worker = await trainer({ isOnDevice: true });
     worker.trained.obstacle = "'/dev/shm' has '1' MiB free where '9' are needed";
+    for (let rank = 0; rank < 2; rank++) {
+      const { engine, order } = receiver({ opens: ({ device }) => device === undefined });
+      await pull(engine, groupOf(worker).group);
+      expect(order).toEqual(["pause", "bytes 1", "resume"]);
+      expect(engine.weightsId).toBe(weightsIdOf(onDevice(1)));
+    }
+    expect(worker.warnings).toEqual([expect.stringMatching(/through Node.*'9' are needed; set engine.weightsFolder/)]);
+  });
+
+  test("that no file system has room for, and that are trained already, are an error which names the remedy", async () => {
+    const worker = await trainer({ isOnDevice: true });
+    worker.trained.obstacle = "'/dev/shm' has '1' MiB free where '9' are needed";
+    worker.trained.policyVersion = 2; // in the middle of a call
     await expect(worker.weights("initial", "ticket")).rejects.toMatchObject({
       code: "disk.full",
-      message: expect.stringMatching(/'1' MiB free.*set engine.weightsFolder/),
+      message: expect.stringMatching(/version '1'.*'1' MiB free.*set weightsFolder of the engine/),
     });
     worker.trained.obstacle = undefined;
     expect(await worker.weights("initial", "ticket")).toEqual(ticketOf(1));

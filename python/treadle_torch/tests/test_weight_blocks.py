@@ -1,6 +1,7 @@
 """Weights that one process publishes in a device's memory and another maps. Without a device, blocks are those of `HostBlocks`."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import random
@@ -211,10 +212,63 @@ class Published(unittest.TestCase):
         self.assertEqual(self.blocks.made, {})
         read(ticket, self.roots)
 
-    def test_without_room_for_a_file_nothing_is_kept(self):
-        self.train()
+    def test_without_room_for_a_file_they_are_on_the_device_all_the_same(self):
         with mock.patch("treadle_torch.weight_files.SPARE_BYTES", 2**60):
-            self.assertIsInstance(self.do(self.trainer, lambda: self.trainer.publish(self.store)), Obstacle)
+            ticket = self.publish()
+            self.load(ticket)
+            refused = self.do(self.trainer, lambda: self.trainer.write_file(self.store, ticket.folder))
+            self.assertRegex(refused.reason, "MiB free where")
+        self.assertEqual(self.do(self.trainer, lambda: self.trainer.write_file(self.store, ticket.folder)), replace(ticket, device=None))
+
+    def test_where_nothing_can_be_written_no_block_is_kept(self):
+        self.train()
+        store = Store("/proc/nowhere", "treadle-run-1-weights")
+        self.assertIsInstance(self.do(self.trainer, lambda: self.trainer.publish(store)), Obstacle)
+        self.assertEqual(self.blocks.made, {})
+
+    def test_whoever_opens_the_file_of_a_block_that_is_being_taken_is_refused(self):
+        """WB2: it was there when it was looked for, and is gone when it is locked."""
+        ticket = self.publish()
+        lock = fcntl.flock
+
+        def taken_first(fd, how):
+            if how == fcntl.LOCK_SH | fcntl.LOCK_NB:
+                os.unlink(os.path.join(ticket.store, ticket.folder, "device"))
+            lock(fd, how)
+
+        with mock.patch.object(weight_blocks.fcntl, "flock", taken_first):
+            self.refused(ticket, "left the device")
+
+    def test_memory_of_weights_has_room_for_those_that_are_published(self):
+        size = lambda: next(each.num_bytes for each in self.do(self.trainer, self.trainer.tags) if each.tag == "weights")  # noqa: E731
+        before = size()
+        self.publish()
+        published = sum(block.rows.numel() for block in self.blocks.made.values())
+        self.assertEqual(size() - before, published)
+        self.do(self.trainer, lambda: self.trainer.release(["weights"]))
+        self.assertEqual(size() - before, published)
+
+    def test_a_publication_that_fails_keeps_no_block(self):
+        self.train()
+        publish = lambda: self.do(self.trainer, lambda: self.trainer.publish(self.store))  # noqa: E731
+        with mock.patch("treadle_torch.weight_blocks.Offer.open_to_others", side_effect=OSError(24, "Too many open files")):
+            for _ in range(2):
+                with self.assertRaises(OSError):
+                    publish()
+        self.assertEqual(self.blocks.made, {})
+        with mock.patch("treadle_torch.weight_blocks.checksums", side_effect=torch.OutOfMemoryError("none left")):
+            self.assertIsNone(publish().device)
+        self.assertEqual(self.blocks.made, {})
+        self.load(publish())
+
+    def test_a_block_that_is_mapped_at_a_release_leaves_with_the_next(self):
+        """WB2."""
+        ticket = self.publish()
+        release = lambda: self.do(self.trainer, lambda: self.trainer.release(["weights"]))  # noqa: E731
+        with weight_blocks.verified(ticket, self.roots, self.blocks):
+            release()
+            self.assertEqual(len(self.blocks.made), 1)
+        release()
         self.assertEqual(self.blocks.made, {})
 
     def test_an_engine_without_blocks_refuses_what_is_on_a_device(self):
@@ -245,6 +299,12 @@ for line in sys.stdin:
     act(lambda: eval(line, dict(engine=engine, store=store)))
     print("done", flush=True)
 """
+
+
+class WithoutTheDriver(unittest.TestCase):
+    def test_there_are_no_blocks(self):
+        with mock.patch.object(torch.cuda, "get_device_properties"), mock.patch.object(weight_blocks.ctypes, "CDLL", side_effect=OSError("libcuda.so.1")):
+            self.assertIsNone(weight_blocks.blocks_of(torch.device("cuda")))
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "needs a CUDA device")

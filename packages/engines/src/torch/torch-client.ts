@@ -43,6 +43,9 @@ type Downloads = {
 };
 type Duplexes = { [duplex: string]: (metadata: grpc.Metadata, options: grpc.CallOptions) => GenerateCall };
 
+/** Bytes a second, below which a file takes too long. */
+const slowestDisk = 8e6;
+
 export class TorchClient {
   readonly #client: grpc.Client;
   readonly #metadata: grpc.Metadata;
@@ -79,9 +82,11 @@ export class TorchClient {
     return new TorchClient(grpc, client, process, timeoutMs);
   }
 
-  unary(method: string, request: Message): Promise<Message> {
+  /** `numBytes`: that it reads or writes before it answers. */
+  unary(method: string, request: Message, numBytes = 0): Promise<Message> {
     return this.#told(method, (done) => {
-      (this.#client as unknown as Methods)[method]!(request, this.#metadata, this.#options(), done);
+      const options = this.#options((1000 * numBytes) / slowestDisk);
+      (this.#client as unknown as Methods)[method]!(request, this.#metadata, options, done);
     });
   }
 
@@ -189,8 +194,8 @@ export class TorchClient {
     }
   }
 
-  #options(): grpc.CallOptions {
-    return { deadline: Date.now() + this.#timeoutMs };
+  #options(moreMs = 0): grpc.CallOptions {
+    return { deadline: Date.now() + this.#timeoutMs + moreMs };
   }
 }
 

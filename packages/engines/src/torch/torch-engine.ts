@@ -184,6 +184,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return numbersIn(this.#described.trained);
   }
 
+  /** what is trained, and two moments of it, in float32 */
+  get #numStateBytes(): number {
+    return 12 * this.numTrained;
+  }
+
   memory(): EngineMemory {
     return this.#memory;
   }
@@ -308,8 +313,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   async opens(ticket: WeightTicket): Promise<boolean> {
     const { device } = ticket;
-    if (device && (device.uuid !== this.#described.deviceUuid || !isOnDevice(ticket))) return false;
-    return canOpen(ticket, this.#process.weightFiles?.roots ?? []);
+    if (device && device.uuid !== this.#described.deviceUuid) return false;
+    const isOfRun = await canOpen(ticket, this.#process.weightFiles?.roots ?? []);
+    return isOfRun && (device === undefined || isOnDevice(ticket));
   }
 
   /** The process checks the file or the device's memory, tensor by tensor, and replaces all parameters at once. */
@@ -329,18 +335,23 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
    */
   async publish(): Promise<Publication | undefined> {
     if (!this.#process.weightFiles) return undefined;
-    return this.inTurn(async () => publicationOf(await this.#whole(this.#client.unary("Publish", {}))));
+    return this.inTurn(async () => {
+      const publication = publicationOf(await this.#whole(this.#client.unary("Publish", {})));
+      await this.#look(); // weights on a device take room there
+      return publication;
+    });
   }
 
   writeFile({ folder }: WeightTicket): Promise<Publication> {
-    return this.inTurn(async () => publicationOf(await this.#client.unary("WriteFile", { folder })));
+    return this.inTurn(async () =>
+      publicationOf(await this.#client.unary("WriteFile", { folder }, 4 * this.numParameters)),
+    );
   }
 
   readTicket(ticket: WeightTicket): Promise<Weights> {
     return readPublished(ticket);
   }
 
-  /** The process copies its state before it sends the first piece: with that one, the turn is over. */
   /** The process makes a copy in its turn, and then writes or sends it. */
   save(): Required<SavedPieces> {
     const copied = this.inTurn(async () => {
@@ -349,12 +360,13 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
     copied.catch(() => {}); // whoever reads or writes is told
     const client = this.#client;
+    const numBytes = this.#numStateBytes;
     return {
       async *[Symbol.asyncIterator]() {
         yield* client.download("ReadSaved", await copied);
       },
       async writeTo(path) {
-        const reply = await client.unary("WriteSaved", { ...(await copied), path });
+        const reply = await client.unary("WriteSaved", { ...(await copied), path }, numBytes);
         return { sizeBytes: reply["num_bytes"] as number, sha256: reply["sha256"] as string };
       },
     };
@@ -366,7 +378,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       const path = await checkpoint.checkedPath?.();
       const reply = await (path === undefined
         ? this.#inOneTurn((turn) => this.#client.upload("Write", { state: states.checkpoint, turn }, checkpoint))
-        : this.#inNextTurn((turn) => this.#client.unary("LoadFile", { path, turn })));
+        : this.#inNextTurn((turn) => this.#client.unary("LoadFile", { path, turn }, this.#numStateBytes)));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
       this.#ticketChecksum = undefined;

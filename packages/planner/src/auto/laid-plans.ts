@@ -166,7 +166,9 @@ export function moveEach(
   options: PlanFromProfileOptions,
   isLate: () => boolean,
 ): Placed[] {
-  const { wishes, devices } = options;
+  const { wishes, devices, maxStaleness } = options;
+  // Of those that overlap there are more.
+  const stepsReplayed = maxStaleness > 0 ? 2 + maxStaleness : 1;
   let ranksJudged = 0;
   return placed
     .filter(({ isReplayed }) => isReplayed)
@@ -178,7 +180,7 @@ export function moveEach(
       const isBroken = brokenWishes(planned.plan, wishes, devices).length > 0;
       const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question) };
       const judge = (shares: readonly Share[]): Placed | undefined => {
-        ranksJudged += numRanks(planned.plan);
+        ranksJudged += numRanks(planned.plan) * stepsReplayed;
         const judged = placedOr(() => placeShares(profile, options, question, found, shares));
         return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
           ? judged
@@ -286,12 +288,13 @@ function placeShares(
     })),
     (one) => replayOf(one, { profile, problem, devices, batch }),
   );
+  const isOverlap = replayed !== undefined && maxStaleness > 0;
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
     replayed?.seconds ??
     overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) + messageSeconds(profile, cost);
   // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
-  const onCores = replayed === undefined ? atLeast : time + Math.max(0, atLeast - cost.step);
+  const onCores = replayed === undefined || isOverlap ? atLeast : time + Math.max(0, atLeast - cost.step);
   const shared =
     onCores > time * (1 + 1e-9)
       ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
@@ -306,19 +309,18 @@ function placeShares(
       };
     }),
     serialSeconds: new Map(
-      replayed && maxStaleness > 0
-        ? []
-        : Object.entries(profile.components).map(([name, own]) => [name, own.serialSeconds] as const),
+      isOverlap ? [] : Object.entries(profile.components).map(([name, own]) => [name, own.serialSeconds] as const),
     ),
   };
   // Where steps overlap, a replay has all of it.
-  const besides = replayed && maxStaleness > 0 ? 0 : serialSeconds + overheadOf(profile, placed);
+  const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
   const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,
-    proven: proven && realised === mode && !isNarrower,
-    boundSeconds: Math.min(stepSeconds, bound + besides),
+    // What is proven is by the schedule, which steps that overlap do not keep to.
+    proven: proven && realised === mode && !isNarrower && !isOverlap,
+    boundSeconds: Math.min(stepSeconds, isOverlap ? leastWorkSeconds(question) : bound + besides),
     schedule,
     placement: Object.fromEntries(
       shares.map(({ component, devices: own }) => [

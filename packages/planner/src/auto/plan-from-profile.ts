@@ -28,9 +28,11 @@ import {
 } from "./laid-plans.ts";
 import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
+import { leastWorkSeconds } from "./moved-shares.ts";
 import { planPinnedTogether, type Together } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
 import { checkTogether } from "./pools.ts";
+import { replaysOverlap } from "./predict-plan.ts";
 import { processorBoundSeconds } from "./processor-bound.ts";
 import { type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { overheadOf } from "./step-overhead.ts";
@@ -89,7 +91,15 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     const left = leftMs();
     return solvePlan(problem, { deadlineMs: left && Math.max(1, left / (questions.length - way)), nowMs });
   });
-  const found = answers.flatMap((each, way) => asFound(each, answers, questions[way] as ProfileProblem));
+  const overlaps = maxStaleness > 0 && replaysOverlap(question.problem, devices);
+  // A replay may prefer what a schedule is best for where no steps overlap.
+  const inTurn = overlaps
+    ? solvePlan({ ...question.problem, maxStaleness: 0 }, { deadlineMs: leftMs(), nowMs })
+    : undefined;
+  const found = [
+    ...answers.flatMap((each, way) => asFound(each, answers, questions[way] as ProfileProblem)),
+    ...(inTurn?.alternatives ?? []).map((each) => ({ ...each, proven: false, question })),
+  ];
   const { placed: laid, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
   // What may not be of some mode may become of another when its parts are moved.
   const begun = startsOf(question, wishes, { deadlineMs: leftMs(), nowMs });
@@ -129,7 +139,9 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const { serialSeconds } = question;
   const searched = questionOf.get(best.schedule) as ProfileProblem;
   const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
-  const least = Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds;
+  const least = overlaps
+    ? leastWorkSeconds(question)
+    : Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds;
   const boundOf = ({ movedFromSeconds, boundSeconds, stepSeconds }: PlannedMode): number =>
     Math.min(stepSeconds, movedFromSeconds === undefined ? Math.max(boundSeconds, least) : boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({

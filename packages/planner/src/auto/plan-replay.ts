@@ -154,7 +154,7 @@ function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): Re
   const all = [...serial, ...calls];
   const lock = new ReplayedLock(all, workers, memory, times, busy);
   const numFirst = firstSteps + maxStaleness;
-  const last = numFirst + countedSteps * (maxStaleness + 1);
+  const last = numFirst + Math.max(2 * countedSteps, maxStaleness + 1);
   const turns = new Map<string, Turns>();
   /** by step: of its calls that were made */
   const left: number[] = [];

@@ -37,10 +37,18 @@ type ReplayedWith = {
 const mostRanks = 256;
 
 /**
+ * Whether plans of steps that overlap are replayed, all of them or none: by a schedule alone they look faster than they are, so the two
+ * do not compare.
+ */
+export const replaysOverlap = ({ nodes }: Pick<PlanProblem, "nodes">, devices: readonly unknown[]): boolean =>
+  nodes.length * devices.length <= mostRanks;
+
+/**
  * Where steps overlap, with all that they do: calls that use no channel and what a step takes besides pass beside other steps then.
  * Undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle.
  */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): ReplayedStep | undefined {
+  if (plan.maxStaleness > 0 && !replaysOverlap(problem, devices)) return undefined;
   if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id, tags } = node;

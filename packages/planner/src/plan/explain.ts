@@ -57,7 +57,7 @@ export function explainPlan(
   if (problem.maxStaleness > 0) {
     const hidden = cost.step - overlapped(problem, cost.step, cost.busy);
     lines.push(
-      `up to ${problem.maxStaleness + 1} steps overlap: a step takes ${seconds(cost.step)} from beginning to end, and ${seconds(hidden)} of it pass beside other steps`,
+      `up to ${problem.maxStaleness + 1} steps overlap: by its schedule, a step takes ${seconds(cost.step)} from beginning to end, and ${seconds(hidden)} of it pass beside other steps`,
     );
   }
   for (const cycle of model.dag.components.filter((component) => component.members.length > 1)) {

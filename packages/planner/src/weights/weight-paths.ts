@@ -142,22 +142,26 @@ function deviceRefusal(
 ): string | undefined {
   const stranger = [engine, own].find(({ kind }) => kind !== "torch");
   if (stranger) return `engines of kind '${stranger.kind}' map no memory of another process's device`;
-  if (engine.weightsBy !== "device")
-    return `weightsBy of '${from}' is '${engine.weightsBy}'; 'device' leaves weights on a device that both compute on`;
+  const both = [
+    { name: from, ...engine },
+    { name: to, ...own },
+  ];
+  const elsewhere = both.find(({ weightsBy = "device" }) => weightsBy !== "device");
+  if (elsewhere)
+    return `weightsBy of '${elsewhere.name}' is '${elsewhere.weightsBy}'; 'device' leaves weights on a device that both compute on`;
   if (engine.trainsAdapters) return `'${from}' trains an adapter, and merges it on its host`;
-  if (source.devices.length > 1)
-    return `'${from}' is sharded over the devices of its rank, and gathers weights on its host`;
-  if (source.node !== target.node || target.devices.length !== 1 || source.devices[0] !== target.devices[0])
-    return `'${from}' and '${to}' compute on different devices`;
-  const other = [
-    { name: from, device: engine.device },
-    { name: to, device: own.device },
-  ].find(({ device }) => device !== "cuda");
-  if (other === undefined) return undefined;
-  return other.device === "cpu"
-    ? `'${other.name}' computes on its host`
-    : `engine.device of '${other.name}' is 'auto': where PyTorch finds a CUDA device, weights stay on it`;
+  const onHost = both.find(({ device }) => device === "cpu");
+  if (onHost) return `'${onHost.name}' computes on its host`;
+  const wide = [source, target].findIndex(({ devices }) => devices.length > 1);
+  if (wide >= 0)
+    return `'${both[wide]!.name}' is sharded over the devices of its rank, and has whole weights on its host alone`;
+  const [device] = source.devices;
+  if (device === undefined || !isCuda(device)) return `'${from}' has no CUDA device`;
+  const isSame = source.node === target.node && device === target.devices[0];
+  return isSame ? undefined : `'${from}' and '${to}' compute on different devices`;
 }
+
+const isCuda = (device: string): boolean => /(^|\/)cuda:/.test(device);
 
 /** Why the receiver, or its server, cannot be given the trainer's file; undefined where it can. */
 function fileRefusal(

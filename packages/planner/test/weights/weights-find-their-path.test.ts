@@ -72,18 +72,21 @@ test.each<[string, EngineFacts, EngineFacts, string, object]>([
 });
 
 test("weights stay on a device that trainer and receiver share, and on no other", () => {
-  const [path] = pathsOf(onDevice, onDevice);
-  expect(path).toMatchObject({
-    path: "ipc",
-    isThroughNode: false,
-    why: expect.stringContaining("memory of 'a/cuda:0'"),
-  });
+  for (const device of ["cuda", "auto"] as const) {
+    const [path] = pathsOf({ ...onDevice, device }, { ...onDevice, device });
+    const why = expect.stringContaining("memory of 'a/cuda:0'");
+    expect(path).toMatchObject({ path: "ipc", isThroughNode: false, why });
+  }
   const refusals: [EngineFacts, EngineFacts, Plan["components"], string][] = [
     [{ ...onDevice, weightsBy: "ticket" }, onDevice, {}, "weightsBy of 'actor' is 'ticket'"],
-    [{ ...onDevice, device: "auto" }, onDevice, {}, "'actor' is 'auto': where PyTorch finds a CUDA device"],
+    [onDevice, { ...onDevice, weightsBy: "bytes" }, {}, "weightsBy of 'rollout' is 'bytes'"],
     [onDevice, { ...onDevice, device: "cpu" }, {}, "'rollout' computes on its host"],
     [{ ...onDevice, trainsAdapters: true }, onDevice, {}, "'actor' trains an adapter"],
     [onDevice, onDevice, { actor: spanning("a/cuda:0", "a/cuda:1") }, "'actor' is sharded"],
+    [onDevice, onDevice, { rollout: spanning("a/cuda:0", "a/cuda:1") }, "'rollout' is sharded"],
+    [onDevice, onDevice, { actor: spanning("a/cpu:0"), rollout: spanning("a/cpu:0") }, "'actor' has no CUDA device"],
+    [onDevice, onDevice, { actor: spanning("a/rocm:0"), rollout: spanning("a/rocm:0") }, "'actor' has no CUDA device"],
+    [onDevice, onDevice, { actor: spanning(), rollout: spanning() }, "'actor' has no CUDA device"],
     [onDevice, onDevice, { actor: spanning("a/cuda:1") }, "'actor' and 'rollout' compute on different devices"],
     [onDevice, onDevice, { actor: on("b") }, "'actor' and 'rollout' compute on different devices"],
     [onDevice, vllm, {}, "engines of kind 'vllm' map no memory"],

@@ -220,6 +220,21 @@ test("what another process has is written by it into the folder, where that is o
   }
   expect(asked).toEqual(["file", "pieces"]);
   const folder = newFolder();
+  for (const [told, wrong] of [
+    [{ sizeBytes: 3, sha256 }, "wrote '19' bytes and resolved with"],
+    [{ sizeBytes: data.byteLength, sha256: "no" }, "of which sha256 is not allowed"],
+    [undefined, "of which sizeBytes is not allowed"],
+  ] as const) {
+    const lying = new PartWriter(folderSink(folder), folder);
+    lying.write("engine", { ...elsewhere, writeTo: (path) => elsewhere.writeTo(path).then(() => told as never) });
+    await expect(lying.finish()).rejects.toMatchObject({
+      code: "workflow.invalid",
+      message: expect.stringContaining(wrong),
+    });
+  }
+  const idle = new PartWriter(folderSink(`${folder}-idle`), `${folder}-idle`);
+  idle.write("engine", { ...elsewhere, writeTo: async () => ({ sizeBytes: 3, sha256 }) });
+  await expect(idle.finish()).rejects.toThrow("wrote none");
   const full = new PartWriter(folderSink(folder), folder);
   const error = Object.assign(new Error("no space"), { code: "ENOSPC" });
   full.write("engine", { ...elsewhere, writeTo: () => Promise.reject(error) });

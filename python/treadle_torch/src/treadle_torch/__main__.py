@@ -104,7 +104,7 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
     from .errors import Refusal
     from .model import ModelOptions, PassOptions, make_model
     from .sharding import Shards
-    from .weight_blocks import CudaBlocks
+    from .weight_blocks import blocks_of
 
     torch.set_num_threads(settings["threads"])
     rank, size = settings["rank"], settings["processes"]
@@ -128,7 +128,7 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
         uses_graphs=settings["cuda_graphs"],
         is_loaded=settings["loaded"],
         shards=shards,
-        blocks=CudaBlocks(placement.device) if placement.is_cuda and settings["weight_files"]["on_device"] else None,
+        blocks=blocks_of(placement.device) if placement.is_cuda and settings["weight_files"]["on_device"] else None,
         **jobs,
     )
     gc.freeze()

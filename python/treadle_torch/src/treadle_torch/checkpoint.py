@@ -6,6 +6,7 @@ as little-endian float32, then the SHA-256 of everything before it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -76,7 +77,10 @@ class Saved:
         summed = hashlib.sha256()
         offset = 0
         try:
-            with open(path, "wb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+            # Another file: a process that has begun the same one, and is thought dead, may go on writing its own.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            with open(path, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
                 with ThreadPoolExecutor(1) as writer:
                     before: Future[None] | None = None
                     for piece in self.stream(summed):

@@ -222,6 +222,8 @@ class Engine:
     def release(self, tags: Iterable[str]) -> Moved:
         """Gives device memory back: weights and optimiser move to the host, the cache is dropped."""
         leaving = [tag for tag in tags if tag not in self._released]
+        if "weights" in self._released:
+            self._leave_device()  # somebody may have mapped what was published when they were
         self._tell("release", tags=leaving)
         self._cache_bytes = self._decoder.cache_bytes or self._cache_bytes
         return self._moved("release", leaving, self._release)
@@ -233,7 +235,7 @@ class Engine:
 
     def tags(self) -> list[TagMemory]:
         """Of this process. Nothing of a cache is moved: it is dropped, and made again. Weights have room for those that are published."""
-        published = max((offer.size for _, offer in self._offers), default=0)
+        published = max(self._offers[-1][1].size, sum(offer.num_bytes for _, offer in self._offers)) if self._offers else 0
         held = {
             "weights": [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()],
             "optimiser": self.optimiser.held(),
@@ -387,12 +389,20 @@ class Engine:
             block = self._blocks.make(rows)
         if block is None:
             return None
-        offer = Offer(block, named)
-        ticket = store.announce(self.policy_version, offer.tensors, Device(self._blocks.uuid, offer.handle))
+        try:
+            offer = Offer(block, named)
+            ticket = store.announce(self.policy_version, offer.tensors, Device(self._blocks.uuid, offer.handle))
+            if isinstance(ticket, Ticket):
+                offer.open_to_others(ticket)
+        except torch.OutOfMemoryError:
+            block.free()
+            return None
+        except BaseException:
+            block.free()
+            raise
         if isinstance(ticket, Obstacle):
-            offer.free()
+            block.free()
             return ticket
-        offer.open_to_others(ticket)
         self._offers.append((ticket, offer))
         return ticket
 
@@ -407,6 +417,10 @@ class Engine:
                 block.free()
         self._offers = [(ticket, offer) for ticket, offer in self._offers if offer.num_bytes > 0]
         return taken
+
+    def _leave_device(self) -> None:
+        for _, offer in self._offers:
+            offer.leave()
 
     def write_file(self, store: Store | None, folder: str) -> Ticket | Obstacle:
         """Of what was published on the device, for whom it is not on the same."""
@@ -491,8 +505,7 @@ class Engine:
     def _release(self, tag: str) -> int:
         self._released.add(tag)
         if tag == "weights":
-            for _, offer in self._offers:
-                offer.leave()
+            self._leave_device()
         if tag != "optimiser":
             self._decoder.release(Refusal("engine.released", "'generate' was running when the engine was released"))
         if tag == "cache":

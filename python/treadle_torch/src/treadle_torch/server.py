@@ -180,6 +180,7 @@ class EngineService:
         return pb.OptimStepReply(grad_norm=grad_norm, policy_version=version)
 
     def Save(self, _: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
+        self._saved = None  # one that nobody has asked for
         saved = self._engine.submit(self._engine.save).result()
         assert saved is not None
         copy = secrets.token_hex(8)
@@ -203,7 +204,7 @@ class EngineService:
 
     def Read(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
         if request.state == pb.CHECKPOINT:
-            raise invalid("a checkpoint is saved before it is read")
+            raise invalid("a checkpoint is read by ReadSaved, of the copy that Save makes")
         state = STATES[request.state]
         yield from chunks(self._engine.submit(lambda: self._engine.read(state)).result())
 

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -83,9 +84,10 @@ class Offer:
         return [(each.name, view) for each, view in zip(self.tensors, _views(self._rows, self.tensors), strict=True)]
 
     def leave(self) -> None:
-        """To the host."""
+        """To the host, and off the device once nobody maps it there."""
         if self._block is not None:
-            self._rows = self._rows.to("cpu", copy=True)
+            if self._rows is self._block.rows:
+                self._rows = self._rows.to("cpu", copy=True)
             self.free()
 
     def free(self) -> None:
@@ -180,6 +182,15 @@ def _views(rows: torch.Tensor, layout: Sequence[Tensor]) -> list[torch.Tensor]:
     return views
 
 
+def blocks_of(device: torch.device) -> Blocks | None:
+    """None where processes share no memory of the device, as with ROCm; weights travel in files then."""
+    try:
+        return CudaBlocks(device)
+    except (OSError, AttributeError) as error:
+        print(f"weights do not stay on the device: {error}", file=sys.stderr, flush=True)
+        return None
+
+
 class CudaBlocks:
     """By the driver's calls, on the device that is current to the thread which makes them."""
 
@@ -187,8 +198,11 @@ class CudaBlocks:
         self._device = device
         self.uuid = str(torch.cuda.get_device_properties(device).uuid)
         self._driver = ctypes.CDLL("libcuda.so.1")
+        self._is_shared = True
 
     def make(self, rows: int) -> Block | None:
+        if not self._is_shared:
+            return None
         size = -(-max(1, rows * ROW_BYTES) // PAGE_BYTES) * PAGE_BYTES
         if torch.cuda.mem_get_info(self._device)[0] < size + SPARE_BYTES:
             torch.cuda.empty_cache()
@@ -202,8 +216,10 @@ class CudaBlocks:
             return None
         try:
             self._call("cuIpcGetMemHandle", ctypes.byref(handle), pointer)
-        except OSError:
+        except OSError as error:
             self._call("cuMemFree_v2", pointer)
+            print(f"weights do not stay on the device: {error}", file=sys.stderr, flush=True)
+            self._is_shared = False
             return None
         return _CudaBlock(self, pointer, self._rows(pointer, rows), bytes(handle))
 

@@ -146,8 +146,8 @@ class Store:
         return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors), adapter)
 
     def announce(self, policy_version: int, tensors: tuple[Tensor, ...], device: Device) -> Ticket | Obstacle:
-        """Weights that are on a device, in place of what was published before. There is room for their file, which `add_file` writes."""
-        made = self._make(policy_version, sum(each.num_bytes for each in tensors), lambda folder: None)
+        """Weights that are on a device, in place of what was published before. `add_file` writes their file, where there is room."""
+        made = self._make(policy_version, None, lambda folder: None)
         if isinstance(made, Obstacle):
             return made
         return Ticket(policy_version, self._path, self._nonce, made[0], tensors, None, device)
@@ -174,8 +174,8 @@ class Store:
                 os.unlink(aside)
         return written
 
-    def _make(self, policy_version: int, num_bytes: int, fill: Callable[[str], T]) -> tuple[str, T] | Obstacle:
-        """WF1."""
+    def _make(self, policy_version: int, num_bytes: int | None, fill: Callable[[str], T]) -> tuple[str, T] | Obstacle:
+        """WF1. `num_bytes`: that `fill` writes; none where that is next to nothing."""
         try:
             if not self._nonce:
                 self._open()
@@ -183,7 +183,7 @@ class Store:
             folder = f"version-{policy_version}-{self._count}"
             aside = os.path.join(self._path, f"{folder}.partial")
             try:
-                if (obstacle := self._obstacle(num_bytes)) is not None:
+                if num_bytes is not None and (obstacle := self._obstacle(num_bytes)) is not None:
                     return obstacle
                 os.mkdir(aside, 0o700)
                 filled = fill(aside)

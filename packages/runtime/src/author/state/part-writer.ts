@@ -5,9 +5,9 @@
  *    summed up and written by another thread, so that the main thread may compute meanwhile.
  */
 import { createHash } from "node:crypto";
-import { type FileHandle, mkdir, open } from "node:fs/promises";
+import { type FileHandle, mkdir, open, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { type StateFile, StateFileName, TreadleError } from "@treadle/contracts";
+import { StateFile, StateFileName, TreadleError } from "@treadle/contracts";
 import { guardDisk } from "../guard-disk.ts";
 import { FileThread } from "./file-thread.ts";
 import type { SelfWritten, StateData, StateWriter } from "./state.ts";
@@ -66,11 +66,24 @@ export class PartWriter implements StateWriter {
     const folder = this.#folder;
     if (folder !== undefined && writesItself(data)) {
       const path = join(folder, name);
-      const { sizeBytes, sha256 } = await guardDisk(path, async () => {
+      const { size, told } = await guardDisk(path, async () => {
         await makeFolder(folder);
-        return data.writeTo(path);
+        const told = await data.writeTo(path);
+        return {
+          told,
+          size: await stat(path).then(
+            ({ size }) => size,
+            () => undefined,
+          ),
+        };
       });
-      this.#files.push({ name, sizeBytes, sha256 });
+      const { data: file, error } = StateFile.safeParse({ ...told, name });
+      if (file?.sizeBytes !== size || !file)
+        throw new TreadleError(
+          "workflow.invalid",
+          `'writeTo' of the state's file '${name}' wrote ${size === undefined ? "none" : `'${size}' bytes`} and resolved with '${JSON.stringify(told)}'${error ? `, of which ${error.issues[0]?.path.join(".")} is not allowed` : ""}; it resolves with the sizeBytes and the sha256 of the file, once that is on the disk`,
+        );
+      this.#files.push(file);
       return;
     }
     const isWhole = typeof data === "string" || (data instanceof Uint8Array && data.byteLength <= pieceBytes);
