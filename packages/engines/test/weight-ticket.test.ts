@@ -3,6 +3,7 @@ import { WeightTicket } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { weightsIdOf } from "../src/parameters.ts";
+import { publicationOf, ticketMessage } from "../src/torch/torch-messages.ts";
 import { weightFilesOf } from "../src/torch/weight-files.ts";
 import { checkTicket, sealTicket } from "../src/weight-ticket.ts";
 
@@ -27,6 +28,23 @@ test("W3 a ticket of the model's tensors is taken, and named by its version and 
       expect(WeightTicket.parse(given)).toEqual(given);
       checkTicket(given.tensors, given);
       expect(weightsIdOf(given)).toBe(`${given.policyVersion}/${given.checksum}`);
+    }),
+  );
+});
+
+test("a ticket for weights on a device says which and by what handle, in both directions, under the id of a file of them", () => {
+  const handle = Buffer.from(Array.from({ length: 64 }, (_, i) => 255 - i));
+  fc.assert(
+    fc.property(ticket, ({ policyVersion, tensors, ...file }) => {
+      const said = { policy_version: policyVersion, ...place, tensors, adapter: null };
+      const { ticket: found } = publicationOf({ ...said, device: { uuid: "gpu", handle } }) as { ticket: WeightTicket };
+      expect(WeightTicket.parse(found)).toEqual(found);
+      expect(found.device).toEqual({ uuid: "gpu", handle: handle.toString("hex") });
+      expect(found.checksum).toBe(file.checksum);
+      expect(ticketMessage(found)["device"]).toEqual({ uuid: "gpu", handle });
+      const onDisk = publicationOf({ ...said, device: null }) as { ticket: WeightTicket };
+      expect(onDisk.ticket).toEqual({ policyVersion, tensors, ...file });
+      expect(ticketMessage(onDisk.ticket)).not.toHaveProperty("device");
     }),
   );
 });
