@@ -317,7 +317,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     }
   };
 
-  test("writes by itself what it would send, of the copy that was made last", async () => {
+  test("writes to a file what it would send, of the copy that was made last", async () => {
     const path = join(await mkdtemp(join(tmpdir(), "treadle-saved-")), "engine");
     onTestFinished(() => rm(dirname(path), { recursive: true }));
     const earlier = engine.save();

@@ -285,7 +285,7 @@ test("PW1: a large file that cannot be written fails with its path, and the next
   expect(Buffer.from(large).equals(await (await openSavedState(`${folder}-next`)).bytes("engine"))).toBe(true);
 });
 
-test("MF2: where a file is is said once it was checked, for whom reads it by itself", async () => {
+test("MF2: a file has its path told once it was checked, to be read by another process", async () => {
   const folder = newFolder();
   await saveState(folder, "actor", [{ engine: "whole" }]);
   const path = await (await openSavedState(folder)).stream("engine").checkedPath();

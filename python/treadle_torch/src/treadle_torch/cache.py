@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from .device import size_of
+
 
 class Target(Protocol):
     """Which places of the cache a pass writes, and what of it the pass sees."""
@@ -60,7 +62,7 @@ class SlotCache:
 
     @property
     def num_bytes(self) -> int:
-        return sum(each.numel() * each.element_size() for layer in self._layers for each in layer)
+        return size_of(each for layer in self._layers for each in layer)
 
     def aim(self, target: Target) -> None:
         """The next pass writes there."""

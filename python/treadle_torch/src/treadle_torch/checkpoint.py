@@ -1,4 +1,4 @@
-"""Checkpoints in the format of packages/engines/src/checkpoint.ts, which this process writes to a file by itself where it can.
+"""Checkpoints in the format of packages/engines/src/checkpoint.ts, which this process writes to a file where it can.
 
 4 bytes `TRDL`, 4 bytes length of the header (little-endian), the header as JSON, then parameters, first and second moments
 as little-endian float32, then the SHA-256 of everything before it.

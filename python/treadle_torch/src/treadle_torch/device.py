@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -60,6 +61,11 @@ def place(device: str, dtype: str, rank: int = 0, size: int = 1) -> Placement:
             raise _config(f"the engine has '{size}' processes, and PyTorch finds '{count}' devices; see what CUDA_VISIBLE_DEVICES says")
         torch.cuda.set_device(rank)
     return Placement(torch.device("cuda", torch.cuda.current_device()), DTYPES[dtype])
+
+
+def size_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes."""
+    return sum(each.numel() * each.element_size() for each in tensors)
 
 
 def measure(placement: Placement) -> DeviceMemory:

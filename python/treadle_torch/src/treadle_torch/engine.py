@@ -24,7 +24,7 @@ import torch
 
 from .adapters import digest_of, exported, merged
 from .checkpoint import Checkpoint, Saved, apply_checkpoint, encode, read_checkpoint, save
-from .device import HOST, DeviceMemory, Placement, measure
+from .device import HOST, DeviceMemory, Placement, measure, size_of
 from .errors import Refusal, invalid
 from .generation import Decoder, Generation
 from .losses import METRICS, Entries, PolicyGradient, weighted_loss
@@ -34,8 +34,8 @@ from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
 from .sharding import Shards, rows_of_each
-from .weight_blocks import Block, Blocks, Offer, layout_of, rows_of, verified
-from .weight_files import AdapterParts, Device, Obstacle, Root, Store, Ticket
+from .weight_blocks import Block, Blocks, Offer, rows_of, verified
+from .weight_files import AdapterParts, Device, Obstacle, Root, Store, Ticket, layout_of
 
 T = TypeVar("T")
 
@@ -94,7 +94,10 @@ class Engine:
         tell: Callable[..., None] = lambda call, **given: None,
         broken: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        """`blocks`: where weights are published on the device; of an engine that is one process, without adapters. `tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them."""
+        """`tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them.
+
+        `blocks`: where weights are published on the device, by an engine that is one process and has no adapters.
+        """
         self.model = model
         self.placement = placement
         self.shards = shards
@@ -242,7 +245,7 @@ class Engine:
         }
         told = [TagMemory("cache", self._decoder.cache_bytes or self._cache_bytes, 0, 0)]
         for tag, tensors in held.items():
-            size = sum(each.numel() * each.element_size() for each in tensors) if self.placement.is_cuda else 0
+            size = size_of(tensors) if self.placement.is_cuda else 0
             size += published if tag == "weights" else 0
             told.append(TagMemory(tag, size, *(size * seconds for seconds in self._move_seconds.values())))
         return told
@@ -250,7 +253,7 @@ class Engine:
     def memory(self) -> tuple[int, int]:
         """Bytes that a release gives back, or on a released device are left there, and those on the host."""
         held = [*self.parameters.held(), *self.frozen.held(), *self.optimiser.held()]
-        on_host = sum(each.numel() * each.element_size() for each in held if each.device.type == "cpu")
+        on_host = size_of(each for each in held if each.device.type == "cpu")
         if self.placement.is_cuda:
             published = sum(offer.num_bytes for _, offer in self._offers)
             return torch.cuda.memory_allocated(self.placement.device) + published, on_host
@@ -534,7 +537,7 @@ class Engine:
         self.frozen.hold(self.model.frozen())
         for each, whole in zip(both, wholes, strict=True):
             each.write(each.parts(whole))
-        return sum(part.numel() * part.element_size() for each in both for part in each.held())
+        return size_of(part for each in both for part in each.held())
 
     def _held(self, tag: str) -> list[torch.Tensor]:
         """What is moved tensor by tensor; the parts of a sharded model are not."""

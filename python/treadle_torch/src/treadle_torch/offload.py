@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .device import Placement
+from .device import Placement, size_of
 
 # Pinned memory comes in powers of two: tensors share blocks of this size, and few bytes are wasted.
 BLOCK_BYTES = 2**30
@@ -29,14 +29,14 @@ class Offload:
             torch.cuda.synchronize(self._placement.device)
         for tensor, place in zip(leaving, places, strict=True):
             tensor.data = place
-        return _size(leaving)
+        return size_of(leaving)
 
     @torch.no_grad()
     def restore(self, tensors: list[torch.Tensor]) -> int:
         coming = [each for each in tensors if each.device != self._placement.device]
         for tensor in coming:
             tensor.data = tensor.detach().to(self._placement.device, non_blocking=True)
-        return _size(coming)
+        return size_of(coming)
 
     def _places(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """One after another in the blocks; the same for the same sizes."""
@@ -53,7 +53,3 @@ class Offload:
             places.append(part.view(tensor.dtype).view(tensor.shape))
             offset += -(-num_bytes // ALIGNMENT) * ALIGNMENT
         return places
-
-
-def _size(tensors: list[torch.Tensor]) -> int:
-    return sum(each.numel() * each.element_size() for each in tensors)

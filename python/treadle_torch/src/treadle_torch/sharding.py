@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .device import Placement
+from .device import Placement, size_of
 
 
 class Shards:
@@ -79,7 +79,7 @@ class Shards:
         assert self._model is not None
         moving = [own(each) for each in self._model.parameters() if each.device.type != device.type]
         self._model.to(device)
-        return sum(each.numel() * each.element_size() for each in moving)
+        return size_of(moving)
 
     def whole(self, part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """On the first process and its host, of the parts that all have; elsewhere what it is does not matter."""

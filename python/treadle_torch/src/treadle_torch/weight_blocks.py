@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 
 from .crc import ROW_BYTES, checksums, num_rows
-from .weight_files import DTYPES, NAMES, Root, Tensor, Ticket, open_published, refuse
+from .weight_files import DTYPES, Root, Tensor, Ticket, is_finite, layout_of, open_published, refuse, refuse_checksum, summed
 
 DEVICE = "device"
 HANDLE_BYTES = 64
@@ -62,7 +62,7 @@ class Offer:
         self._rows = block.rows
         _put(self._rows, layout, [each.detach() for _, each in named])
         sums = checksums(self._rows, [each.num_bytes for each in layout])
-        self.tensors = tuple(Tensor(each.name, each.shape, each.dtype, crc) for each, crc in zip(layout, sums, strict=True))
+        self.tensors = summed(layout, sums)
         self.handle = block.handle
         self._path = ""
         self._lock = -1
@@ -111,10 +111,6 @@ class Offer:
         return block
 
 
-def layout_of(named: Sequence[tuple[str, torch.Tensor]]) -> list[Tensor]:
-    return [Tensor(name, tuple(each.shape), NAMES[each.dtype], 0) for name, each in named]
-
-
 def rows_of(tensors: Sequence[Tensor]) -> int:
     return sum(num_rows(each.num_bytes) for each in tensors)
 
@@ -141,8 +137,7 @@ def verified(ticket: Ticket, roots: list[Root], blocks: Blocks) -> Iterator[list
                 raise refuse(ticket, f"the device's memory cannot be mapped: {error}") from error
             views = _views(rows, ticket.tensors)
             for tensor, found in zip(ticket.tensors, checksums(rows, [each.num_bytes for each in ticket.tensors]), strict=True):
-                if found != tensor.crc32:
-                    raise refuse(ticket, f"'{tensor.name}' has checksum '{found:08x}' where '{tensor.crc32:08x}' was published")
+                refuse_checksum(ticket, tensor, found)
             if (name := _not_finite(rows, ticket.tensors, views)) is not None:
                 raise refuse(ticket, f"'{name}' has numbers that are not finite")
             yield views
@@ -153,13 +148,9 @@ def verified(ticket: Ticket, roots: list[Root], blocks: Blocks) -> Iterator[list
 def _not_finite(rows: torch.Tensor, tensors: Sequence[Tensor], views: list[torch.Tensor]) -> str | None:
     """Of tensors of one type, all are looked at as one: between them are zeros."""
     types = {DTYPES[each.dtype] for each in tensors if each.num_bytes > 0}
-    if len(types) == 1 and _is_finite(rows.view(-1).view(*types)):
+    if len(types) == 1 and is_finite(rows.view(-1).view(*types)):
         return None
-    return next((each.name for each, view in zip(tensors, views, strict=True) if view.numel() > 0 and not _is_finite(view)), None)
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    return bool(torch.stack(torch.aminmax(tensor)).isfinite().all())
+    return next((each.name for each, view in zip(tensors, views, strict=True) if not is_finite(view)), None)
 
 
 def _put(rows: torch.Tensor, layout: Sequence[Tensor], values: list[torch.Tensor]) -> None:

@@ -25,13 +25,14 @@ import shutil
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 
+from .device import size_of
 from .errors import Refusal
 
 T = TypeVar("T")
@@ -136,14 +137,14 @@ class Store:
         """In the types that the tensors have. Removes what was published before, once this is there (WF1)."""
         every = [each for _, each in (*named, *(parts.named if parts else ()))]
 
-        def fill(folder: str) -> tuple[list[Tensor], Adapter | None]:
+        def fill(folder: str) -> tuple[tuple[Tensor, ...], Adapter | None]:
             return _write(os.path.join(folder, FILE), named), parts and _write_adapter(folder, parts)
 
-        made = self._make(policy_version, _size_of(every), fill)
+        made = self._make(policy_version, size_of(every), fill)
         if isinstance(made, Obstacle):
             return made
         folder, (tensors, adapter) = made
-        return Ticket(policy_version, self._path, self._nonce, folder, tuple(tensors), adapter)
+        return Ticket(policy_version, self._path, self._nonce, folder, tensors, adapter)
 
     def announce(self, policy_version: int, tensors: tuple[Tensor, ...], device: Device) -> Ticket | Obstacle:
         """Weights that are on a device, in place of what was published before. `add_file` writes their file, where there is room."""
@@ -161,10 +162,10 @@ class Store:
             return written
         aside = f"{path}.partial"
         try:
-            if (obstacle := self._obstacle(_size_of([each for _, each in named]))) is not None:
+            if (obstacle := self._obstacle(size_of([each for _, each in named]))) is not None:
                 return obstacle
             tensors = _write(aside, named)
-            if tuple(tensors) != ticket.tensors:
+            if tensors != ticket.tensors:
                 raise RuntimeError(f"what was published of version '{ticket.policy_version}' has changed since")
             os.rename(aside, path)
         except OSError as error:
@@ -221,19 +222,33 @@ class Store:
         return Obstacle(f"'{self._root}' has '{free >> 20}' MiB free where '{(num_bytes + SPARE_BYTES) >> 20}' are needed")
 
 
-def _size_of(tensors: list[torch.Tensor]) -> int:
-    return sum(each.numel() * each.element_size() for each in tensors)
+def layout_of(named: Sequence[tuple[str, torch.Tensor]]) -> list[Tensor]:
+    """Without their checksums, which `summed` adds."""
+    return [Tensor(name, tuple(each.shape), NAMES[each.dtype], 0) for name, each in named]
+
+
+def summed(layout: Sequence[Tensor], checksums: Sequence[int]) -> tuple[Tensor, ...]:
+    return tuple(replace(each, crc32=crc) for each, crc in zip(layout, checksums, strict=True))
+
+
+def refuse_checksum(ticket: Ticket, tensor: Tensor, found: int) -> None:
+    if found != tensor.crc32:
+        raise refuse(ticket, f"'{tensor.name}' has checksum '{found:08x}' where '{tensor.crc32:08x}' was published")
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    return tensor.numel() == 0 or bool(torch.stack(torch.aminmax(tensor)).isfinite().all())
 
 
 def _write_adapter(folder: str, parts: AdapterParts) -> Adapter:
     tensors = _write(os.path.join(folder, ADAPTER_FILE), parts.named)
     with open(os.path.join(folder, ADAPTER_CONFIG), "xb", opener=_private) as file:
         file.write(parts.config)
-    return Adapter(parts.rank, tuple(tensors), zlib.crc32(parts.config))
+    return Adapter(parts.rank, tensors, zlib.crc32(parts.config))
 
 
-def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> list[Tensor]:
-    layout = [Tensor(name, tuple(each.shape), NAMES[each.dtype], 0) for name, each in named]
+def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> tuple[Tensor, ...]:
+    layout = layout_of(named)
     header = _header(layout)
     with open(path, "xb", buffering=0, opener=_private) as file:
         fd = file.fileno()
@@ -249,7 +264,7 @@ def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> list[Tensor]:
             return checksum
 
         checksums = _each(write, layout, len(header))
-    return [Tensor(each.name, each.shape, each.dtype, crc) for each, crc in zip(layout, checksums, strict=True)]
+    return summed(layout, checksums)
 
 
 def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
@@ -275,9 +290,8 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
                     raise refuse(ticket, f"the file ends in '{tensor.name}'")
                 checksum = zlib.crc32(data[at : at + count], checksum)
                 at += count
-            if checksum != tensor.crc32:
-                raise refuse(ticket, f"'{tensor.name}' has checksum '{checksum:08x}' where '{tensor.crc32:08x}' was published")
-            if read_.numel() > 0 and not all(bound.isfinite() for bound in torch.aminmax(read_)):
+            refuse_checksum(ticket, tensor, checksum)
+            if not is_finite(read_):
                 raise refuse(ticket, f"'{tensor.name}' has numbers that are not finite")
             return read_
 

@@ -33,7 +33,7 @@ export class PartWriter implements StateWriter {
   readonly #files: StateFile[] = [];
   #tail: Promise<void> = Promise.resolve();
 
-  /** `folder`: of the part, where whoever has a file's content may write it by itself. */
+  /** `folder`: of the part, where another process may write what is `SelfWritten`. */
   constructor(openSink: OpenSink, folder?: string) {
     this.#openSink = openSink;
     this.#folder = folder;

@@ -4,14 +4,14 @@ import type { StateFile } from "@treadle/contracts";
 /** A file's content. Pieces of any size; of an iterable, each is asked for when the one before is on its way. */
 export type StateData = Uint8Array | string | Iterable<Uint8Array> | AsyncIterable<Uint8Array> | SelfWritten;
 
-/** Pieces that another process has, and writes by itself where the state's folder is on this machine: none of them passes through this one. */
+/** Pieces that another process has. Where the state's folder is on this machine, that process writes the file, and no piece passes through this one. */
 export type SelfWritten = AsyncIterable<Uint8Array> & {
   /** Asked in place of the pieces. Writes the file, flushed to the disk, and resolves with its size and SHA-256. */
   writeTo(path: string): Promise<Omit<StateFile, "name">>;
 };
 
 export type SavedFile = AsyncIterable<Uint8Array> & {
-  /** In place of the pieces, for another process that reads them by itself: where the file is on this machine, once it was checked. */
+  /** In place of the pieces, for another process that reads the file: its path on this machine, once it was checked. */
   checkedPath(): Promise<string>;
 };
 
