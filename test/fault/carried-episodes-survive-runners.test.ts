@@ -87,11 +87,12 @@ test.each([
 );
 
 test("CI3: what goes on after a resume begins again after one from an older checkpoint, whose weights chose none of it", async () => {
+  // Small groups of many prompts: a rank has most of its part at once, so some race still when it hears that no more come.
   const common = [
     "placement.mode=spatial",
     "flow.granularity=all",
-    "batch=12",
-    "groupSize=8",
+    "batch=24",
+    "groupSize=2",
     "checkpoints.everySteps=1",
   ];
   const tail = ["rollout.tail=carry", "rollout.oversample.samples=1", "rollout.oversample.prompts=1.5"];
