@@ -203,6 +203,8 @@ export const Profile = z.strictObject({
   overheadSeconds: seconds.default(0),
   /** of any other step, for each rank that it calls; absent where too little is known, and the same holds for every step */
   rankOverheadSeconds: seconds.optional(),
+  /** of any other step, whatever ranks it calls */
+  baseOverheadSeconds: seconds.optional(),
   /** whole steps as measured, by how they ran; `seconds` is the median */
   steps: z.array(
     z.strictObject({

@@ -35,6 +35,8 @@ test("two components share devices while the one between them, which fits beside
   expect(best!.boundSeconds).toBeGreaterThan(0);
   expect(best!.boundSeconds).toBeLessThan(best!.stepSeconds);
   expect(plan.explanation).toContainEqual(expect.stringMatching(/other devices than the search gave them/));
+  // Not what its schedule gave them.
+  expect(plan.explanation[0]).toMatch(/'rollout' on '(.*?)', 'actor' on '\1', 'scorer' on '.'$/);
 });
 
 test("no layout of runs of devices is better with whole batches, and few are with the chunks of the plan", () => {

@@ -41,10 +41,12 @@ type Workload = (typeof workload extends fc.Arbitrary<infer T> ? T : never) & {
   /** milliseconds of each stage's calls that use no channel */
   readonly serial?: readonly number[];
   readonly maxStaleness?: number;
+  /** of each stage, how many times as long as a rank on average the busiest takes for a whole batch */
+  readonly unevenness?: readonly number[];
 };
 
 /** Milliseconds are drawn, so that sums are far from what is negligible. */
-function profileOf({ stages, numDevices, batch, isTight, turns, tags, serial }: Workload): Profile {
+function profileOf({ stages, numDevices, batch, isTight, turns, tags, serial, unevenness }: Workload): Profile {
   const moved = { itemsPerStep: batch, bytesPerStep: 0 };
   const flows = stages.flatMap(({ from }, to) =>
     to === 0 ? [] : [...new Set(from.map((one) => one % to))].map((one) => ({ from: `c${one}`, to: `c${to}` })),
@@ -78,6 +80,7 @@ function profileOf({ stages, numDevices, batch, isTight, turns, tags, serial }: 
           ...(busiest * ranks > batch ? { wholeItems: busiest * ranks } : {}),
           seconds: (base + perItem * busiest + once) / 1000,
           ...{ spread: 0, accepted: 5, rejected: 0, contended: false },
+          ...(unevenness && ranks > 1 ? { unevenness: unevenness[at] } : {}),
         };
       });
       return {
@@ -157,8 +160,8 @@ function judge(drawn: Workload, pinned: Record<string, string> = {}): JudgedPlan
 function judgePlan(plan: Plan, predicted: number, drawn: Workload): JudgedPlan {
   const { mode } = plan;
   const [profile, devices] = [profileOf(drawn), devicesOf(drawn.numDevices)];
-  // Where steps overlap, what is in flight repeats less often, and the last ones have nothing beside them.
-  const repeats = 1 + 2 * plan.maxStaleness;
+  // Where steps overlap, what is in flight repeats less often, and the last ones have nothing beside them; where ranks differ, so do steps.
+  const repeats = (1 + 2 * plan.maxStaleness) * (drawn.unevenness ? 8 : 1);
   const [first, counted] = [firstSteps * repeats, countedSteps * repeats];
   const { steps } = simulate({ plan, devices, profile, steps: first + counted + plan.maxStaleness, seed: 0 });
   const seconds = steps.slice(first, first + counted).reduce((sum, step) => sum + step.seconds, 0) / counted;
@@ -183,6 +186,18 @@ test("what is predicted of a plan is what the shipped lock and channels take for
     { numRuns: 60, endOnFailure: true },
   );
   expectKept(judged, 50);
+});
+
+test("so it is where ranks differ by as much as they were seen to, on average over steps", () => {
+  const uneven = fc
+    .tuple(workload, fc.array(fc.constantFrom(1, 1.03, 1.1), { minLength: 5, maxLength: 5 }))
+    .map(([drawn, unevenness]): Workload => ({ ...drawn, unevenness }));
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(uneven, (drawn) => void judged.push(...judge(drawn))),
+    { numRuns: 40, endOnFailure: true },
+  );
+  expectKept(judged, 30);
 });
 
 test("MT2: so it is where engines tell their tags, of which only some leave", () => {

@@ -41,10 +41,14 @@ export function describeProfile(profile: Profile): string[] {
     ({ mode, devices, granularity, seconds, samples }) =>
       `${mode} on ${plural(devices, "device")}, granularity ${granularity}: ${formatSeconds(seconds)} a step (${plural(samples, "step")})`,
   );
-  const { overheadSeconds, rankOverheadSeconds = 0 } = profile;
-  const ofRanks = rankOverheadSeconds > 0 ? `; else ${formatSeconds(rankOverheadSeconds)} for each rank` : "";
+  const { overheadSeconds, baseOverheadSeconds = 0, rankOverheadSeconds = 0 } = profile;
+  const others = [
+    ...(baseOverheadSeconds > 0 ? [formatSeconds(baseOverheadSeconds)] : []),
+    ...(rankOverheadSeconds > 0 ? [`${formatSeconds(rankOverheadSeconds)} for each rank`] : []),
+  ];
+  const ofRanks = others.length > 0 ? `; else ${others.join(" and ")}` : "";
   const overhead =
-    overheadSeconds + rankOverheadSeconds > 0
+    overheadSeconds + baseOverheadSeconds + rankOverheadSeconds > 0
       ? [`${formatSeconds(overheadSeconds)} a step besides its components, where they take turns${ofRanks}`]
       : [];
   return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, ...overhead, "", ...steps];

@@ -166,7 +166,7 @@ export function moveEach(
   options: PlanFromProfileOptions,
   isLate: () => boolean,
 ): Placed[] {
-  const { wishes, devices, maxStaleness } = options;
+  const { wishes, devices, batch, maxStaleness } = options;
   // Of those that overlap there are more.
   const stepsReplayed = maxStaleness > 0 ? 2 + maxStaleness : 1;
   let ranksJudged = 0;
@@ -178,20 +178,23 @@ export function moveEach(
       const { planned, question } = first;
       const { mode, schedule, stepSeconds: fromSeconds } = planned;
       const isBroken = brokenWishes(planned.plan, wishes, devices).length > 0;
-      const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question) };
-      const judge = (shares: readonly Share[]): Placed | undefined => {
+      const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question, batch) };
+      const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
         ranksJudged += numRanks(planned.plan) * stepsReplayed;
-        const judged = placedOr(() => placeShares(profile, options, question, found, shares));
+        const judged = placedOr(() => placeShares(profile, options, question, found, shares, isDrawn));
         return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
           ? judged
           : undefined;
       };
-      const moved = movedShares(first, moversOf(question, profile.graph, wishes), {
+      // So many are judged that each is with what is expected of ranks alone; in the end both are with what differs.
+      const expected = { ...first, planned: judge(first.shares)?.planned ?? planned };
+      const best = movedShares(expected, moversOf(question, profile.graph, wishes), {
         judge,
-        secondsOf: (each) => (each === first && isBroken ? Number.POSITIVE_INFINITY : each.planned.stepSeconds),
+        secondsOf: (each) => (each === expected && isBroken ? Number.POSITIVE_INFINITY : each.planned.stepSeconds),
         isOver: () => ranksJudged > mostRanksJudged || isLate(),
       });
-      if (moved === first) return [];
+      const moved = best === expected ? undefined : judge(best.shares, true);
+      if (moved === undefined || (!isBroken && moved.planned.stepSeconds >= fromSeconds)) return [];
       return [
         {
           ...moved,
@@ -224,6 +227,7 @@ function placeShares(
   question: ProfileProblem,
   { mode, schedule, proven, bound }: PlanAlternative,
   shares: readonly Share[],
+  isDrawn = true,
 ): Placed {
   const { problem, pools, serialSeconds } = question;
   const placement = expressionsOf(shares);
@@ -280,14 +284,16 @@ function placeShares(
   const streamed = problem.nodes.some(({ stream }) => stream)
     ? [beginningAll(inChunks, capacity, { graph: profile.graph, nodes: problem.nodes })]
     : [];
-  const { placed, replayed } = fastestOfReplays(
+  const replay = (one: Plan, drawn: boolean) => replayOf(one, { profile, problem, devices, batch, isDrawn: drawn });
+  const { placed, replayed: expected } = fastestOfReplays(
     [...streamed, inChunks, ...(isSmaller ? [smaller] : [])].map((granularity) => ({
       ...plan,
       granularity,
       ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
     })),
-    (one) => replayOf(one, { profile, problem, devices, batch }),
+    (one) => replay(one, false),
   );
+  const replayed = expected && isDrawn ? replay(placed, true) : expected;
   const isOverlap = replayed !== undefined && maxStaleness > 0;
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
@@ -315,12 +321,13 @@ function placeShares(
   // Where steps overlap, a replay has all of it.
   const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
+  // What is proven is by schedules of the batch that was searched for, and steps that overlap keep to none.
+  const isProvable = !isOverlap && problem.batch === batch;
   const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,
-    // What is proven is by the schedule, which steps that overlap do not keep to.
-    proven: proven && realised === mode && !isNarrower && !isOverlap,
-    boundSeconds: Math.min(stepSeconds, isOverlap ? leastWorkSeconds(question) : bound + besides),
+    proven: proven && realised === mode && !isNarrower && isProvable,
+    boundSeconds: Math.min(stepSeconds, isProvable ? bound + besides : leastWorkSeconds(question, batch)),
     schedule,
     placement: Object.fromEntries(
       shares.map(({ component, devices: own }) => [

@@ -137,11 +137,13 @@ export function moversOf(
     });
 }
 
-/** What a step takes at least, wherever its components are: each has its own work, and devices of a pool share that of theirs. */
-export function leastWorkSeconds({
-  problem: { nodes, batch },
-  pools,
-}: Pick<ProfileProblem, "problem" | "pools">): number {
+/**
+ * What a step of `stepItems` takes at least, wherever its components are: each has its own work, and devices of a pool share that of theirs.
+ */
+export function leastWorkSeconds(
+  { problem: { nodes, batch }, pools }: Pick<ProfileProblem, "problem" | "pools">,
+  stepItems: number,
+): number {
   const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
   const ofPools = pools.map(({ components, devices: { length } }) => {
     const own = nodes.filter(({ id }) => components.includes(id));
@@ -157,5 +159,5 @@ export function leastWorkSeconds({
       work.reduce((sum, { onDevices }) => sum + onDevices, 0) / length,
     );
   });
-  return Math.max(0, ...ofPools);
+  return Math.min(1, stepItems / batch) * Math.max(0, ...ofPools);
 }

@@ -15,7 +15,7 @@ import { blamingFreeDevices, brokenWishes, mostRanksOf, withWishes } from "../pl
 import { explainPlan } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
-import { solvePlan } from "../plan/solve.ts";
+import { hasSchedule, solvePlan } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
 import {
   asLaid,
@@ -56,7 +56,7 @@ export type PlanFromProfile = {
   })[];
   /**
    * no plan that is searched takes less than this a step; equal to the prediction where the search came to its end. Where
-   * devices were moved to something faster, no plan at all takes less
+   * devices were moved to something faster, steps overlap, or a larger batch was searched, no plan at all takes less
    */
   readonly boundSeconds: number;
 };
@@ -139,9 +139,10 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const { serialSeconds } = question;
   const searched = questionOf.get(best.schedule) as ProfileProblem;
   const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
-  const least = overlaps
-    ? leastWorkSeconds(question)
-    : Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds;
+  const isProvable = !overlaps && question.problem.batch === batch;
+  const least = isProvable
+    ? Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds
+    : leastWorkSeconds(question, batch);
   const boundOf = ({ movedFromSeconds, boundSeconds, stepSeconds }: PlannedMode): number =>
     Math.min(stepSeconds, movedFromSeconds === undefined ? Math.max(boundSeconds, least) : boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
@@ -200,7 +201,7 @@ const mostUncut = 6;
 /** Whether sets of devices that no cut of the flow makes may keep the wishes: those of components that feed nobody are any sets. */
 function mayBeUncut(problem: PlanProblem): boolean {
   if (problem.together.length + problem.apart.length === 0) return false;
-  return problem.nodes.length > mostUncut || solvePlan({ ...problem, edges: [] }).feasible;
+  return problem.nodes.length > mostUncut || hasSchedule({ ...problem, edges: [] });
 }
 
 /** Nothing is proven of plans whose pins were tried one by one. */
@@ -226,9 +227,13 @@ function asProfiled(component: PlacementComponent, profile: Profile): PlacementC
 }
 
 /** With the devices that components have in the plan, and chunks of the step's items; `scale`: of these for one of the search's. */
-function asAlternative(each: PlannedMode, scale: number): PlanAlternative {
-  const { mode, stepSeconds, proven, boundSeconds } = each;
-  return { mode, time: stepSeconds, schedule: asLaid(each, { scale }), proven, bound: boundSeconds };
+function asAlternative(each: PlannedMode, scale: number): PlanAlternative & { layout: string | undefined } {
+  const { mode, stepSeconds, proven, boundSeconds, movedFromSeconds, placement } = each;
+  const layout = Object.entries(placement).map(([name, expression]) => `'${name}' on '${expression}'`);
+  return {
+    ...{ mode, time: stepSeconds, schedule: asLaid(each, { scale }), proven, bound: boundSeconds },
+    layout: movedFromSeconds === undefined ? undefined : layout.join(", "),
+  };
 }
 
 type Found = PlanAlternative & { readonly question: ProfileProblem };

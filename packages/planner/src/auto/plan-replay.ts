@@ -1,15 +1,16 @@
 /**
  * What a step of a plan takes, by doing what its ranks, channels, and the device lock do. A schedule's seconds are those of
  * a plan in which every part runs where the schedule has it; ranks however get devices in the order of calls (L2), lend
- * them while they wait, and swap only what has to go (L4). Pure; it draws nothing, so equal plans take equally long.
+ * them while they wait, and swap only what has to go (L4). Pure: equal plans draw alike how long their ranks take.
  *
- * It leaves out what the simulation has besides: messages, but for those of a turn, durations that vary, and the room that items of
- * another step take in a channel.
+ * It leaves out what the simulation has besides: messages, but for those of a turn, steps that differ as wholes, and the room that
+ * items of another step take in a channel.
  */
 import type { Flow, Turn } from "./cycle-model.ts";
 import { EventTimes } from "./event-times.ts";
 import { type Member, ReplayedLock } from "./replayed-lock.ts";
 import { ReplayedStream } from "./replayed-stream.ts";
+import { type DrawnSteps, uniformOf } from "./replayed-stretch.ts";
 
 /** One method of a component, as a step calls it; in the order of calls. */
 export type ReplayedCall = {
@@ -23,6 +24,8 @@ export type ReplayedCall = {
   readonly puts: readonly { readonly channel: string; readonly items: number; readonly capacity: number }[];
   /** for such a share of the step's items, taken by one rank while the others take theirs */
   readonly secondsOf: (share: number) => number;
+  /** how many times as long a take may take, for the same share and its items; `uniform`: what is drawn, from 0 to 1. Absent: once */
+  readonly stretchOf?: ((share: number, taken: number, uniform: number) => number) | undefined;
   /** after the last take */
   readonly onceSeconds: number;
   /** of messages, before the first take */
@@ -81,6 +84,10 @@ export type Overlap = {
 const firstSteps = 2;
 /** What one step leaves loaded may make the next another, and so in turn. */
 const countedSteps = 2;
+/** Where ranks take other times than is expected of them, steps differ. With more ranks a step takes longer to replay, and says more. */
+const fewRanks = 48;
+const drawnStepsOf = (calls: readonly ReplayedCall[]): DrawnSteps =>
+  calls.reduce((sum, { ranks }) => sum + ranks.length, 0) > fewRanks ? 3 : 7;
 
 /** What keeps devices busy for a while, in seconds from the beginning of its step. */
 export type ReplayedStretch = {
@@ -114,7 +121,10 @@ export function replayStep(replay: Replay): ReplayedStep | undefined {
   };
   const lock = new ReplayedLock(calls, workers, memory, times, busy);
   // Where nothing ever has to leave, each step is the first.
-  const [numFirst, numCounted] = lock.isShort ? [firstSteps, countedSteps] : [0, 1];
+  const isDrawn = calls.some(({ stretchOf }) => stretchOf !== undefined);
+  const numFirst = lock.isShort ? firstSteps : 0;
+  const drawnSteps = drawnStepsOf(calls);
+  const numCounted = isDrawn ? drawnSteps : lock.isShort ? countedSteps : 1;
   let countsFrom = 0;
   for (let step = 0; step < numFirst + numCounted; step++) {
     if (step === numFirst) countsFrom = times.now;
@@ -126,7 +136,8 @@ export function replayStep(replay: Replay): ReplayedStep | undefined {
       for (const rank of call.ranks.keys()) {
         left++;
         const member = lock.open(sequence, rank);
-        runRank({ call, member, rank, streams, lock, times, busy }, () => {
+        const uniform = (take: number): number => uniformOf(step, drawnSteps, sequence, rank, take);
+        runRank({ call, member, rank, streams, lock, times, busy, uniform }, () => {
           left--;
         });
       }
@@ -155,6 +166,7 @@ function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): Re
   const lock = new ReplayedLock(all, workers, memory, times, busy);
   const numFirst = firstSteps + maxStaleness;
   const last = numFirst + Math.max(2 * countedSteps, maxStaleness + 1);
+  const drawnSteps = drawnStepsOf(calls);
   const turns = new Map<string, Turns>();
   /** by step: of its calls that were made */
   const left: number[] = [];
@@ -171,8 +183,9 @@ function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): Re
         const own = turns.get(name) ?? new Turns();
         turns.set(name, own);
         const member = lock.open(step * all.length + from + at, rank);
+        const uniform = (take: number): number => uniformOf(step, drawnSteps, at, rank, take);
         own.take((onEnd) =>
-          runRank({ call, member, rank, streams, lock, times, busy }, () => {
+          runRank({ call, member, rank, streams, lock, times, busy, uniform }, () => {
             open--;
             left[step]!--;
             if (open === 0) onAllEnded();
@@ -271,6 +284,8 @@ type RankRun = {
   readonly lock: ReplayedLock;
   readonly times: EventTimes;
   readonly busy: Busy;
+  /** what is drawn for one take of many */
+  readonly uniform: (take: number) => number;
 };
 
 /** From now on, for so long. */
@@ -282,7 +297,7 @@ export type Busy = (
 ) => void;
 
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
-function runRank({ call, member, rank, streams, lock, times, busy }: RankRun, onEnd: () => void): void {
+function runRank({ call, member, rank, streams, lock, times, busy, uniform }: RankRun, onEnd: () => void): void {
   const compute = (seconds: number, then: () => void): void => {
     busy(call.component, call.ranks[rank]!, "run", seconds);
     times.after(seconds, then);
@@ -292,6 +307,7 @@ function runRank({ call, member, rank, streams, lock, times, busy }: RankRun, on
   const total = takes.reduce((sum, { items }) => sum + items, 0);
   const open = new Set(takes);
   let isFirst = true;
+  let numTakes = 0;
   /** Of what the call waits for: devices are lent until it is there. */
   const wait = (ask: (then: () => void) => void, then: () => void): void => {
     let isThere = false;
@@ -351,16 +367,17 @@ function runRank({ call, member, rank, streams, lock, times, busy }: RankRun, on
     // What takes from nowhere makes its part at once.
     const share = takes.length === 0 ? 1 / call.ranks.length : taken / total;
     isFirst = false;
-    if (streamed) stream(streamed, taken);
-    else compute(secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
+    const stretch = takes.length > 0 ? (call.stretchOf?.(share, taken, uniform(numTakes++)) ?? 1) : 1;
+    if (streamed) stream(streamed, taken, stretch);
+    else compute(stretch * secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
   };
   let done = 0;
-  const stream = ({ piece: most, ofTake }: StreamedCall, taken: number): void => {
+  const stream = ({ piece: most, ofTake }: StreamedCall, taken: number, stretch: number): void => {
     const { items, secondsUntil } = ofTake(taken);
     if (items === taken) done = 0;
     const goOn = (left: number): void => {
       const piece = left < 1.5 * most ? left : most;
-      compute(secondsUntil((done + piece) / items) - secondsUntil(done / items), () => {
+      compute(stretch * (secondsUntil((done + piece) / items) - secondsUntil(done / items)), () => {
         done += piece;
         put(piece / total, puts, () => {
           if (piece < left) goOn(left - piece);

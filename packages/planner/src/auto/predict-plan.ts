@@ -31,6 +31,8 @@ type ReplayedWith = {
   readonly problem: PlanProblem;
   readonly devices: readonly DeviceSpec[];
   readonly batch: number;
+  /** as `ReplayTarget` has it */
+  readonly isDrawn?: boolean | undefined;
 };
 
 /** With more, a replay would take longer than the search; what single ranks do matters less there. */
@@ -47,7 +49,10 @@ export const replaysOverlap = ({ nodes }: Pick<PlanProblem, "nodes">, devices: r
  * Where steps overlap, with all that they do: calls that use no channel and what a step takes besides pass beside other steps then.
  * Undefined where what flows is unknown, ranks are very many, or some may share the turns of a cycle.
  */
-export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): ReplayedStep | undefined {
+export function replayOf(
+  plan: Plan,
+  { profile, problem, devices, batch, isDrawn = true }: ReplayedWith,
+): ReplayedStep | undefined {
   if (plan.maxStaleness > 0 && !replaysOverlap(problem, devices)) return undefined;
   if (numRanks(plan) > mostRanks || !isTraced(profile) || mayShareTurns(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
@@ -59,8 +64,10 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
     });
     return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload, parts }] as const;
   });
+  // In turn all wait for the last rank, which is what was measured.
+  const draws = isDrawn && plan.mode !== "temporal";
   return replayStep({
-    calls: replayedCalls({ plan, profile, batch }),
+    calls: replayedCalls({ plan, profile, batch, isDrawn: draws }),
     overlap: {
       maxStaleness: plan.maxStaleness,
       overheadSeconds: overheadOf(profile, plan),

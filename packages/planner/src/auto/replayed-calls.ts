@@ -5,12 +5,15 @@ import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
 import { cycleOf, type Flow, turnsOf } from "./cycle-model.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
 import type { ReplayedCall, ReplayedCycle, StreamedCall } from "./plan-replay.ts";
+import { stretchOf } from "./replayed-stretch.ts";
 import { pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
   readonly plan: Plan;
   readonly profile: Profile;
   readonly batch: number;
+  /** whether ranks take other times than is expected of them, as far as they were seen to; default true */
+  readonly isDrawn?: boolean | undefined;
 };
 
 /** In the order of their first calls. `plan` has the granularity and capacity that it runs with. */
@@ -26,7 +29,7 @@ type Method = FlowGraph["components"][string]["methods"][string];
 
 /** `part`: of the component's seconds. */
 function replayedCall(
-  { plan, profile, batch }: ReplayTarget,
+  { plan, profile, batch, isDrawn = true }: ReplayTarget,
   name: string,
   { takes, puts }: Method,
   part: number,
@@ -54,12 +57,15 @@ function replayedCall(
     known.set(key, seconds);
     return isChunked ? Math.max(0, seconds - once * share * ranks.length) : seconds;
   };
-  const takeSeconds = (share: number): number => {
-    const point = pointOf(profile.components[name]!, {
+  const pointAt = (share: number) =>
+    pointOf(profile.components[name]!, {
       ...{ share, itemsPerStep, ranks: ranks.length, concurrency, devices, batch },
     });
+  const takeSeconds = (share: number): number => {
+    const point = pointAt(share);
     return measuredSeconds(profile.components[name]!, point.devices, point.items, batch, graph.batch);
   };
+  const stretch = isDrawn ? stretchOf(components[name]!, { concurrency, devices, batch }) : undefined;
   const put = puts.map((channel) => ({
     channel,
     items: itemsOf(channel, "producers"),
@@ -118,6 +124,8 @@ function replayedCall(
     takes: taken,
     puts: put,
     secondsOf,
+    stretchOf:
+      stretch && ((share, taken, uniform) => stretch({ taken, seconds: secondsOf(share), ...pointAt(share) }, uniform)),
     streamed: streamedOf(),
     cycle: cycledOf(),
     onceSeconds: isChunked ? once : 0,

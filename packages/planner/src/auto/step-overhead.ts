@@ -12,6 +12,10 @@ const isInTurn = ({ mode, granularity }: Plan): boolean =>
  * Seconds of a step of the plan. Each rank that is called costs messages and processes that wake up; how much of that others' work
  * hides is measured of many ways to run, and taken for the rest of them.
  */
-export function overheadOf({ overheadSeconds, rankOverheadSeconds }: Profile, plan: Plan): number {
-  return rankOverheadSeconds === undefined || isInTurn(plan) ? overheadSeconds : rankOverheadSeconds * numRanks(plan);
+export function overheadOf(
+  { overheadSeconds, rankOverheadSeconds, baseOverheadSeconds = 0 }: Profile,
+  plan: Plan,
+): number {
+  if (rankOverheadSeconds === undefined || isInTurn(plan)) return overheadSeconds;
+  return baseOverheadSeconds + rankOverheadSeconds * numRanks(plan);
 }

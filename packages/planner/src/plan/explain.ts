@@ -3,14 +3,7 @@ import { type Cost, costSchedule, overlapped } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
 import { usableDevices } from "./plan-wishes.ts";
-import {
-  type PlanAlternative,
-  type PlanMode,
-  type PlanProblem,
-  type PlanStats,
-  planModes,
-  type Schedule,
-} from "./problem.ts";
+import { type PlanAlternative, type PlanMode, type PlanStats, planModes, type Schedule } from "./problem.ts";
 import { memoryOfPool } from "./turn-swap.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
@@ -33,6 +26,9 @@ export type Explained = {
   readonly batch?: number | undefined;
 };
 
+/** `layout`: what is where, of a plan whose devices are others than its schedule's. */
+type Described = PlanAlternative & { readonly layout?: string | undefined };
+
 /**
  * What was chosen (the first of the alternatives, by `schedule`), what limits it, what the others cost, and how sure that
  * is; a sentence each.
@@ -40,7 +36,7 @@ export type Explained = {
 export function explainPlan(
   model: PlanModel,
   schedule: Schedule | null,
-  alternatives: readonly PlanAlternative[],
+  alternatives: readonly Described[],
   stats: PlanStats,
   { empty = [], unsearched = [], found = [], limits, batch = model.problem.batch }: Explained = {},
 ): string[] {
@@ -50,7 +46,7 @@ export function explainPlan(
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
-    `${best!.mode}: ${batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(best!.schedule)}`,
+    `${best!.mode}: ${batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${best!.layout ?? describe(best!.schedule)}`,
     ...(limits ?? limitsOf(cost)),
     ...ranksAtLimit(model, schedule),
   ];
@@ -66,7 +62,7 @@ export function explainPlan(
     );
   }
   for (const other of alternatives.slice(1)) {
-    const takes = `takes ${seconds(other.time)}, ${timesAsLong(other.time, best!.time)}: ${describe(other.schedule)}`;
+    const takes = `takes ${seconds(other.time)}, ${timesAsLong(other.time, best!.time)}: ${other.layout ?? describe(other.schedule)}`;
     lines.push(
       other.proven
         ? `the best ${other.mode} schedule ${takes}`
@@ -190,27 +186,10 @@ function explainInfeasible(model: PlanModel, stats: PlanStats, unsearched: reado
   if (lines.length === 0)
     lines.push(
       stats.exact
-        ? `every component can run, but no schedule gives all of them enough devices and memory${wishesOf(problem)}`
+        ? "every component can run, but no schedule gives all of them enough devices and memory"
         : unsearched.length > 0
           ? outOfTime(unsearched)
           : "no schedule was found; it is not proven that there is none",
     );
   return lines;
-}
-
-/** What was asked for, where that is why nothing fits. */
-function wishesOf({ modes, together, apart, reserved, useAll, nodes }: PlanProblem): string {
-  const quoted = (groups: readonly (readonly string[])[]): string =>
-    groups.map((ids) => ids.map((id) => `'${id}'`).join(" and ")).join(", ");
-  const wishes = [
-    ...(modes.length < planModes.length ? [`is ${modes.join(" or ")}`] : []),
-    ...(together.length > 0 ? [`keeps ${quoted(together)} together`] : []),
-    ...(apart.length > 0 ? [`keeps ${quoted(apart)} apart`] : []),
-    ...(reserved > 0 ? [`leaves ${reserved} devices free`] : []),
-    ...(useAll ? ["leaves no device idle"] : []),
-    ...nodes.flatMap(({ id, maxRanks }) =>
-      maxRanks === undefined ? [] : [`gives '${id}' at most '${maxRanks}' ${maxRanks === 1 ? "rank" : "ranks"}`],
-    ),
-  ];
-  return wishes.length === 0 ? "" : ` and ${wishes.join(", and ")}; drop one of these wishes`;
 }

@@ -1,5 +1,6 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
+import { blamedWishes } from "./blamed-wishes.ts";
 import { DeadlinePassed } from "./bounds.ts";
 import { costSchedule, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
@@ -24,12 +25,27 @@ import { Models, planMethods, type SearchOptions, searchMode } from "./search-mo
  * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
  */
 export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
+  const startedMs = options.nowMs?.() ?? 0;
+  const problem = readProblem(PlanProblem, input);
+  const answer = solve(problem, options);
+  if (answer.feasible || !answer.stats.exact) return answer;
+  const { deadlineMs, nowMs } = options;
+  const isFeasible = (without: PlanProblem): boolean => {
+    const leftMs = deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startedMs) - startedMs);
+    return (leftMs ?? 1) > 0 && hasSchedule(without, { nowMs, deadlineMs: leftMs });
+  };
+  return { ...answer, explanation: [...answer.explanation, ...blamedWishes(problem, isFeasible)] };
+}
+
+export const hasSchedule = (problem: PlanProblem, options: SolveOptions = {}): boolean =>
+  solve(problem, options).feasible;
+
+function solve(problem: PlanProblem, options: SolveOptions): PlanAnswer {
   const { method = planMethods[0], nowMs, deadlineMs } = options;
   if (method !== "fast" && method !== "naive") throw unknownMethod(method, planMethods);
   if (deadlineMs !== undefined && nowMs === undefined) {
     throw new TreadleError("problem.invalid", `deadlineMs: '${deadlineMs}' needs a clock; hand in nowMs too`);
   }
-  const problem = readProblem(PlanProblem, input);
   const startedMs = nowMs?.() ?? 0;
   // Whose search the deadline cut short; other limits do so, too, which more time would not move.
   const late = new Set<SearchOptions["mode"]>();

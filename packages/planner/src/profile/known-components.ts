@@ -14,10 +14,18 @@ export type KnownComponent = {
 };
 
 /** How a component takes part in a flow, as far as its costs depend on it. */
-type PartInFlow = { readonly methods: string; readonly takenPerItem: number };
+type PartInFlow = {
+  readonly methods: string;
+  readonly takenPerItem: number;
+  /** bytes of an item of each channel that it takes, all together */
+  readonly takenBytes: number;
+};
 
 /** What flows differs from step to step, and an average of some from that of others. */
 const sameAmount = 0.05;
+
+/** Items of one kind differ by what they say. */
+const sameBytes = 0.25;
 
 /** Of one step, or of a few, seconds are known no better than this. */
 export const sameSeconds = 0.25;
@@ -53,8 +61,11 @@ export function knownIn(
   graph: FlowGraph,
   known: ReadonlyMap<string, KnownComponent>,
 ): ReadonlyMap<string, KnownComponent> {
+  const isNear = (a: number, b: number, part: number): boolean => Math.abs(a - b) <= part * a;
   const isSame = (a: PartInFlow, b: PartInFlow): boolean =>
-    a.methods === b.methods && Math.abs(a.takenPerItem - b.takenPerItem) <= sameAmount * a.takenPerItem;
+    a.methods === b.methods &&
+    isNear(a.takenPerItem, b.takenPerItem, sameAmount) &&
+    isNear(a.takenBytes, b.takenBytes, sameBytes);
   return new Map([...known].filter(([name, { flow }]) => isSame(flow, partIn(graph, name))));
 }
 
@@ -74,9 +85,17 @@ export function withKnown(
 }
 
 function partIn(graph: FlowGraph, name: string): PartInFlow {
-  const methods = Object.entries(graph.components[name]?.methods ?? {}).map(
-    ([method, { takes, puts }]) => `${method} ${takes.length} ${puts.length}`,
-  );
+  const uses = Object.entries(graph.components[name]?.methods ?? {});
+  const methods = uses.map(([method, { takes, puts }]) => `${method} ${takes.length} ${puts.length}`);
   const isInCycle = graph.cycles.some((members) => members.includes(name));
-  return { methods: [...methods.toSorted(), isInCycle].join("; "), takenPerItem: takenPerItem(name, graph) };
+  const taken = new Set(uses.flatMap(([, { takes }]) => takes));
+  const bytes = [...taken].map((channel) => {
+    const { itemsPerStep = 0, bytesPerStep = 0 } = graph.channels[channel] ?? {};
+    return itemsPerStep > 0 ? bytesPerStep / itemsPerStep : 0;
+  });
+  return {
+    methods: [...methods.toSorted(), isInCycle].join("; "),
+    takenPerItem: takenPerItem(name, graph),
+    takenBytes: bytes.reduce((sum, each) => sum + each, 0),
+  };
 }

@@ -14,6 +14,7 @@ import { numRanks } from "../auto/step-overhead.ts";
 import { Asks } from "./asks.ts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
+import { robustLine } from "./robust-line.ts";
 import { robustMean } from "./robust-mean.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
@@ -107,23 +108,26 @@ export class ProfileBuilder {
     profile: Profile,
     costs: readonly StepCosts[],
     placed: PlacedOn | undefined,
-  ): Pick<Profile, "overheadSeconds" | "rankOverheadSeconds"> {
+  ): Pick<Profile, "overheadSeconds" | "rankOverheadSeconds" | "baseOverheadSeconds"> {
     if (profile.graph.cycles.length > 0) return { overheadSeconds: 0 };
     const quiet = this.#steps.flatMap((step, at) =>
       costs[at]!.samples.every(({ isContended }) => !isContended) ? [{ ...step, costs: costs[at]! }] : [],
     );
     const replays = new Map<string, number>();
-    const ofRanks: number[] = [];
+    const left: { readonly x: number; readonly y: number }[] = [];
     for (const name of new Set(quiet.map(({ layout }) => layout.name))) {
       const steps = quiet.filter(({ layout }) => layout.name === name);
       const { plan } = steps[0]!.layout;
       const replayed = plan && placed && predictPlan(profile, plan, { ...placed, batch: this.#batch });
       if (plan === undefined || replayed === undefined) continue;
       replays.set(name, replayed);
-      ofRanks.push((stepTimes(steps.map(({ seconds }) => seconds)).seconds - replayed) / numRanks(plan));
+      left.push({ x: numRanks(plan), y: stepTimes(steps.map(({ seconds }) => seconds)).seconds - replayed });
     }
-    const rankOverheadSeconds = ofRanks.length > 0 ? { rankOverheadSeconds: Math.max(0, median(ofRanks)) } : {};
-    return { overheadSeconds: overheadInTurn(quiet, replays), ...rankOverheadSeconds };
+    const { base, slope } = robustLine(left);
+    return {
+      overheadSeconds: overheadInTurn(quiet, replays),
+      ...(left.length > 0 && { baseOverheadSeconds: base, rankOverheadSeconds: slope }),
+    };
   }
 
   #sequences(): Pick<Profile, "sequences"> {

@@ -94,6 +94,21 @@ describe("what other workflows have measured", () => {
     for (const items of [4, 12]) expect([...knownIn(flowing(items), known).keys()]).toEqual(["rollout", "reward"]);
   });
 
+  test("does not count where items are of another kind, which more or fewer bytes show", () => {
+    const before = profileOf("old", shared, 1);
+    const ofBytes = (graph: FlowGraph, bytesPerStep: number): FlowGraph => ({
+      ...graph,
+      channels: { ...graph.channels, "to-1": { ...graph.channels["to-1"]!, bytesPerStep } },
+    });
+    const known = knownComponents([{ ...before, graph: ofBytes(before.graph, 8000) }], {
+      traits: traitsOf(shared),
+      ...here,
+    });
+    const namesAt = (bytes: number) => [...knownIn(ofBytes(chain(Object.keys(shared), 8), bytes), known).keys()];
+    for (const bytes of [6400, 8000, 9600]) expect(namesAt(bytes)).toEqual(["rollout", "reward", "actor"]);
+    for (const bytes of [0, 800, 80_000]) expect(namesAt(bytes)).toEqual(["rollout", "actor"]);
+  });
+
   test("is not measured again: only what tells the others apart is, and it is in the profile as it was", () => {
     fc.assert(
       fc.property(fc.subarray(Object.keys(shared)), (old) => {

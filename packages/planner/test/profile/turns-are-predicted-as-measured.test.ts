@@ -101,10 +101,11 @@ test("what a plan that was not measured takes besides its components is known by
   const traits = new Map(["a", "b"].map((key) => [key, { key, devicesPerRank: 1, minDevices: 1, maxDevices: 2 }]));
   const header = { workflow: "w", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } };
   const profile = builder.build(header, traits, { devices, components });
-  // 80 ms of four ranks, and 10 of two.
+  // 80 ms of four ranks, and 10 of two: no line that begins at 0 or above and does not fall is nearer to both.
   expect(profile).toMatchObject({
     overheadSeconds: expect.closeTo(0.08, 6),
-    rankOverheadSeconds: expect.closeTo((0.02 + 0.005) / 2, 6),
+    rankOverheadSeconds: expect.closeTo(0.02, 6),
+    baseOverheadSeconds: 0,
   });
   const without: Profile = { ...profile, overheadSeconds: 0, rankOverheadSeconds: 0 };
   const besides = (plan: Plan): number => {
@@ -112,6 +113,6 @@ test("what a plan that was not measured takes besides its components is known by
     return all! - less!;
   };
   expect(besides(turns)).toBeCloseTo(0.08, 6);
-  expect(besides(placed("spatial", 10))).toBeCloseTo(2 * 0.0125, 6);
-  expect(besides(placed("temporal", 10))).toBeCloseTo(4 * 0.0125, 6);
+  expect(besides(placed("spatial", 10))).toBeCloseTo(2 * 0.02, 6);
+  expect(besides(placed("temporal", 10))).toBeCloseTo(4 * 0.02, 6);
 });

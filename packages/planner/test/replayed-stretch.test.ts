@@ -1,0 +1,72 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { stretchOf, uniformOf } from "../src/auto/replayed-stretch.ts";
+import { expectedLongest } from "../src/profile/longest-item.ts";
+import { chainProfile } from "./synthetic-profile.ts";
+
+const batch = 24;
+const profile = (unevenness: number | undefined, ranks = 4) => {
+  const { stage } = chainProfile({ stage: { perItem: 0.1 } }, batch, [1, ranks]).components;
+  return {
+    ...stage!,
+    samples: stage!.samples.map((sample) =>
+      sample.devices === ranks && sample.items === batch && unevenness !== undefined
+        ? { ...sample, unevenness }
+        : sample,
+    ),
+  };
+};
+const uniforms = Array.from({ length: 2000 }, (_, i) => (i + 0.5) / 2000);
+const mean = (values: readonly number[]): number => values.reduce((sum, each) => sum + each, 0) / values.length;
+
+describe("what a rank takes", () => {
+  test("is as long as is expected where ranks were not seen to differ", () => {
+    expect(stretchOf(profile(undefined), { concurrency: 4, devices: 4, batch })).toBeUndefined();
+    expect(stretchOf(profile(1), { concurrency: 4, devices: 4, batch })).toBeUndefined();
+  });
+
+  test("is on average as long as was measured: a chunk of one rank, a whole batch of the busiest", () => {
+    fc.assert(
+      fc.property(
+        fc.double({ min: 1.01, max: 1.1, noNaN: true }),
+        fc.integer({ min: 2, max: 8 }),
+        (unevenness, ranks) => {
+          const stretch = stretchOf(profile(unevenness, ranks), { concurrency: ranks, devices: ranks, batch })!;
+          const chunk = { taken: 2, seconds: 0.2, items: 2 * ranks, devices: ranks };
+          expect(Math.abs(mean(uniforms.map((uniform) => stretch(chunk, uniform))) - 1)).toBeLessThan(0.02);
+          const whole = { taken: batch / ranks, seconds: 1, items: batch, devices: ranks };
+          // One of them alone takes less than the busiest, by as much as was seen.
+          expect(Math.abs(mean(uniforms.map((uniform) => stretch(whole, uniform))) - 1 / unevenness)).toBeLessThan(
+            0.01,
+          );
+          expect(stretch(whole, 0.999)).toBeGreaterThan(1);
+        },
+      ),
+    );
+  });
+
+  test("of unequal items is as long as the longest of them, of whose part of the time the rest does not depend", () => {
+    const spread = 0.5;
+    const { fit, ...rest } = profile(undefined);
+    const unequal = { ...rest, lengthSpread: spread, fit: { ...fit!, longest: { perLength: 0.05, ofAll: 0.4 } } };
+    const stretch = stretchOf(unequal, { concurrency: 4, devices: 4, batch })!;
+    const whole = { taken: 6, seconds: 0.8, items: batch, devices: 4 };
+    const ratio = expectedLongest(6, spread) / expectedLongest(24, spread);
+    expect(mean(uniforms.map((uniform) => stretch(whole, uniform)))).toBeCloseTo(0.5 + 0.5 * ratio, 2);
+    const streamed = { ...unequal, fit: { ...unequal.fit, longest: { ...unequal.fit.longest, streamed: batch } } };
+    const inChunks = stretchOf(streamed, { concurrency: 4, devices: 4, batch })!;
+    expect(inChunks({ taken: 2, seconds: 0.2, items: 8, devices: 4 }, 0.99)).toBe(1);
+  });
+});
+
+test("a take draws each part of what may be drawn in one of the steps, and others in other orders", () => {
+  const orders = new Set<string>();
+  for (const of of [3, 7] as const) {
+    for (let label = 0; label < 200; label++) {
+      const drawn = Array.from({ length: of }, (_, step) => uniformOf(step + 2, of, 5, label, 1));
+      expect(drawn.map((each) => Math.floor(each * of)).toSorted()).toEqual(drawn.map((_, i) => i));
+      orders.add(drawn.map((each) => Math.floor(each * of)).join());
+    }
+  }
+  expect(orders.size).toBeGreaterThan(3 * 2 + 7 * 5);
+});
