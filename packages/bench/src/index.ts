@@ -9,6 +9,7 @@ import { benchEmbedded } from "./embedded.ts";
 import { benchMultiplex } from "./multiplex.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
+import { benchPoolOfOne } from "./pool-of-one.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
 import { benchRolloutLive } from "./rollout-router/rollout-live.ts";
 import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
@@ -68,4 +69,5 @@ export const measurements: Readonly<
   trajectories: benchTrajectories,
   multiplexer: benchMultiplexer,
   multiplex: benchMultiplex,
+  "pool-of-one": benchPoolOfOne,
 };

@@ -33,7 +33,8 @@ const interference = 0.6;
 const stages = ["rollout", "train"] as const;
 const notMeasured = "engines of real models: stages take emulated time; start and end of processes";
 
-type Way = { readonly keepsForSteps?: boolean; readonly shares?: boolean };
+/** `pool`: address of the server where a pool is, for one run in it. */
+type Way = { readonly keepsForSteps?: boolean; readonly shares?: boolean; readonly pool?: string };
 type Together = { readonly seconds: number; readonly slowdowns: readonly MeasuredSlowdown[] };
 
 /** A minute or two for each mix of runs. Each way is measured by the runs themselves, from the first begin to the last end. */
@@ -100,11 +101,11 @@ const names = (count: number): string[] => Array.from({ length: count }, (_, i) 
 
 const isOf = (work: string, component: string): boolean => work.startsWith(`${component}@`);
 
-async function executed(
+export async function executed(
   runs: readonly DrawnRun[],
   options: Way & { readonly devices: number; readonly steps: number; readonly turnSeconds: number },
 ): Promise<Together> {
-  const { devices, steps, turnSeconds, keepsForSteps = false, shares = false } = options;
+  const { devices, steps, turnSeconds, keepsForSteps = false, shares = false, pool } = options;
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-multiplex-"));
   try {
     const ledger = join(folder, "ledger.txt");
@@ -125,7 +126,7 @@ async function executed(
     }
     const [only] = runs.length === 1 ? settings : [];
     const args = only
-      ? ["run", workflow, ...only.flatMap((each) => ["--set", each])]
+      ? ["run", workflow, ...only.flatMap((each) => ["--set", each]), ...(pool ? ["--pool", "--nats", pool] : [])]
       : [
           ...["multiplex", "--turn", String(turnSeconds), "--beat-limit", "60"],
           ...runs.map(({ name }) => `${name}=${workflow}`),

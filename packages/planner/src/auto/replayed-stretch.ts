@@ -61,11 +61,11 @@ export function stretchOf(profile: ComponentProfile, { concurrency, devices, bat
 /** Of a prime number of steps, so that each draw takes every part of what may be drawn once, in an order of its own. */
 export type DrawnSteps = 3 | 7;
 
-/** What a take draws in one of `of` steps, the first of which may begin anywhere: between 0 and 1. Equal replays draw alike. */
+/** What a take draws in one of `of` steps in a row, whichever is the first: between 0 and 1. Equal replays draw alike. */
 export function uniformOf(step: number, of: DrawnSteps, ...labels: readonly number[]): number {
   const word = hashed(labels);
   const part = ((1 + (word % (of - 1))) * step + ((word >>> 8) % of)) % of;
-  return (part + ((hashed([...labels, step]) >>> 0) + 0.5) / 2 ** 32) / of;
+  return (part + (hashed([...labels, step]) + 0.5) / 2 ** 32) / of;
 }
 
 /** A word without a pattern in what it is made of (the finalizer of MurmurHash3 over each). */
