@@ -217,6 +217,7 @@ export const Profile = z.strictObject({
       /** standard deviation of the logarithm of what they took */
       deviation: z.number().nonnegative().default(0),
       samples: count,
+      meanSeconds: seconds.optional(),
     }),
   ),
 });

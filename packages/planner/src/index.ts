@@ -46,7 +46,7 @@ export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/r
 export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.ts";
 export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
-export { itemSpread } from "./profile/unevenness.ts";
+export { itemSpread, spreadOfTake } from "./profile/unevenness.ts";
 
 export { type Calibration, type Correction, calibrationOf, type KindOfWork, sizesOf } from "./rehearsal/calibration.ts";
 export { deviceNames, figuresNameOf, figuresOf } from "./rehearsal/device-figures.ts";

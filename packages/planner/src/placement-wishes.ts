@@ -40,7 +40,7 @@ export function withWishes<T extends Wanting>(input: T): T {
     const most = mostRanksOf(wishes, component.name);
     if (most === undefined) return component;
     const { min, max } = rankBounds(component);
-    if (!(most >= min))
+    if (most < min)
       throw refused(
         `maxRanks.${component.name}`,
         `'${most}' is below the ${min} ${min === 1 ? "rank" : "ranks"} that the workflow asks for; raise it, or lower that`,

@@ -10,7 +10,9 @@ import {
   type Schedule,
   solvePlan,
 } from "../src/index.ts";
+import type { PlanAnswer } from "../src/plan/problem.ts";
 import { modeAmong } from "../src/plan/schedule-mode.ts";
+import { planProblem } from "../src/plan/solve.ts";
 import { allSchedules, bestOf, bruteForce, deviceSetsOf } from "./plan-brute-force.ts";
 import { extendedInputs, type PlanInput, planInputs } from "./plan-instances.ts";
 
@@ -280,39 +282,35 @@ describe("what users want of a plan", () => {
     }
   });
 
-  test("is named where nothing fits", () => {
-    const answer = solvePlan({ ...chain, devices: 1, apart: [["a", "b"]] });
-    expect(answer.feasible).toBe(false);
-    expect(answer.explanation.at(-1)).toBe("there is a schedule if 'a' and 'b' need not be apart");
-    const spatial = solvePlan({ ...chain, modes: ["spatial"], devices: 2 });
-    expect(spatial.explanation.at(-1)).toBe("there is a schedule if it may be temporal or hybrid");
+  const remedyOf = (problem: object): string | undefined =>
+    (planProblem.solve(problem) as PlanAnswer).explanation.at(-1);
+
+  test("is named with a remedy where nothing fits", () => {
+    expect(remedyOf({ ...chain, devices: 1, apart: [["a", "b"]] })).toBe("let 'a' and 'b' share devices (apart)");
+    expect(remedyOf({ ...chain, modes: ["spatial"], devices: 2 })).toBe(
+      "allow temporal plans (modes), or allow hybrid plans (modes)",
+    );
+    // On one device there is nothing but turns.
+    expect(remedyOf({ ...chain, modes: ["spatial"], devices: 1 })).toBe("allow temporal plans (modes)");
   });
 
-  test("is named alone, of several, where it alone is why nothing fits", () => {
+  test("is named alone, of several, where it alone is why nothing fits, and with those that are why as well", () => {
     const wide = { ...nodes[0], minDevices: 2, unit: 2, maxRanks: 1 };
     const free = { ...chain, devices: 4, nodes: [wide, ...nodes.slice(1)], reserved: 1, modes: ["spatial"] };
-    expect(solvePlan(free).explanation.at(-1)).toBe(
-      "there is a schedule if it may be temporal or hybrid, or if 1 of 4 devices need not stay free",
+    expect(remedyOf(free)).toBe(
+      "keep none of '1' devices free (reserved), or allow temporal plans (modes), or allow hybrid plans (modes)",
     );
-    const ranks = solvePlan({
-      ...chain,
-      nodes: nodes.map((node) => ({ ...node, maxRanks: 1 })),
-      devices: 4,
-      useAll: true,
-    });
-    expect(ranks.explanation.at(-1)).toBe(
-      "there is a schedule if devices may be idle, or if 'a' may have more ranks than '1', or if 'b' may have more ranks than '1', or if 'c' may have more ranks than '1'",
+    const few = nodes.map((node) => ({ ...node, maxRanks: 1 }));
+    expect(remedyOf({ ...chain, nodes: few, devices: 4, useAll: true })).toBe(
+      "give 'a' more than '1' ranks (maxRanks), or give 'b' more than '1' ranks (maxRanks), or give 'c' more than '1' ranks (maxRanks), or let devices be idle (useAll)",
     );
-    const twice = {
-      ...chain,
-      devices: 1,
-      apart: [
-        ["a", "b"],
-        ["b", "c"],
-      ],
-    };
-    expect(solvePlan(twice).explanation.at(-1)).toBe(
-      "there is a schedule if several of these are so: 'a' and 'b' need not be apart; 'b' and 'c' need not be apart",
+    const both = [
+      ["a", "b"],
+      ["b", "c"],
+      ["b", "a"],
+    ];
+    expect(remedyOf({ ...chain, devices: 1, apart: both, modes: ["temporal"], useAll: true })).toBe(
+      "let 'a' and 'b' share devices (apart), and let 'b' and 'c' share devices (apart)",
     );
   });
 });
@@ -381,13 +379,13 @@ describe("before anything is measured", () => {
 
   test("wishes that no plan keeps are refused with the reason, and others are not", () => {
     expect(asked(1, { apart: [["rollout", "actor"]] })).toThrow(
-      /no plan is possible: .*if 'rollout' and 'actor' need not be apart/,
+      /no plan is possible: .*let 'rollout' and 'actor' share devices/,
     );
     expect(asked(2, { apart: [["rollout", "actor"]] })).not.toThrow();
     expect(asked(2, { apart: [["rollout", "reward", "actor"]] })).toThrow(
-      /if 'rollout' and 'reward' and 'actor' need not be apart/,
+      /let 'rollout' and 'reward' and 'actor' share devices/,
     );
-    expect(asked(2, { modes: ["spatial"] })).toThrow(/if it may be temporal or hybrid/);
+    expect(asked(2, { modes: ["spatial"] })).toThrow(/allow temporal plans/);
     expect(asked(2, { useAllDevices: true })).not.toThrow();
     expect(asked(2, { together: [["rollout", "actor"]], apart: [["rollout", "reward"]] })).not.toThrow();
     expect(asked(2, { useAllDevices: true, maxRanks: { rollout: 1, reward: 1, actor: 1 } })).not.toThrow();

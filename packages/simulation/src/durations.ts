@@ -4,7 +4,7 @@
  */
 import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
-import { expectedLongest, longestSeconds, measuredSeconds } from "@treadle/planner";
+import { expectedLongest, longestSeconds, measuredSeconds, spreadOfTake } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -111,7 +111,7 @@ export class Durations implements BatchTimes {
     isWhole: boolean,
   ): number {
     if (itemSpread === 0) return 1;
-    const spread = itemSpread / Math.sqrt(ordinals.length);
+    const spread = spreadOfTake(itemSpread, ordinals.length);
     const deviate = normal(
       this.#random
         .split("ranks")

@@ -44,9 +44,9 @@ export function describeProfile(profile: Profile): string[] {
   const { overheadSeconds, baseOverheadSeconds = 0, rankOverheadSeconds = 0 } = profile;
   const others = [
     ...(baseOverheadSeconds > 0 ? [formatSeconds(baseOverheadSeconds)] : []),
-    ...(rankOverheadSeconds > 0 ? [`${formatSeconds(rankOverheadSeconds)} for each rank`] : []),
+    ...(rankOverheadSeconds > 0 ? [`${formatSeconds(rankOverheadSeconds)} more for each rank`] : []),
   ];
-  const ofRanks = others.length > 0 ? `; else ${others.join(" and ")}` : "";
+  const ofRanks = others.length > 0 ? `; otherwise ${others.join(", and ")}` : "";
   const overhead =
     overheadSeconds + baseOverheadSeconds + rankOverheadSeconds > 0
       ? [`${formatSeconds(overheadSeconds)} a step besides its components, where they take turns${ofRanks}`]

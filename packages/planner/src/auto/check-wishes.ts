@@ -3,7 +3,7 @@ import { type PlacementWishes, type Profile, type SolveOptions, TreadleError } f
 import { withoutDevices, withSlots } from "../placement-slots.ts";
 import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
-import { solvePlan } from "../plan/solve.ts";
+import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import type { PlanFromProfileOptions } from "./laid-plans.ts";
 import { pinsOf } from "./pins.ts";
 import { wantingOf } from "./plan-from-profile.ts";
@@ -35,9 +35,11 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   checkTogether(question.pools, wishes);
   checkUseAll(question.problem);
   if (facts.components.length > mostComponents) return;
-  const answer = solvePlan({ ...question.problem, edges: [] }, { deadlineMs, nowMs });
+  const problem = { ...question.problem, edges: [] };
+  const answer = solvePlan(problem, { deadlineMs, nowMs });
   if (answer.feasible || !answer.stats.exact) return;
-  throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
+  const said = [...answer.explanation, ...wishesToDrop(problem, { deadlineMs, nowMs })];
+  throw new TreadleError("placement.impossible", `no plan is possible: ${said.join("; ")}`, {
     details: { explanation: answer.explanation },
   });
 }

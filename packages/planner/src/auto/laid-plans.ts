@@ -17,15 +17,16 @@ import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts";
-import type { StepTimes } from "../profile/plan-trials.ts";
+import { believed, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
-import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
+import { leastGain, leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import type { ReplayedStep } from "./plan-replay.ts";
 import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf } from "./processor-bound.ts";
 import type { PlanTarget, ProfileProblem } from "./profile-problem.ts";
+import { mayDiffer } from "./replayed-stretch.ts";
 import {
   beginningAll,
   capacityOf,
@@ -63,7 +64,9 @@ export type PlannedMode = {
   readonly proven: boolean;
   /** no schedule of the mode takes less; at most `stepSeconds` */
   readonly boundSeconds: number;
-  /** whole steps under this very plan, where the profile has some */
+  /** by how much its steps are predicted to differ: the standard deviation of their logarithm */
+  readonly stepDeviation: number;
+  /** whole steps under this very plan, where the profile has some, as far as they are believed */
   readonly measured: StepTimes | undefined;
   /** where its devices are others than the search's, what a step takes on those; nothing is proven of it then but `boundSeconds`, of all plans */
   readonly movedFromSeconds?: number | undefined;
@@ -178,7 +181,13 @@ export function moveEach(
       const { planned, question } = first;
       const { mode, schedule, stepSeconds: fromSeconds } = planned;
       const isBroken = brokenWishes(planned.plan, wishes, devices).length > 0;
-      const found = { mode, schedule, time: fromSeconds, proven: false, bound: leastWorkSeconds(question, batch) };
+      const found = {
+        mode,
+        schedule,
+        time: fromSeconds,
+        proven: false,
+        bound: leastWorkSeconds(question, profile, batch),
+      };
       const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
         ranksJudged += numRanks(planned.plan) * stepsReplayed;
         const judged = placedOr(() => placeShares(profile, options, question, found, shares, isDrawn));
@@ -186,15 +195,15 @@ export function moveEach(
           ? judged
           : undefined;
       };
-      // So many are judged that each is with what is expected of ranks alone; in the end both are with what differs.
-      const expected = { ...first, planned: judge(first.shares)?.planned ?? planned };
+      // Hundreds of layouts are judged, so these are replayed without draws; the best one is then compared with them.
+      const expected = mayDiffer(profile) ? { ...first, planned: judge(first.shares)?.planned ?? planned } : first;
       const best = movedShares(expected, moversOf(question, profile.graph, wishes), {
         judge,
         secondsOf: (each) => (each === expected && isBroken ? Number.POSITIVE_INFINITY : each.planned.stepSeconds),
         isOver: () => ranksJudged > mostRanksJudged || isLate(),
       });
       const moved = best === expected ? undefined : judge(best.shares, true);
-      if (moved === undefined || (!isBroken && moved.planned.stepSeconds >= fromSeconds)) return [];
+      if (moved === undefined || (!isBroken && moved.planned.stepSeconds > fromSeconds * (1 - leastGain))) return [];
       return [
         {
           ...moved,
@@ -293,7 +302,7 @@ function placeShares(
     })),
     (one) => replay(one, false),
   );
-  const replayed = expected && isDrawn ? replay(placed, true) : expected;
+  const replayed = expected && isDrawn && mayDiffer(profile) ? replay(placed, true) : expected;
   const isOverlap = replayed !== undefined && maxStaleness > 0;
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
@@ -321,13 +330,13 @@ function placeShares(
   // Where steps overlap, a replay has all of it.
   const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
-  // What is proven is by schedules of the batch that was searched for, and steps that overlap keep to none.
+  // A proof is of schedules of the batch that was searched for; steps that overlap keep to no schedule.
   const isProvable = !isOverlap && problem.batch === batch;
   const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,
     proven: proven && realised === mode && !isNarrower && isProvable,
-    boundSeconds: Math.min(stepSeconds, isProvable ? bound + besides : leastWorkSeconds(question, batch)),
+    boundSeconds: Math.min(stepSeconds, isProvable ? bound + besides : leastWorkSeconds(question, profile, batch)),
     schedule,
     placement: Object.fromEntries(
       shares.map(({ component, devices: own }) => [
@@ -337,7 +346,8 @@ function placeShares(
     ),
     limits: [...shared, ...limitsOf(cost)],
     plan: placed,
-    measured: measuredSteps(profile, placed, batch),
+    stepDeviation: replayed?.deviation ?? 0,
+    measured: measuredSteps(profile, placed, { batch, deviation: replayed?.deviation }),
   };
   const draw = () => (replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside));
   return { planned, draw, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
@@ -366,8 +376,14 @@ function withRoom({ memoryPerDevice: _, pools, ...problem }: PlanProblem): PlanP
   return { ...problem, pools: Object.fromEntries(roomy) };
 }
 
-function measuredSteps({ graph, steps }: Profile, plan: Plan, batch: number): PlannedMode["measured"] {
+function measuredSteps(
+  { graph, steps }: Profile,
+  plan: Plan,
+  { batch, deviation }: { readonly batch: number; readonly deviation: number | undefined },
+): PlannedMode["measured"] {
   const { name } = layoutOf(plan);
   const found = graph.batch === batch ? steps.find(({ layout }) => layout === name) : undefined;
-  return found && { seconds: found.seconds, deviation: found.deviation, samples: found.samples };
+  if (found === undefined) return undefined;
+  const { seconds, deviation: seen, samples, meanSeconds } = found;
+  return believed({ seconds, deviation: seen, samples, meanSeconds }, deviation);
 }

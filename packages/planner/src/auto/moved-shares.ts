@@ -1,5 +1,5 @@
 /** Devices of a schedule's parts, moved as long as a step gets shorter. Pure. */
-import type { DeviceSpec, FlowGraph, PlacementWishes } from "@treadle/contracts";
+import type { DeviceSpec, FlowGraph, PlacementWishes, Profile } from "@treadle/contracts";
 import { exactSeconds, mostDevices, usedDevices } from "../plan/component-time.ts";
 import { joinedGroups } from "../wishes.ts";
 import type { ProfileProblem } from "./profile-problem.ts";
@@ -29,7 +29,7 @@ type Judging<L> = {
 };
 
 /** Of what a step takes; a smaller gain is within the error of a prediction. */
-const leastGain = 0.01;
+export const leastGain = 0.01;
 
 /**
  * A search lays the parts of a schedule side by side, each turn from the first device on, and counts swaps as if a turn's
@@ -139,11 +139,15 @@ export function moversOf(
 
 /**
  * What a step of `stepItems` takes at least, wherever its components are: each has its own work, and devices of a pool share that of theirs.
+ * What was measured is what the busiest rank took, which the others do not wait for everywhere.
  */
 export function leastWorkSeconds(
   { problem: { nodes, batch }, pools }: Pick<ProfileProblem, "problem" | "pools">,
+  { components }: Pick<Profile, "components">,
   stepItems: number,
 ): number {
+  const samples = Object.values(components).flatMap((component) => component.samples);
+  const unevenness = Math.max(1, ...samples.map((sample) => sample.unevenness ?? 1));
   const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
   const ofPools = pools.map(({ components, devices: { length } }) => {
     const own = nodes.filter(({ id }) => components.includes(id));
@@ -159,5 +163,5 @@ export function leastWorkSeconds(
       work.reduce((sum, { onDevices }) => sum + onDevices, 0) / length,
     );
   });
-  return Math.min(1, stepItems / batch) * Math.max(0, ...ofPools);
+  return (Math.min(1, stepItems / batch) / unevenness) * Math.max(0, ...ofPools);
 }

@@ -15,7 +15,7 @@ import { blamingFreeDevices, brokenWishes, mostRanksOf, withWishes } from "../pl
 import { explainPlan } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
-import { hasSchedule, solvePlan } from "../plan/solve.ts";
+import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
 import {
   asLaid,
@@ -116,7 +116,9 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     }
     const { stats, explanation } = answers.find((each) => !each.stats.exact) ?? (answers[0] as PlanAnswer);
     const said = stats.exact && !mayBeUncut(question.problem) ? "no plan is possible" : "no plan was found";
-    throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
+    const remedies = stats.exact ? wishesToDrop(question.problem, { nowMs, deadlineMs }) : [];
+    const message = [...explanation, ...remedies].join("; ");
+    throw new TreadleError("placement.impossible", `${said}: ${message}`, { details: { explanation } });
   }
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));
   // Where the cores that slots share bound several of them alike, the one that would be faster without.
@@ -142,7 +144,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const isProvable = !overlaps && question.problem.batch === batch;
   const least = isProvable
     ? Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds
-    : leastWorkSeconds(question, batch);
+    : leastWorkSeconds(question, profile, batch);
   const boundOf = ({ movedFromSeconds, boundSeconds, stepSeconds }: PlannedMode): number =>
     Math.min(stepSeconds, movedFromSeconds === undefined ? Math.max(boundSeconds, least) : boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
@@ -201,7 +203,7 @@ const mostUncut = 6;
 /** Whether sets of devices that no cut of the flow makes may keep the wishes: those of components that feed nobody are any sets. */
 function mayBeUncut(problem: PlanProblem): boolean {
   if (problem.together.length + problem.apart.length === 0) return false;
-  return problem.nodes.length > mostUncut || hasSchedule({ ...problem, edges: [] });
+  return problem.nodes.length > mostUncut || solvePlan({ ...problem, edges: [] }).feasible;
 }
 
 /** Nothing is proven of plans whose pins were tried one by one. */

@@ -6,6 +6,7 @@
  * It leaves out what the simulation has besides: messages, but for those of a turn, steps that differ as wholes, and the room that
  * items of another step take in a channel.
  */
+import { stepTimes } from "../profile/plan-trials.ts";
 import type { Flow, Turn } from "./cycle-model.ts";
 import { EventTimes } from "./event-times.ts";
 import { type Member, ReplayedLock } from "./replayed-lock.ts";
@@ -24,7 +25,7 @@ export type ReplayedCall = {
   readonly puts: readonly { readonly channel: string; readonly items: number; readonly capacity: number }[];
   /** for such a share of the step's items, taken by one rank while the others take theirs */
   readonly secondsOf: (share: number) => number;
-  /** how many times as long a take may take, for the same share and its items; `uniform`: what is drawn, from 0 to 1. Absent: once */
+  /** a factor on `secondsOf` for one take; `uniform`: what is drawn, from 0 to 1. Absent: 1 */
   readonly stretchOf?: ((share: number, taken: number, uniform: number) => number) | undefined;
   /** after the last take */
   readonly onceSeconds: number;
@@ -84,7 +85,7 @@ export type Overlap = {
 const firstSteps = 2;
 /** What one step leaves loaded may make the next another, and so in turn. */
 const countedSteps = 2;
-/** Where ranks take other times than is expected of them, steps differ. With more ranks a step takes longer to replay, and says more. */
+/** Where ranks differ, so do steps, and several are counted. A step of many ranks takes long to replay, and differs less from others. */
 const fewRanks = 48;
 const drawnStepsOf = (calls: readonly ReplayedCall[]): DrawnSteps =>
   calls.reduce((sum, { ranks }) => sum + ranks.length, 0) > fewRanks ? 3 : 7;
@@ -101,6 +102,8 @@ export type ReplayedStretch = {
 /** `seconds`: of a step that is not among the first; `stretches`: of the last one, which takes `lastSeconds` from the end of the one before, with what passes of others beside it. */
 export type ReplayedStep = {
   readonly seconds: number;
+  /** standard deviation of the logarithm of what steps take; 0 where none was drawn */
+  readonly deviation: number;
   readonly lastSeconds: number;
   readonly stretches: readonly ReplayedStretch[];
 };
@@ -125,9 +128,9 @@ export function replayStep(replay: Replay): ReplayedStep | undefined {
   const numFirst = lock.isShort ? firstSteps : 0;
   const drawnSteps = drawnStepsOf(calls);
   const numCounted = isDrawn ? drawnSteps : lock.isShort ? countedSteps : 1;
-  let countsFrom = 0;
+  const ends: number[] = [];
   for (let step = 0; step < numFirst + numCounted; step++) {
-    if (step === numFirst) countsFrom = times.now;
+    if (step === numFirst) ends.push(times.now);
     stepFrom = times.now;
     stretches = [];
     const streams = streamsOf(calls);
@@ -145,8 +148,19 @@ export function replayStep(replay: Replay): ReplayedStep | undefined {
     while (lock.settle() || times.runNext() || lock.goOnWithoutOthers());
     if (left > 0) return undefined;
     lock.endStep();
+    if (step >= numFirst) ends.push(times.now);
   }
-  return { seconds: (times.now - countsFrom) / numCounted, lastSeconds: times.now - stepFrom, stretches };
+  return {
+    seconds: (times.now - ends[0]!) / numCounted,
+    deviation: isDrawn ? deviationOf(ends) : 0,
+    lastSeconds: times.now - stepFrom,
+    stretches,
+  };
+}
+
+function deviationOf(ends: readonly number[]): number {
+  const steps = ends.slice(1).map((end, i) => end - ends[i]!);
+  return steps.every((seconds) => seconds > 0) ? stepTimes(steps).deviation : 0;
 }
 
 /**
@@ -165,8 +179,9 @@ function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): Re
   const all = [...serial, ...calls];
   const lock = new ReplayedLock(all, workers, memory, times, busy);
   const numFirst = firstSteps + maxStaleness;
-  const last = numFirst + Math.max(2 * countedSteps, maxStaleness + 1);
   const drawnSteps = drawnStepsOf(calls);
+  const isDrawn = calls.some(({ stretchOf }) => stretchOf !== undefined);
+  const last = numFirst + Math.max(2 * countedSteps, maxStaleness + 1, isDrawn ? 2 * drawnSteps : 0);
   const turns = new Map<string, Turns>();
   /** by step: of its calls that were made */
   const left: number[] = [];
@@ -224,6 +239,8 @@ function replayOverlap({ calls, workers, memory }: Replay, overlap: Overlap): Re
   const [before, end] = endedAt.slice(last - 2, last) as [number, number];
   return {
     seconds: (end - endedAt[numFirst - 1]!) / (last - numFirst),
+    // Where steps overlap, the one that takes long makes the next ones short.
+    deviation: 0,
     lastSeconds: end - before,
     stretches: stretches
       .filter(({ startSeconds, endSeconds }) => endSeconds > before && startSeconds < end)

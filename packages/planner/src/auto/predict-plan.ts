@@ -7,7 +7,7 @@ import { type ReplayedStep, replayStep } from "./plan-replay.ts";
 import { processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, planProblemOf } from "./profile-problem.ts";
 import { replayedCalls } from "./replayed-calls.ts";
-import { numRanks, overheadOf } from "./step-overhead.ts";
+import { isInTurn, numRanks, overheadOf } from "./step-overhead.ts";
 
 export type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 
@@ -64,8 +64,8 @@ export function replayOf(
     });
     return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload, parts }] as const;
   });
-  // In turn all wait for the last rank, which is what was measured.
-  const draws = isDrawn && plan.mode !== "temporal";
+  // In turn, with whole batches, all wait for the last rank, which is what was measured.
+  const draws = isDrawn && !isInTurn(plan);
   return replayStep({
     calls: replayedCalls({ plan, profile, batch, isDrawn: draws }),
     overlap: {

@@ -12,7 +12,7 @@ export type ReplayTarget = {
   readonly plan: Plan;
   readonly profile: Profile;
   readonly batch: number;
-  /** whether ranks take other times than is expected of them, as far as they were seen to; default true */
+  /** whether the times of ranks are drawn, where these were seen to differ; default true */
   readonly isDrawn?: boolean | undefined;
 };
 

@@ -1,11 +1,11 @@
 /**
- * By how much what a rank takes at a time is longer or shorter work than is expected of so many items. Ranks that would end together
- * do not then, and whoever waits for all of them waits for the last. Pure.
+ * How much longer or shorter than expected one take of a rank lasts. Ranks then no longer end together, and whoever waits for all of
+ * them waits for the last. Pure.
  */
-import type { ComponentProfile } from "@treadle/contracts";
-import { expectedLongest, longestQuantile, normalQuantile } from "../profile/longest-item.ts";
+import type { ComponentProfile, Profile } from "@treadle/contracts";
+import { expectedLongest, largestQuantile, normalQuantile } from "../profile/longest-item.ts";
 import { longestSeconds } from "../profile/time-fit.ts";
-import { itemSpread } from "../profile/unevenness.ts";
+import { itemSpread, spreadOfTake } from "../profile/unevenness.ts";
 
 export type TakenWork = {
   readonly taken: number;
@@ -27,6 +27,13 @@ type Ranks = {
   readonly batch: number;
 };
 
+/** Whether some ranks were seen to take other times than is expected of them. */
+export const mayDiffer = ({ components }: Profile): boolean =>
+  Object.values(components).some(
+    ({ fit, lengthSpread = 0, samples }) =>
+      (fit?.longest !== undefined && lengthSpread > 0) || samples.some(({ unevenness = 1 }) => unevenness > 1),
+  );
+
 /** Undefined where all ranks take as long as is expected. */
 export function stretchOf(profile: ComponentProfile, { concurrency, devices, batch }: Ranks): StretchOf | undefined {
   const { longest } = profile.fit ?? {};
@@ -46,14 +53,14 @@ export function stretchOf(profile: ComponentProfile, { concurrency, devices, bat
     // What was measured of a whole batch is what the busiest took, and of a chunk what a rank did.
     const fellows = isWhole ? concurrency : 1;
     if (lengthSpread === 0) {
-      const spread = ofItem / Math.sqrt(count);
+      const spread = spreadOfTake(ofItem, count);
       return Math.exp(spread * normalQuantile(uniform)) / longestOf(fellows, spread);
     }
     // A chunk that streams waits for no item of its own.
     if (!isWhole && longest?.streamed !== undefined) return 1;
     const ofLongest = longestSeconds(profile, { devices: used, items, isWhole, batch });
     const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
-    const drawn = Math.exp(lengthSpread * longestQuantile(uniform, count));
+    const drawn = Math.exp(lengthSpread * largestQuantile(uniform, count));
     return 1 - share + (share * drawn) / longestOf(count * fellows, lengthSpread);
   };
 }

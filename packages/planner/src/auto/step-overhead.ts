@@ -5,12 +5,12 @@ export const numRanks = ({ components }: Pick<Plan, "components">): number =>
   Object.values(components).reduce((sum, { ranks }) => sum + ranks.length, 0);
 
 /** Components take turns, each with whole batches. */
-const isInTurn = ({ mode, granularity }: Plan): boolean =>
+export const isInTurn = ({ mode, granularity }: Plan): boolean =>
   mode === "temporal" && granularity.default === "all" && Object.keys(granularity.channels).length === 0;
 
 /**
- * Seconds of a step of the plan. Each rank that is called costs messages and processes that wake up; how much of that others' work
- * hides is measured of many ways to run, and taken for the rest of them.
+ * Seconds of a step of the plan. Each rank that is called costs messages and processes that wake up, of which others' work hides a part.
+ * A line by the number of ranks, through the layouts that were measured, holds for all but those that take turns with whole batches.
  */
 export function overheadOf(
   { overheadSeconds, rankOverheadSeconds, baseOverheadSeconds = 0 }: Profile,

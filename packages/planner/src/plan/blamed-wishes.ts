@@ -1,60 +1,78 @@
-/** Which of a problem's wishes is why it has no schedule. Pure. */
+/** Which of a problem's wishes is why it has no schedule, and what to do. Pure. */
 import { type PlanProblem, planModes } from "./problem.ts";
 
-/** `if`: what would have to hold instead. */
-type Wish = { readonly if: string; readonly without: PlanProblem };
+type Wish = { readonly remedy: string; readonly drop: (from: PlanProblem) => PlanProblem };
 
 /**
- * In a sentence, or none where it is not the wishes. Whether it is one of them is found out by asking once more without it.
+ * A remedy in a sentence, without a semicolon, or none where there are no wishes. `isFeasible` is asked once without each wish, and is told how many
+ * times it may still be asked, so that each question has its part of the time.
  */
-export function blamedWishes(problem: PlanProblem, isFeasible: (without: PlanProblem) => boolean): string[] {
+export function remedyOf(
+  problem: PlanProblem,
+  isFeasible: (without: PlanProblem, numLeft: number) => boolean,
+): string | undefined {
   const wishes = wishesOf(problem);
-  const blamed = wishes.filter(({ without }) => isFeasible(without));
-  if (blamed.length > 0) return [`there is a schedule if ${blamed.map((wish) => wish.if).join(", or if ")}`];
-  if (wishes.length < 2 || !isFeasible(withoutWishes(problem))) return [];
-  return [`there is a schedule if several of these are so: ${wishes.map((wish) => wish.if).join("; ")}`];
+  if (wishes.length === 0) return undefined;
+  let left = 2 * wishes.length + 1;
+  const isEnough = (dropped: readonly Wish[]): boolean =>
+    isFeasible(
+      dropped.reduce((rest, { drop }) => drop(rest), problem),
+      left--,
+    );
+  const alone = wishes.filter((wish) => isEnough([wish]));
+  const list = (of: readonly Wish[], word: string): string => of.map(({ remedy }) => remedy).join(`, ${word} `);
+  if (alone.length > 0) return list(alone, "or");
+  if (!isEnough(wishes)) return `perhaps ${list(wishes, "or")}`;
+  let needed = wishes;
+  for (const wish of wishes) {
+    const others = needed.filter((each) => each !== wish);
+    if (isEnough(others)) needed = others;
+  }
+  return list(needed, "and");
 }
 
-function wishesOf(problem: PlanProblem): Wish[] {
-  const { modes, reserved, useAll, nodes } = problem;
+/** The cheapest to look into first. */
+function wishesOf({ modes, together, apart, reserved, useAll, nodes }: PlanProblem): Wish[] {
   const quoted = (ids: readonly string[]): string => ids.map((id) => `'${id}'`).join(" and ");
   const others = planModes.filter((mode) => !modes.includes(mode));
-  const groups = (key: "together" | "apart"): Wish[] =>
-    problem[key].map((ids) => ({
-      if: `${quoted(ids)} need not be ${key}`,
-      without: { ...problem, [key]: problem[key].filter((other) => other !== ids) },
-    }));
+  const groups = (key: "together" | "apart", remedy: (ids: readonly string[]) => string): Wish[] =>
+    (key === "together" ? together : apart)
+      .filter((ids, i, all) => all.findIndex((other) => isSame(ids, other)) === i)
+      .map((ids) => ({
+        remedy: `${remedy(ids)} (${key})`,
+        drop: (from) => ({ ...from, [key]: from[key].filter((other) => !isSame(ids, other)) }),
+      }));
   return [
-    ...(others.length === 0
-      ? []
-      : [{ if: `it may be ${others.join(" or ")}`, without: { ...problem, modes: [...planModes] } }]),
-    ...groups("together"),
-    ...groups("apart"),
+    ...groups("apart", (ids) => `let ${quoted(ids)} share devices`),
+    ...groups("together", (ids) => `let ${quoted(ids)} have other devices`),
+    ...nodes.flatMap(({ id, maxRanks }): Wish[] =>
+      maxRanks === undefined
+        ? []
+        : [{ remedy: `give '${id}' more than '${maxRanks}' ranks (maxRanks)`, drop: (from) => unlimited(from, id) }],
+    ),
     ...(reserved === 0
       ? []
-      : [
-          {
-            if: `${reserved} of ${problem.devices} devices need not stay free`,
-            without: { ...problem, reserved: 0 },
-          },
-        ]),
-    ...(useAll ? [{ if: "devices may be idle", without: { ...problem, useAll: false } }] : []),
-    ...nodes.flatMap((node) =>
-      node.maxRanks === undefined
-        ? []
-        : [{ if: `'${node.id}' may have more ranks than '${node.maxRanks}'`, without: unlimited(problem, node.id) }],
+      : [{ remedy: `keep none of '${reserved}' devices free (reserved)`, drop: dropping({ reserved: 0 }) }]),
+    ...(useAll ? [{ remedy: "let devices be idle (useAll)", drop: dropping({ useAll: false }) }] : []),
+    ...others.map(
+      (mode): Wish => ({
+        remedy: `allow ${mode} plans (modes)`,
+        drop: (from) => ({ ...from, modes: [...from.modes, mode] }),
+      }),
     ),
   ];
 }
 
-const unlimited = (problem: PlanProblem, id?: string): PlanProblem => ({
+const isSame = (a: readonly string[], b: readonly string[]): boolean =>
+  a.length === b.length && a.every((id) => b.includes(id));
+
+const dropping =
+  (wish: Partial<PlanProblem>) =>
+  (from: PlanProblem): PlanProblem => ({ ...from, ...wish });
+
+const unlimited = (problem: PlanProblem, id: string): PlanProblem => ({
   ...problem,
   nodes: problem.nodes.map(({ maxRanks, ...node }) =>
-    id === undefined || node.id === id || maxRanks === undefined ? node : { ...node, maxRanks },
+    node.id === id || maxRanks === undefined ? node : { ...node, maxRanks },
   ),
-});
-
-const withoutWishes = (problem: PlanProblem): PlanProblem => ({
-  ...unlimited(problem),
-  ...{ modes: [...planModes], together: [], apart: [], reserved: 0, useAll: false },
 });

@@ -1,6 +1,6 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
-import { blamedWishes } from "./blamed-wishes.ts";
+import { remedyOf } from "./blamed-wishes.ts";
 import { DeadlinePassed } from "./bounds.ts";
 import { costSchedule, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
@@ -25,20 +25,22 @@ import { Models, planMethods, type SearchOptions, searchMode } from "./search-mo
  * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
  */
 export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
-  const startedMs = options.nowMs?.() ?? 0;
-  const problem = readProblem(PlanProblem, input);
-  const answer = solve(problem, options);
-  if (answer.feasible || !answer.stats.exact) return answer;
-  const { deadlineMs, nowMs } = options;
-  const isFeasible = (without: PlanProblem): boolean => {
-    const leftMs = deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startedMs) - startedMs);
-    return (leftMs ?? 1) > 0 && hasSchedule(without, { nowMs, deadlineMs: leftMs });
-  };
-  return { ...answer, explanation: [...answer.explanation, ...blamedWishes(problem, isFeasible)] };
+  return solve(readProblem(PlanProblem, input), options);
 }
 
-export const hasSchedule = (problem: PlanProblem, options: SolveOptions = {}): boolean =>
-  solve(problem, options).feasible;
+/** Nobody waits longer for a remedy. */
+const remedyMs = 2000;
+
+/** What to do about a problem that is proven to have no schedule, as far as its wishes are why. */
+export function wishesToDrop(problem: PlanProblem, { nowMs, deadlineMs = remedyMs }: SolveOptions = {}): string[] {
+  const startedMs = nowMs?.() ?? 0;
+  const remedy = remedyOf(problem, (without, numLeft) => {
+    if (nowMs === undefined) return solve(without, {}).feasible;
+    const leftMs = deadlineMs - (nowMs() - startedMs);
+    return leftMs > 0 && solve(without, { nowMs, deadlineMs: leftMs / numLeft }).feasible;
+  });
+  return remedy === undefined ? [] : [remedy];
+}
 
 function solve(problem: PlanProblem, options: SolveOptions): PlanAnswer {
   const { method = planMethods[0], nowMs, deadlineMs } = options;
@@ -144,6 +146,10 @@ export const planProblem: Problem = {
   methods: planMethods,
   solve(input: unknown, options?: SolveOptions): PlanAnswer | EvalAnswer {
     const isEval = typeof input === "object" && input !== null && "op" in input;
-    return isEval ? solveEval(input, options) : solvePlan(input, options);
+    if (isEval) return solveEval(input, options);
+    const answer = solvePlan(input, options);
+    if (answer.feasible || !answer.stats.exact) return answer;
+    const remedies = wishesToDrop(readProblem(PlanProblem, input), options);
+    return { ...answer, explanation: [...answer.explanation, ...remedies] };
   },
 };

@@ -1,7 +1,7 @@
 /**
  * What other workflows have measured of the components of this one. A component's key says what it is and how it is
- * configured; where it also takes as much of a step, what it costs is the same, whatever it works with, unless its items
- * are of another kind: what this run has measured of it says so (`disagreements`). Pure.
+ * configured; where it also takes as much of a step, and its items have about as many bytes, what it costs is the same, whatever it works
+ * with. Where it is not, what this run has measured of it says so (`disagreements`). Pure.
  */
 import type { ComponentProfile, FlowGraph, Profile } from "@treadle/contracts";
 import type { ComponentTraits } from "./profile-builder.ts";
@@ -17,14 +17,14 @@ export type KnownComponent = {
 type PartInFlow = {
   readonly methods: string;
   readonly takenPerItem: number;
-  /** bytes of an item of each channel that it takes, all together */
-  readonly takenBytes: number;
+  /** bytes of an item of each channel that it uses, all together */
+  readonly itemBytes: number;
 };
 
 /** What flows differs from step to step, and an average of some from that of others. */
 const sameAmount = 0.05;
 
-/** Items of one kind differ by what they say. */
+/** Items of one kind have about as many bytes. */
 const sameBytes = 0.25;
 
 /** Of one step, or of a few, seconds are known no better than this. */
@@ -61,11 +61,11 @@ export function knownIn(
   graph: FlowGraph,
   known: ReadonlyMap<string, KnownComponent>,
 ): ReadonlyMap<string, KnownComponent> {
-  const isNear = (a: number, b: number, part: number): boolean => Math.abs(a - b) <= part * a;
+  const isNear = (a: number, b: number, part: number): boolean => Math.abs(a - b) <= part * Math.max(a, b);
   const isSame = (a: PartInFlow, b: PartInFlow): boolean =>
     a.methods === b.methods &&
     isNear(a.takenPerItem, b.takenPerItem, sameAmount) &&
-    isNear(a.takenBytes, b.takenBytes, sameBytes);
+    isNear(a.itemBytes, b.itemBytes, sameBytes);
   return new Map([...known].filter(([name, { flow }]) => isSame(flow, partIn(graph, name))));
 }
 
@@ -88,14 +88,14 @@ function partIn(graph: FlowGraph, name: string): PartInFlow {
   const uses = Object.entries(graph.components[name]?.methods ?? {});
   const methods = uses.map(([method, { takes, puts }]) => `${method} ${takes.length} ${puts.length}`);
   const isInCycle = graph.cycles.some((members) => members.includes(name));
-  const taken = new Set(uses.flatMap(([, { takes }]) => takes));
-  const bytes = [...taken].map((channel) => {
+  const used = new Set(uses.flatMap(([, { takes, puts }]) => [...takes, ...puts]));
+  const bytes = [...used].map((channel) => {
     const { itemsPerStep = 0, bytesPerStep = 0 } = graph.channels[channel] ?? {};
     return itemsPerStep > 0 ? bytesPerStep / itemsPerStep : 0;
   });
   return {
     methods: [...methods.toSorted(), isInCycle].join("; "),
     takenPerItem: takenPerItem(name, graph),
-    takenBytes: bytes.reduce((sum, each) => sum + each, 0),
+    itemBytes: bytes.reduce((sum, each) => sum + each, 0),
   };
 }

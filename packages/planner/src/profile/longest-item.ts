@@ -10,7 +10,7 @@ const strips = 256;
 export function expectedLongest(count: number, spread: number): number {
   if (spread === 0) return 1;
   let sum = 0;
-  for (let i = 0; i < strips; i++) sum += Math.exp(spread * longestQuantile((i + 0.5) / strips, count));
+  for (let i = 0; i < strips; i++) sum += Math.exp(spread * largestQuantile((i + 0.5) / strips, count));
   return sum / strips;
 }
 
@@ -31,7 +31,7 @@ export function spreadOfRatio(count: number, ratio: number): number {
 }
 
 /** Of the largest of `count` standard normals the value that it stays below with probability `share`. */
-export function longestQuantile(share: number, count: number): number {
+export function largestQuantile(share: number, count: number): number {
   return -normalQuantile(-Math.expm1(Math.log(share) / Math.max(1, count)));
 }
 
@@ -50,7 +50,7 @@ function upperQuantile(tail: number): number {
 export function longestSpread(count: number, spread: number): number {
   let [sum, squares] = [0, 0];
   for (let i = 0; i < strips; i++) {
-    const normal = longestQuantile((i + 0.5) / strips, count);
+    const normal = largestQuantile((i + 0.5) / strips, count);
     sum += normal / strips;
     squares += normal ** 2 / strips;
   }

@@ -20,6 +20,7 @@ export type StepTimes = {
   readonly deviation: number;
   /** steps */
   readonly samples: number;
+  readonly meanSeconds?: number | undefined;
 };
 
 const confidence = 0.95;
@@ -45,7 +46,20 @@ export function stepTimes(seconds: readonly number[]): StepTimes {
   const middle = mean(logs);
   const squares = logs.reduce((sum, log) => sum + (log - middle) ** 2, 0);
   const deviation = Math.sqrt(squares / Math.max(1, logs.length - 1));
-  return { seconds: median(seconds), deviation, samples: seconds.length };
+  return { seconds: median(seconds), deviation, samples: seconds.length, meanSeconds: mean(seconds) };
+}
+
+/** Steps that are expected to differ by this take one of several ways, of which a few steps may all have taken the same. */
+const leastExpected = 0.05;
+
+/**
+ * What steps took, where a replay expects them to differ by `expectedDeviation` (of the logarithm): they are then known by their mean, as no step
+ * is an outlier, and no better than that.
+ */
+export function believed(times: StepTimes, expectedDeviation = 0): StepTimes {
+  if (expectedDeviation < leastExpected) return times;
+  const deviation = Math.max(times.deviation, expectedDeviation);
+  return { ...times, seconds: times.meanSeconds ?? times.seconds, deviation };
 }
 
 /** Relative standard error of the median: an outlier moves it little, but does not make it certain. */

@@ -14,7 +14,7 @@ import { numRanks } from "../auto/step-overhead.ts";
 import { Asks } from "./asks.ts";
 import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
-import { robustLine } from "./robust-line.ts";
+import { type Point, robustLine } from "./robust-line.ts";
 import { robustMean } from "./robust-mean.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
@@ -114,14 +114,15 @@ export class ProfileBuilder {
       costs[at]!.samples.every(({ isContended }) => !isContended) ? [{ ...step, costs: costs[at]! }] : [],
     );
     const replays = new Map<string, number>();
-    const left: { readonly x: number; readonly y: number }[] = [];
+    const left: Point[] = [];
     for (const name of new Set(quiet.map(({ layout }) => layout.name))) {
       const steps = quiet.filter(({ layout }) => layout.name === name);
       const { plan } = steps[0]!.layout;
       const replayed = plan && placed && predictPlan(profile, plan, { ...placed, batch: this.#batch });
       if (plan === undefined || replayed === undefined) continue;
       replays.set(name, replayed);
-      left.push({ x: numRanks(plan), y: stepTimes(steps.map(({ seconds }) => seconds)).seconds - replayed });
+      const took = stepTimes(steps.map(({ seconds }) => seconds)).seconds;
+      left.push({ x: numRanks(plan), y: took - replayed, weight: Math.sqrt(steps.length) });
     }
     const { base, slope } = robustLine(left);
     return {

@@ -33,6 +33,7 @@ import { type ComponentDrift, componentDrifts, disagreements, disproportion } fr
 import { DriftDetector } from "./drift-detector.ts";
 import { type KnownComponent, knownIn, sameSeconds, withKnown } from "./known-components.ts";
 import {
+  believed,
   certaintyOf,
   describeCertainty,
   fastestOf,
@@ -68,6 +69,8 @@ export type ReplannerOptions = {
 export type PlanCandidate = {
   readonly plan: Plan;
   readonly predictedSeconds: number;
+  /** by how much its steps are expected to differ (`believed`) */
+  readonly stepDeviation?: number | undefined;
   readonly explanation: readonly string[];
 };
 
@@ -283,7 +286,7 @@ export class ReplannerState {
       const { name } = layoutOf(candidate.plan);
       if (known.has(name)) continue;
       known.add(name);
-      trials.push({ candidate, times: profile.steps.find(({ layout }) => layout === name) });
+      trials.push({ candidate, times: timesOf(candidate, profile.steps) });
     }
     const explained = [...why, ...best.explanation];
     return this.#tryNext(trials, undefined, explained) as PlanChange;
@@ -317,7 +320,7 @@ export class ReplannerState {
     const measured = [...this.#measured.values()].flatMap((builder) => builder.wholeSteps());
     const layouts = new Set(measured.map(({ layout }) => layout));
     this.#profile = { ...profile, steps: [...profile.steps.filter(({ layout }) => !layouts.has(layout)), ...measured] };
-    current.times = measured.find(({ layout }) => layout === this.#layout.name);
+    current.times = timesOf(current.candidate, measured);
     return this.#tryNext(trials, current, []);
   }
 
@@ -438,6 +441,12 @@ export class ReplannerState {
       ...how,
     });
   }
+}
+
+function timesOf({ plan, stepDeviation }: PlanCandidate, steps: Profile["steps"]): StepTimes | undefined {
+  const { name } = layoutOf(plan);
+  const found = steps.find(({ layout }) => layout === name);
+  return found && believed(found, stepDeviation);
 }
 
 const sum = (values: readonly number[]): number => values.reduce((total, each) => total + each, 0);

@@ -27,6 +27,13 @@ export function itemSpread({ samples, devicesPerRank }: Measured, devices: numbe
   return ofRank * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
+/** Few items differ by no more than this: what tells ranks apart is not all in their items, and of very unequal ones a mean says little. */
+const mostSpread = 0.3;
+
+/** The standard deviation of the logarithm of what so many items take together, of which one has `ofItem`. */
+export const spreadOfTake = (ofItem: number, items: number): number =>
+  Math.min(mostSpread, ofItem / Math.sqrt(Math.max(1, items)));
+
 /** How many times as long as a rank on average the busiest takes, for `items` on all of them. */
 export function unevennessAt(profile: Measured, devices: number, items: number): number {
   const ranks = devices / profile.devicesPerRank;

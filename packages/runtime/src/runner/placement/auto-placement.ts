@@ -192,9 +192,10 @@ export class AutoPlacement implements Placer {
       deadlineMs: searchDeadlineMs,
       nowMs: () => performance.now(),
     });
-    return alternatives.map(({ plan, stepSeconds }, rank) => ({
+    return alternatives.map(({ plan, stepSeconds, stepDeviation }, rank) => ({
       plan: { ...plan, explanation: [] },
       predictedSeconds: stepSeconds,
+      stepDeviation,
       explanation: rank === 0 ? [...new Set([...explanation, ...limits])] : [],
     }));
   }
