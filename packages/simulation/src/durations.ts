@@ -80,7 +80,8 @@ export class Durations implements BatchTimes {
   #stretch({ component, step, items, devices, ordinals, itemsPerStep, batch }: BatchWork, seconds: number): number {
     const { name, lengthSpread } = component;
     if (ordinals.length === 0) return 1;
-    if (lengthSpread === 0) return this.#unevenness(component, step, ordinals, items >= batch);
+    if (lengthSpread === 0)
+      return this.#unevenness(component, step, ordinals, { isWhole: items >= batch, itemsPerStep });
     // A chunk that streams waits for no item of its own.
     if (items < batch && component.profile.fit?.longest?.streamed !== undefined) return 1;
     const key = `${name} ${step} ${itemsPerStep}`;
@@ -108,10 +109,10 @@ export class Durations implements BatchTimes {
     { name, itemSpread, concurrency }: ComponentModel,
     step: number,
     ordinals: readonly number[],
-    isWhole: boolean,
+    { isWhole, itemsPerStep }: { readonly isWhole: boolean; readonly itemsPerStep: number },
   ): number {
     if (itemSpread === 0) return 1;
-    const spread = spreadOfTake(itemSpread, ordinals.length);
+    const spread = spreadOfTake(itemSpread, ordinals.length, itemsPerStep / concurrency);
     const deviate = normal(
       this.#random
         .split("ranks")

@@ -53,7 +53,7 @@ export function stretchOf(profile: ComponentProfile, { concurrency, devices, bat
     // What was measured of a whole batch is what the busiest took, and of a chunk what a rank did.
     const fellows = isWhole ? concurrency : 1;
     if (lengthSpread === 0) {
-      const spread = spreadOfTake(ofItem, count);
+      const spread = spreadOfTake(ofItem, count, batch / concurrency);
       return Math.exp(spread * normalQuantile(uniform)) / longestOf(fellows, spread);
     }
     // A chunk that streams waits for no item of its own.
