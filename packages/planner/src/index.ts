@@ -38,15 +38,14 @@ export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { type KnownComponent, knownComponents } from "./profile/known-components.ts";
-export { expectedLongest } from "./profile/longest-item.ts";
 export { certaintyOf, describeCertainty, standardError, type TrialStakes } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
 export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.ts";
 export type { ComponentLayout } from "./profile/step-samples.ts";
-export { longestSeconds } from "./profile/time-fit.ts";
-export { itemSpread, spreadOfTake } from "./profile/unevenness.ts";
+export { type StretchOf, stretchOf } from "./profile/take-stretch.ts";
+export { itemSpread } from "./profile/unevenness.ts";
 
 export { type Calibration, type Correction, calibrationOf, type KindOfWork, sizesOf } from "./rehearsal/calibration.ts";
 export { deviceNames, figuresNameOf, figuresOf } from "./rehearsal/device-figures.ts";

@@ -4,7 +4,7 @@
  */
 import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
-import { expectedLongest, longestSeconds, measuredSeconds, spreadOfTake } from "@treadle/planner";
+import { measuredSeconds, type StretchOf, stretchOf } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -34,7 +34,8 @@ export class Durations implements BatchTimes {
   readonly #factors = new Map<string, number>();
   readonly #lengths = new Map<string, Float64Array>();
   readonly #seconds = new Map<string, number>();
-  readonly #expected = new Map<string, number>();
+  /** by component */
+  readonly #stretches = new Map<string, StretchOf | undefined>();
 
   constructor(seed: number) {
     this.#random = createRandom(seed);
@@ -78,12 +79,22 @@ export class Durations implements BatchTimes {
    * the longest that was to be expected, of a rank's chunk or of the whole step; here it is the longest that was drawn.
    */
   #stretch({ component, step, items, devices, ordinals, itemsPerStep, batch }: BatchWork, seconds: number): number {
-    const { name, lengthSpread } = component;
-    if (ordinals.length === 0) return 1;
-    if (lengthSpread === 0)
-      return this.#unevenness(component, step, ordinals, { isWhole: items >= batch, itemsPerStep });
-    // A chunk that streams waits for no item of its own.
-    if (items < batch && component.profile.fit?.longest?.streamed !== undefined) return 1;
+    const { name } = component;
+    if (!this.#stretches.has(name)) this.#stretches.set(name, stretchOf(component));
+    const stretch = this.#stretches.get(name);
+    if (ordinals.length === 0 || stretch === undefined) return 1;
+    const work = { taken: ordinals.length, itemsPerStep, seconds, items, devices, batch };
+    const first = ordinals[0] as number;
+    return stretch(work, {
+      deviate: () => normal(this.#random.split("ranks").split(name).split(step).split(first)),
+      longest: () => {
+        const lengths = this.#lengthsOf(component, step, itemsPerStep);
+        return ordinals.reduce((most, ordinal) => Math.max(most, lengths[ordinal % lengths.length] as number), 0);
+      },
+    });
+  }
+
+  #lengthsOf({ name, lengthSpread }: ComponentModel, step: number, itemsPerStep: number): Float64Array {
     const key = `${name} ${step} ${itemsPerStep}`;
     let lengths = this.#lengths.get(key);
     if (lengths === undefined) {
@@ -91,43 +102,7 @@ export class Durations implements BatchTimes {
       lengths = Float64Array.from({ length: itemsPerStep }, () => Math.exp(lengthSpread * normal(random)));
       this.#lengths.set(key, lengths);
     }
-    let longest = 0;
-    for (const ordinal of ordinals) longest = Math.max(longest, lengths[ordinal % lengths.length] as number);
-    const isWhole = items >= batch;
-    // A chunk's seconds are those of one rank, a whole batch's of the rank that takes longest.
-    const drawn = ordinals.length * (isWhole ? component.concurrency : 1);
-    const expected = this.#expectedLongest(drawn, lengthSpread);
-    // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
-    const isTold = component.profile.fit?.longest !== undefined;
-    const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole, batch }) : seconds;
-    const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
-    return 1 - share + (share * longest) / expected;
-  }
-
-  /** How long a rank takes beside others with as many items. What was measured of a whole batch is what the busiest took. */
-  #unevenness(
-    { name, itemSpread, concurrency }: ComponentModel,
-    step: number,
-    ordinals: readonly number[],
-    { isWhole, itemsPerStep }: { readonly isWhole: boolean; readonly itemsPerStep: number },
-  ): number {
-    if (itemSpread === 0) return 1;
-    const spread = spreadOfTake(itemSpread, ordinals.length, itemsPerStep / concurrency);
-    const deviate = normal(
-      this.#random
-        .split("ranks")
-        .split(name)
-        .split(step)
-        .split(ordinals[0] as number),
-    );
-    return Math.exp(spread * deviate) / this.#expectedLongest(isWhole ? concurrency : 1, spread);
-  }
-
-  #expectedLongest(count: number, spread: number): number {
-    const key = `${count} ${spread}`;
-    const expected = this.#expected.get(key) ?? expectedLongest(count, spread);
-    this.#expected.set(key, expected);
-    return expected;
+    return lengths;
   }
 }
 

@@ -179,25 +179,28 @@ function expectKept(judged: readonly JudgedPlan[], least: number): void {
   }
 }
 
-test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
+/** Of the plans that are offered for drawn workloads, of which at least so many are of each kind. */
+function expectKeptOf(
+  drawn: fc.Arbitrary<Workload>,
+  { numRuns, least }: { readonly numRuns: number; readonly least: number },
+): void {
   const judged: JudgedPlan[] = [];
   fc.assert(
-    fc.property(workload, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 60, endOnFailure: true },
+    fc.property(drawn, (each) => void judged.push(...judge(each))),
+    { numRuns, endOnFailure: true },
   );
-  expectKept(judged, 50);
+  expectKept(judged, least);
+}
+
+test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
+  expectKeptOf(workload, { numRuns: 60, least: 50 });
 });
 
 test("so it is where ranks differ by as much as they were seen to, on average over steps", () => {
   const uneven = fc
     .tuple(workload, fc.array(fc.constantFrom(1, 1.03, 1.1), { minLength: 5, maxLength: 5 }))
     .map(([drawn, unevenness]): Workload => ({ ...drawn, unevenness }));
-  const judged: JudgedPlan[] = [];
-  fc.assert(
-    fc.property(uneven, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 40, endOnFailure: true },
-  );
-  expectKept(judged, 30);
+  expectKeptOf(uneven, { numRuns: 40, least: 30 });
 });
 
 test("draws of what ranks take bring predictions nearer to the simulation, where ranks that went in step would meet", () => {
@@ -252,12 +255,7 @@ test("MT2: so it is where engines tell their tags, of which only some leave", ()
     batch: fc.integer({ min: 6, max: 30 }),
     isTight: fc.constant(true),
   });
-  const judged: JudgedPlan[] = [];
-  fc.assert(
-    fc.property(tagged, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 30, endOnFailure: true },
-  );
-  expectKept(judged, 20);
+  expectKeptOf(tagged, { numRuns: 30, least: 20 });
 });
 
 test("so it is of 42 items on 10 devices, which divide badly, and of others that do", () => {
@@ -268,12 +266,7 @@ test("so it is of 42 items on 10 devices, which divide badly, and of others that
     batch: fc.constantFrom(42, 42, 23, 31),
     isTight: fc.constant(false),
   });
-  const judged: JudgedPlan[] = [];
-  fc.assert(
-    fc.property(chain, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 25, endOnFailure: true },
-  );
-  expectKept(judged, 20);
+  expectKeptOf(chain, { numRuns: 25, least: 20 });
 });
 
 test("so it is where a trainer's ranks, which get their devices together, share them with what feeds them from a rollout", () => {
@@ -316,18 +309,13 @@ test("so it is where a trainer's ranks, which get their devices together, share 
 });
 
 test("so it is of steps that overlap, with calls that wait for those of the step before", () => {
-  const judged: JudgedPlan[] = [];
   const overlapping = fc.record({
     ...{ stages: fc.array(stage, { minLength: 2, maxLength: 4 }), isTight: fc.boolean() },
     ...{ numDevices: fc.integer({ min: 3, max: 8 }), batch: fc.integer({ min: 6, max: 30 }) },
     serial: fc.array(fc.constantFrom(0, 3, 11), { minLength: 4, maxLength: 4 }),
     maxStaleness: fc.integer({ min: 1, max: 3 }),
   });
-  fc.assert(
-    fc.property(overlapping, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 60, endOnFailure: true },
-  );
-  expectKept(judged, 50);
+  expectKeptOf(overlapping, { numRuns: 60, least: 50 });
 });
 
 test("so it is of plans that nobody searched for: the modes by default, in chunks of any size", () => {
@@ -388,12 +376,7 @@ test("so it is of a policy and a simulator that answer each other, with stages b
       const behind = others.slice(0, numStages - 2).map((one, i) => ({ ...one, from: [1 + (one.from[0]! % (i + 1))] }));
       return { ...each, stages: [{ ...simulator, ...member }, { ...policy, ...member }, ...behind] };
     });
-  const judged: JudgedPlan[] = [];
-  fc.assert(
-    fc.property(cyclic, (drawn) => void judged.push(...judge(drawn))),
-    { numRuns: 60, endOnFailure: true },
-  );
-  expectKept(judged, 25);
+  expectKeptOf(cyclic, { numRuns: 60, least: 25 });
 });
 
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {

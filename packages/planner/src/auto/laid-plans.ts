@@ -20,13 +20,13 @@ import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts"
 import { believed, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
+import { mayDiffer } from "../profile/take-stretch.ts";
 import { leastGain, leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import type { ReplayedStep } from "./plan-replay.ts";
 import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf } from "./processor-bound.ts";
 import type { PlanTarget, ProfileProblem } from "./profile-problem.ts";
-import { mayDiffer } from "./replayed-stretch.ts";
 import {
   beginningAll,
   capacityOf,

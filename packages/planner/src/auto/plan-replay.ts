@@ -9,9 +9,9 @@
 import { stepTimes } from "../profile/plan-trials.ts";
 import type { Flow, Turn } from "./cycle-model.ts";
 import { EventTimes } from "./event-times.ts";
+import { type DrawnSteps, uniformOf } from "./replayed-draws.ts";
 import { type Member, ReplayedLock } from "./replayed-lock.ts";
 import { ReplayedStream } from "./replayed-stream.ts";
-import { type DrawnSteps, uniformOf } from "./replayed-stretch.ts";
 
 /** One method of a component, as a step calls it; in the order of calls. */
 export type ReplayedCall = {

@@ -31,7 +31,7 @@ type ReplayedWith = {
   readonly problem: PlanProblem;
   readonly devices: readonly DeviceSpec[];
   readonly batch: number;
-  /** as `ReplayTarget` has it */
+  /** as `ReplayTarget` has it; default true */
   readonly isDrawn?: boolean | undefined;
 };
 

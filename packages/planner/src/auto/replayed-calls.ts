@@ -1,19 +1,21 @@
 /** A plan and a profile made ready for a replay: who takes how much at a time, and how long that takes. Pure. */
 import type { ComponentProfile, FlowGraph, Plan, Profile } from "@treadle/contracts";
+import { largestQuantile, normalQuantile } from "../profile/longest-item.ts";
 import { layoutOf, usedBy } from "../profile/running-layout.ts";
 import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
+import { stretchOf } from "../profile/take-stretch.ts";
+import { itemSpread } from "../profile/unevenness.ts";
 import { cycleOf, type Flow, turnsOf } from "./cycle-model.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
 import type { ReplayedCall, ReplayedCycle, StreamedCall } from "./plan-replay.ts";
-import { stretchOf } from "./replayed-stretch.ts";
 import { pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
   readonly plan: Plan;
   readonly profile: Profile;
   readonly batch: number;
-  /** whether the times of ranks are drawn, where these were seen to differ; default true */
-  readonly isDrawn?: boolean | undefined;
+  /** whether the times of ranks are drawn, where these were seen to differ */
+  readonly isDrawn: boolean;
 };
 
 /** In the order of their first calls. `plan` has the granularity and capacity that it runs with. */
@@ -29,7 +31,7 @@ type Method = FlowGraph["components"][string]["methods"][string];
 
 /** `part`: of the component's seconds. */
 function replayedCall(
-  { plan, profile, batch, isDrawn = true }: ReplayTarget,
+  { plan, profile, batch, isDrawn }: ReplayTarget,
   name: string,
   { takes, puts }: Method,
   part: number,
@@ -65,7 +67,17 @@ function replayedCall(
     const point = pointAt(share);
     return measuredSeconds(profile.components[name]!, point.devices, point.items, batch, graph.batch);
   };
-  const stretch = isDrawn ? stretchOf(components[name]!, { concurrency, devices, batch }) : undefined;
+  const lengthSpread = components[name]!.fit?.longest ? (components[name]!.lengthSpread ?? 0) : 0;
+  const differing = { profile: components[name]!, lengthSpread, itemSpread: itemSpread(components[name]!, devices) };
+  const stretch = isDrawn ? stretchOf({ ...differing, concurrency }) : undefined;
+  const drawnStretch = (share: number, items: number, uniform: number): number => {
+    const taken = Math.max(1, items);
+    const work = { taken, itemsPerStep, seconds: secondsOf(share), ...pointAt(share), batch };
+    return stretch!(work, {
+      deviate: () => normalQuantile(uniform),
+      longest: () => Math.exp(lengthSpread * largestQuantile(uniform, taken)),
+    });
+  };
   const put = puts.map((channel) => ({
     channel,
     items: itemsOf(channel, "producers"),
@@ -124,8 +136,7 @@ function replayedCall(
     takes: taken,
     puts: put,
     secondsOf,
-    stretchOf:
-      stretch && ((share, taken, uniform) => stretch({ taken, seconds: secondsOf(share), ...pointAt(share) }, uniform)),
+    stretchOf: stretch && drawnStretch,
     streamed: streamedOf(),
     cycle: cycledOf(),
     onceSeconds: isChunked ? once : 0,

@@ -25,29 +25,12 @@ import { Models, planMethods, type SearchOptions, searchMode } from "./search-mo
  * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
  */
 export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
-  return solve(readProblem(PlanProblem, input), options);
-}
-
-/** Nobody waits longer for a remedy. */
-const remedyMs = 2000;
-
-/** What to do about a problem that is proven to have no schedule, as far as its wishes are why. */
-export function wishesToDrop(problem: PlanProblem, { nowMs, deadlineMs = remedyMs }: SolveOptions = {}): string[] {
-  const startedMs = nowMs?.() ?? 0;
-  const remedy = remedyOf(problem, (without, numLeft) => {
-    if (nowMs === undefined) return solve(without, {}).feasible;
-    const leftMs = deadlineMs - (nowMs() - startedMs);
-    return leftMs > 0 && solve(without, { nowMs, deadlineMs: leftMs / numLeft }).feasible;
-  });
-  return remedy === undefined ? [] : [remedy];
-}
-
-function solve(problem: PlanProblem, options: SolveOptions): PlanAnswer {
   const { method = planMethods[0], nowMs, deadlineMs } = options;
   if (method !== "fast" && method !== "naive") throw unknownMethod(method, planMethods);
   if (deadlineMs !== undefined && nowMs === undefined) {
     throw new TreadleError("problem.invalid", `deadlineMs: '${deadlineMs}' needs a clock; hand in nowMs too`);
   }
+  const problem = readProblem(PlanProblem, input);
   const startedMs = nowMs?.() ?? 0;
   // Whose search the deadline cut short; other limits do so, too, which more time would not move.
   const late = new Set<SearchOptions["mode"]>();
@@ -134,6 +117,20 @@ function solve(problem: PlanProblem, options: SolveOptions): PlanAnswer {
   const limits = limitsOf(costSchedule(model, schedule));
   const modes = { mode: modeAmong(problem, schedule), alternatives, empty, unsearched };
   return { feasible: true, time, schedule, ...modes, explanation, limits, stats };
+}
+
+/** Nobody waits longer for a remedy. */
+const remedyMs = 2000;
+
+/** What to do about a problem that is proven to have no schedule, as far as its wishes are why. */
+export function wishesToDrop(problem: PlanProblem, { nowMs, deadlineMs = remedyMs }: SolveOptions = {}): string[] {
+  const startedMs = nowMs?.() ?? 0;
+  const remedy = remedyOf(problem, (without, numLeft) => {
+    if (nowMs === undefined) return solvePlan(without).feasible;
+    const leftMs = deadlineMs - (nowMs() - startedMs);
+    return leftMs > 0 && solvePlan(without, { nowMs, deadlineMs: leftMs / numLeft }).feasible;
+  });
+  return remedy === undefined ? [] : [remedy];
 }
 
 /** A single component is found in any mode, and is the only schedule. */

@@ -27,15 +27,6 @@ export function itemSpread({ samples, devicesPerRank }: Measured, devices: numbe
   return ofRank * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
-/** Few items differ by no more than this: what tells ranks apart is not all in their items, and of very unequal ones a mean says little. */
-const mostSpread = 0.3;
-
-/** The standard deviation of the logarithm of what so many items take together, of which one has `ofItem`, for a rank with `share` items a step. */
-export const spreadOfTake = (ofItem: number, items: number, share: number): number => {
-  const of = (count: number): number => ofItem / Math.sqrt(Math.max(1, count));
-  return Math.min(Math.max(mostSpread, of(share)), of(items));
-};
-
 /** How many times as long as a rank on average the busiest takes, for `items` on all of them. */
 export function unevennessAt(profile: Measured, devices: number, items: number): number {
   const ranks = devices / profile.devicesPerRank;

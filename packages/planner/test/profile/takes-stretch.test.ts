@@ -1,8 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { stretchOf, uniformOf } from "../src/auto/replayed-stretch.ts";
-import { expectedLongest } from "../src/profile/longest-item.ts";
-import { chainProfile } from "./synthetic-profile.ts";
+import { uniformOf } from "../../src/auto/replayed-draws.ts";
+import { expectedLongest, largestQuantile, normalQuantile } from "../../src/profile/longest-item.ts";
+import { stretchOf, type TakenWork } from "../../src/profile/take-stretch.ts";
+import { itemSpread } from "../../src/profile/unevenness.ts";
+import { chainProfile } from "../synthetic-profile.ts";
 
 const batch = 24;
 const profile = (unevenness: number | undefined, ranks = 4) => {
@@ -19,10 +21,31 @@ const profile = (unevenness: number | undefined, ranks = 4) => {
 const uniforms = Array.from({ length: 2000 }, (_, i) => (i + 0.5) / 2000);
 const mean = (values: readonly number[]): number => values.reduce((sum, each) => sum + each, 0) / values.length;
 
+type Measured = Pick<ReturnType<typeof profile>, "samples"> & Parameters<typeof stretchOf>[0]["profile"];
+
+/** As a replay draws it. */
+function drawnStretch(measured: Measured, ranks: number) {
+  const lengthSpread = measured.fit?.longest ? (measured.lengthSpread ?? 0) : 0;
+  const stretch = stretchOf({
+    ...{ profile: measured, lengthSpread, itemSpread: itemSpread(measured, ranks), concurrency: ranks },
+  });
+  return (
+    stretch &&
+    ((work: Omit<TakenWork, "batch" | "itemsPerStep">, uniform: number): number =>
+      stretch(
+        { ...work, batch, itemsPerStep: batch },
+        {
+          deviate: () => normalQuantile(uniform),
+          longest: () => Math.exp(lengthSpread * largestQuantile(uniform, work.taken)),
+        },
+      ))
+  );
+}
+
 describe("what a rank takes", () => {
   test("is as long as is expected where ranks were not seen to differ", () => {
-    expect(stretchOf(profile(undefined), { concurrency: 4, devices: 4, batch })).toBeUndefined();
-    expect(stretchOf(profile(1), { concurrency: 4, devices: 4, batch })).toBeUndefined();
+    expect(drawnStretch(profile(undefined), 4)).toBeUndefined();
+    expect(drawnStretch(profile(1), 4)).toBeUndefined();
   });
 
   test("is on average as long as was measured: a chunk of one rank, a whole batch of the busiest", () => {
@@ -31,7 +54,7 @@ describe("what a rank takes", () => {
         fc.double({ min: 1.01, max: 1.1, noNaN: true }),
         fc.integer({ min: 2, max: 8 }),
         (unevenness, ranks) => {
-          const stretch = stretchOf(profile(unevenness, ranks), { concurrency: ranks, devices: ranks, batch })!;
+          const stretch = drawnStretch(profile(unevenness, ranks), ranks)!;
           const chunk = { taken: 2, seconds: 0.2, items: 2 * ranks, devices: ranks };
           expect(Math.abs(mean(uniforms.map((uniform) => stretch(chunk, uniform))) - 1)).toBeLessThan(0.02);
           const whole = { taken: batch / ranks, seconds: 1, items: batch, devices: ranks };
@@ -45,16 +68,16 @@ describe("what a rank takes", () => {
     );
   });
 
-  test("of unequal items is as long as the longest of them, of whose part of the time the rest does not depend", () => {
+  test("of unequal items is as long as the longest of them, as far as that one's part of the time goes", () => {
     const spread = 0.5;
     const { fit, ...rest } = profile(undefined);
     const unequal = { ...rest, lengthSpread: spread, fit: { ...fit!, longest: { perLength: 0.05, ofAll: 0.4 } } };
-    const stretch = stretchOf(unequal, { concurrency: 4, devices: 4, batch })!;
+    const stretch = drawnStretch(unequal, 4)!;
     const whole = { taken: 6, seconds: 0.8, items: batch, devices: 4 };
     const ratio = expectedLongest(6, spread) / expectedLongest(24, spread);
     expect(mean(uniforms.map((uniform) => stretch(whole, uniform)))).toBeCloseTo(0.5 + 0.5 * ratio, 2);
     const streamed = { ...unequal, fit: { ...unequal.fit, longest: { ...unequal.fit.longest, streamed: batch } } };
-    const inChunks = stretchOf(streamed, { concurrency: 4, devices: 4, batch })!;
+    const inChunks = drawnStretch(streamed, 4)!;
     expect(inChunks({ taken: 2, seconds: 0.2, items: 8, devices: 4 }, 0.99)).toBe(1);
   });
 });
