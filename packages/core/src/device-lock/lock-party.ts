@@ -41,6 +41,8 @@ export class Party {
   reclaims = false;
   /** Later arrivals that went first. */
   numBypassed = 0;
+  /** Its devices that went to parties behind it, since others of them were held. */
+  readonly missed = new Set<string>();
   /** Refused or cancelled while a worker was being onloaded: it holds the devices until that is over. */
   isCancelled = false;
   #workers: readonly WorkerState[] | undefined;
@@ -68,6 +70,12 @@ export class Party {
   get devices(): readonly string[] {
     this.#devices ??= devicesOf(this.workers);
     return this.#devices;
+  }
+
+  /** It keeps others off its devices (L2). */
+  isOverdue(maxBypass: number): boolean {
+    const hasMissedAll = this.missed.size > 0 && this.devices.every((device) => this.missed.has(device));
+    return hasMissedAll || this.numBypassed >= maxBypass;
   }
 
   /** Said with every change of `members`. */

@@ -65,7 +65,7 @@ export class LockSchedule {
       const party = line[at] as Party;
       const { devices } = party;
       const isFree = devices.every((device) => !parties.holders.has(device) && !claimed.has(device));
-      const isOverdue = party.numBypassed >= this.#maxBypass;
+      const isOverdue = party.isOverdue(this.#maxBypass);
       if ((!isFree && !isOverdue) || !this.#mayGo(party)) continue;
       if (isFree && !this.#lease.mayReserve(party)) continue;
       if (isFree) {
@@ -96,7 +96,7 @@ export class LockSchedule {
   }
 
   #rank(party: Party): number {
-    if (party.numBypassed >= this.#maxBypass) return 0;
+    if (party.isOverdue(this.#maxBypass)) return 0;
     return party.reclaims ? 1 : 2;
   }
 
@@ -144,8 +144,13 @@ export class LockSchedule {
     parties.hold(party, devices);
     for (const { call } of party.members.values()) order.changed(call);
     const unblocked = this.#noteChanges();
-    for (const other of parties.waitingFor(devices))
-      if (other.arrival < party.arrival && this.#mayGo(other)) parties.passedOver(other);
+    for (const other of parties.waitingFor(devices)) {
+      const isEarlier = other.arrival < party.arrival;
+      const isBefore = this.#compare(other, party) < 0;
+      if (!(isEarlier || isBefore) || !this.#mayGo(other)) continue;
+      if (isEarlier) parties.passedOver(other);
+      if (isBefore) parties.missed(other, devices);
+    }
     return unblocked;
   }
 
@@ -187,6 +192,7 @@ export class LockSchedule {
     this.#members.parties.move(party, "held");
     party.reclaims = false;
     party.numBypassed = 0;
+    party.missed.clear();
     for (const member of party.members.values()) {
       if (member.state !== "asking") continue;
       this.#members.renew(member);

@@ -135,7 +135,16 @@ export class PartyTable {
 
   passedOver(party: Party): void {
     party.numBypassed += 1;
-    if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
+    this.#note(party);
+  }
+
+  missed(party: Party, devices: readonly string[]): void {
+    for (const device of devices) if (party.devices.includes(device)) party.missed.add(device);
+    this.#note(party);
+  }
+
+  #note(party: Party): void {
+    if (party.isOverdue(this.#maxBypass)) this.#overdue.add(party);
     this.#queue(party);
   }
 
@@ -151,8 +160,7 @@ export class PartyTable {
     }
     this.#numHeld.set(party, numHeld);
     if (numHeld === 0) this.#free.add(party);
-    if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
-    this.#queue(party);
+    this.#note(party);
   }
 
   #leave(party: Party): void {

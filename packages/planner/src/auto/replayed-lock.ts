@@ -3,7 +3,8 @@
  * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind.
  *
  * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), or has lent them with
- * nothing put that it could take, loans that are asked for again first, then in the order of calls. What leaves is what leaves the devices of a run (L4, MT2), and nothing whose memory is not needed.
+ * nothing put that it could take, loans that are asked for again first, then in the order of calls. One of whose devices each
+ * has gone to somebody behind it, since the rest was held, keeps the others off. What leaves is what leaves the devices of a run (L4, MT2), and nothing whose memory is not needed.
  * A party is a rank, or all ranks of a gang: these get their devices together, lend them once each of them waits, and have them
  * again once each has what it waits for.
  */
@@ -28,6 +29,8 @@ type Party = {
   readonly devices: Device[];
   state: "new" | "asking" | "preparing" | "holding" | "lent" | "closed";
   isReclaim: boolean;
+  /** that went to parties behind it, since others of its devices were held */
+  readonly missed: Set<Device>;
   /** whether it is looked at again before time goes on */
   isDue: boolean;
 };
@@ -74,6 +77,8 @@ export class ReplayedLock {
   readonly #gangs = new Map<number, Party>();
   /** those that ask, of which something has changed since they were last looked at */
   readonly #changed = new Set<Party>();
+  /** those that ask and have missed each of their devices */
+  readonly #overdue = new Set<Party>();
   /** whether anything ever has to leave; where nothing has, all is loaded before the first step */
   readonly isShort: boolean;
   readonly #places = new Map<Worker, readonly Device[]>();
@@ -126,6 +131,7 @@ export class ReplayedLock {
       devices: [],
       state: "new",
       isReclaim: false,
+      missed: new Set(),
       isDue: false,
     };
     if (isGang) this.#gangs.set(sequence, party);
@@ -198,26 +204,51 @@ export class ReplayedLock {
   endStep(): void {
     for (const { parties } of this.#devices.values()) parties.length = 0;
     this.#gangs.clear();
+    this.#overdue.clear();
   }
 
   /** Grants what can be; false when nothing has changed since. */
   settle(): boolean {
     if (this.#changed.size === 0) return false;
-    const inLine = [...this.#changed].filter(({ state }) => state === "asking");
+    const inLine = [...new Set([...this.#overdue, ...this.#changed])].filter(({ state }) => state === "asking");
     this.#changed.clear();
-    inLine.sort((a, b) => Number(b.isReclaim) - Number(a.isReclaim) || a.sequence - b.sequence);
+    inLine.sort((a, b) => this.#compare(a, b));
+    const claimed = new Set<Device>();
     const started: Party[] = [];
     for (const party of inLine) {
       const { devices } = party;
-      if (devices.some(({ holder }) => holder) || !this.#mayGo(party, devices)) continue;
-      for (const device of devices) device.holder = party;
-      party.state = "preparing";
-      started.push(party);
+      const isFree = devices.every((device) => device.holder === undefined && !claimed.has(device));
+      if ((!isFree && !this.#overdue.has(party)) || !this.#mayGo(party, devices)) continue;
+      if (isFree) {
+        this.#reserve(party);
+        started.push(party);
+      } else for (const device of devices) claimed.add(device);
     }
     // What must leave for one may be all that another needs.
     if (started.length > 1) this.#makeRoom(started.flatMap(({ workers }) => workers));
     for (const party of started) this.#prepare(party);
     return true;
+  }
+
+  #compare(a: Party, b: Party): number {
+    const rank = (party: Party): number => (this.#overdue.has(party) ? 0 : party.isReclaim ? 1 : 2);
+    return rank(a) - rank(b) || a.sequence - b.sequence;
+  }
+
+  #reserve(party: Party): void {
+    const { devices } = party;
+    for (const device of devices) {
+      device.holder = party;
+      for (const other of device.parties) {
+        if (other.state !== "asking" || this.#compare(other, party) >= 0 || !this.#mayGo(other, other.devices))
+          continue;
+        other.missed.add(device);
+        if (other.missed.size === other.devices.length) this.#overdue.add(other);
+      }
+    }
+    party.state = "preparing";
+    party.missed.clear();
+    this.#overdue.delete(party);
   }
 
   #mayGo(party: Party, devices: readonly Device[]): boolean {

@@ -100,16 +100,12 @@ export class ProfileBuilder {
     return { ...profile, ...this.#overheads(profile, costs, placed) };
   }
 
-  /**
-   * What is left of steps when all that they cost is taken away. In a cycle components change hands with every turn of it, as
-   * often as no plan would let them.
-   */
+  /** What is left of steps when all that they cost is taken away. */
   #overheads(
     profile: Profile,
     costs: readonly StepCosts[],
     placed: PlacedOn | undefined,
   ): Pick<Profile, "overheadSeconds" | "rankOverheadSeconds" | "baseOverheadSeconds"> {
-    if (profile.graph.cycles.length > 0) return { overheadSeconds: 0 };
     const quiet = this.#steps.flatMap((step, at) =>
       costs[at]!.samples.every(({ isContended }) => !isContended) ? [{ ...step, costs: costs[at]! }] : [],
     );
@@ -126,7 +122,7 @@ export class ProfileBuilder {
     }
     const { base, slope } = robustLine(left);
     return {
-      overheadSeconds: overheadInTurn(quiet, replays),
+      overheadSeconds: overheadInTurn(quiet, replays, profile.graph.cycles.length > 0),
       ...(left.length > 0 && { baseOverheadSeconds: base, rankOverheadSeconds: slope }),
     };
   }
@@ -192,17 +188,20 @@ function fitOf(
 
 /**
  * Of steps in which components took turns, on most devices: one after the other, or as a replay has them where that is more, since
- * ranks of unequal width may be swapped twice.
+ * ranks of unequal width may be swapped twice. What takes turns in a cycle does so many times a step: only a replay knows of it.
  */
 function overheadInTurn(
   steps: readonly (MeasuredStep & { readonly costs: StepCosts })[],
   replays: ReadonlyMap<string, number>,
+  hasCycle: boolean,
 ): number {
   const inTurn = steps.filter(({ layout }) => layout.mode === "temporal" && layout.granularity === "all");
   const most = Math.max(...inTurn.map(({ layout }) => layout.devices));
   const left = inTurn
-    .filter(({ layout }) => layout.devices === most)
-    .map(({ seconds, layout, costs }) => seconds - Math.max(secondsInTurn(costs), replays.get(layout.name) ?? 0));
+    .filter(({ layout }) => layout.devices === most && (!hasCycle || replays.has(layout.name)))
+    .map(({ seconds, layout, costs }) => {
+      return seconds - Math.max(hasCycle ? 0 : secondsInTurn(costs), replays.get(layout.name) ?? 0);
+    });
   return left.length > 0 ? Math.max(0, median(left)) : 0;
 }
 

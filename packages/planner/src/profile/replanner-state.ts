@@ -13,7 +13,8 @@
  *    proportions, the profile is scaled to what they take now, and RP2 decides again. Where all of them changed alike, or
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
  *    compares with what steps take now.
- * RP4 the first steps under every plan are not counted: engines compile and caches fill.
+ * RP4 the first steps under every plan are not counted: engines compile and caches fill. New processes are slow for some
+ *    seconds, which are more of short steps.
  * RP5 what measuring costs is bounded: a layout whose steps are long is probed for fewer of them.
  * RP6 a layout whose steps differ is probed for more of them, until what they take on average is known, or they are as large a
  *    part of those that are left as may go into one layout.
@@ -50,7 +51,7 @@ import { scaleProfile } from "./profile-scale.ts";
 import { layoutOf, type RunningLayout } from "./running-layout.ts";
 
 export type ReplannerOptions = {
-  /** steps not counted under a new plan */
+  /** steps not counted under a new plan; up to three times as many where those take no longer than `warmupSeconds` */
   readonly warmupSteps: number;
   /** steps measured under each layout that is probed or tried */
   readonly measuredSteps: number;
@@ -115,6 +116,11 @@ type Phase =
 /** Each time that steps drifted makes the run look longer before it plans again: trying plans costs more than noise does. */
 const patienceFactor = 4;
 
+/** A process that began runs what was not compiled yet for about so long: short steps are not counted meanwhile… */
+const warmupSeconds = 2;
+/** …for up to so many times `warmupSteps`. */
+const mostWarmups = 3;
+
 /** A layout is probed until the relative error of its steps' mean is no more than this… */
 const knownTo = 0.015;
 /** …or for so many times the steps that are measured at least… */
@@ -133,6 +139,8 @@ export class ReplannerState {
   #layout!: RunningLayout;
   #phase: Phase;
   #numSteps = 0;
+  /** of steps beyond `warmupSteps` */
+  #warmSeconds = 0;
   #seconds: number[] = [];
   #hasSwaps = false;
   #numReplans = 0;
@@ -197,8 +205,8 @@ export class ReplannerState {
     this.#stakes = stakes;
     this.#numSteps++;
     this.#news = undefined;
-    const { warmupSteps, measuredSteps, measuredSeconds } = this.#input.options;
-    if (this.#numSteps <= warmupSteps) return undefined; // RP4
+    if (this.#warmsUp(seconds)) return undefined; // RP4
+    const { measuredSteps, measuredSeconds } = this.#input.options;
     if (this.#phase.type === "settled") return this.#watch(this.#phase.drift, seconds);
     this.#seconds.push(seconds);
     const step = { layout: this.#layout, seconds, calls };
@@ -220,6 +228,14 @@ export class ReplannerState {
       case "measuring-drift":
         return this.#judge(this.#phase.builder, this.#phase.ratio, median(this.#seconds));
     }
+  }
+
+  #warmsUp(seconds: number): boolean {
+    const { warmupSteps } = this.#input.options;
+    if (this.#numSteps <= warmupSteps) return true;
+    if (this.#numSteps > mostWarmups * warmupSteps) return false;
+    this.#warmSeconds += seconds;
+    return this.#warmSeconds <= warmupSeconds;
   }
 
   get #isPrecise(): boolean {
@@ -404,6 +420,7 @@ export class ReplannerState {
     this.#plan = plan;
     this.#layout = layoutOf(plan);
     this.#numSteps = 0;
+    this.#warmSeconds = 0;
     this.#seconds = [];
     return { plan, phase, why };
   }

@@ -265,6 +265,36 @@ describe("a run that is planned automatically", () => {
     expect(new Set(numProbed([1, 2], 10))).toEqual(new Set([measuredSteps]));
   });
 
+  test("counts no step of the first seconds under a plan, in which processes are slow, where steps are short (RP4)", () => {
+    const measured = (seconds: readonly number[]): ReadonlySet<number> => {
+      const state = replanner({
+        actual: { temporal: 1, spatial: 1, hybrid: 1 },
+        predicted: { temporal: 9, spatial: 1, hybrid: 9 },
+      });
+      let [last, steps] = ["", 0];
+      const stepOf = (plan: Plan): number => {
+        const { name } = layoutOf(plan);
+        steps = name === last ? steps + 1 : 0;
+        last = name;
+        return seconds[Math.min(steps, seconds.length - 1)]!;
+      };
+      run(state, stepOf, state.start());
+      return new Set((state.profile?.steps ?? []).map(({ seconds }) => seconds));
+    };
+    const launched = 5;
+    expect(measured([launched, 1.1, 0.9, 0.8])).toEqual(new Set([0.8]));
+    expect(measured([launched, 1.5, 1.4])).toEqual(new Set([1.4]));
+    expect(measured([launched, 0.3, 0.2, 0.1]), "few, however short").toEqual(new Set([0.1]));
+    expect(measured([launched, 2.5]), "long ones count").toEqual(new Set([2.5]));
+    const long = replanner({
+      actual: { temporal: 3, spatial: 3, hybrid: 3 },
+      predicted: { temporal: 3, spatial: 9, hybrid: 9 },
+    });
+    const { measuredSteps, warmupSteps } = options;
+    const changes = run(long, () => 3, long.start(), warmupSteps + measuredSteps);
+    expect(changes.length, "and none of them is left out").toBe(2);
+  });
+
   test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (RP1)", () => {
     const world = {
       actual: { temporal: 4, spatial: 2, hybrid: 3 },

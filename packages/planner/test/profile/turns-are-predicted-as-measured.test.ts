@@ -116,3 +116,36 @@ test("what a plan that was not measured takes besides its components is known by
   expect(besides(placed("spatial", 10))).toBeCloseTo(2 * 0.02, 6);
   expect(besides(placed("temporal", 10))).toBeCloseTo(4 * 0.02, 6);
 });
+
+test("what a step of a cycle takes besides its components is known by its replay, as no other way tells how often they change hands", () => {
+  const devices = [0, 1].map(
+    (index): DeviceSpec => ({ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes }),
+  );
+  const components = ["policy", "simulator"].map((name): PlacementComponent => ({ name, ranks: { min: 1, max: 1 } }));
+  const calls = [
+    observed(
+      { component: "policy", busyMs: 300 },
+      { takes: [{ channel: "seen", items: batch }], puts: [{ channel: "done", items: batch }] },
+    ),
+    observed(
+      { component: "simulator", busyMs: 200 },
+      { takes: [{ channel: "done", items: batch }], puts: [{ channel: "seen", items: batch }] },
+    ),
+  ];
+  const traits = new Map(
+    components.map(({ name: key }) => [key, { key, devicesPerRank: 1, minDevices: 1, maxDevices: 1 }]),
+  );
+  const header = { workflow: "w", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } };
+  const plan = resolvePlacement({ mode: "temporal", components, devices, batchItems: batch, maxStaleness: 0 });
+  const built = (seconds: number): Profile => {
+    const builder = new ProfileBuilder(batch);
+    builder.add({ layout: layoutOf(plan), seconds, calls });
+    return builder.build(header, traits, { devices, components });
+  };
+  const least = predictPlan(built(0.01), plan, { devices, batch, components })!;
+  expect(least).toBeGreaterThan(0);
+  const profile = built(least + 0.07);
+  expect(profile.graph.cycles).toHaveLength(1);
+  expect(profile.overheadSeconds).toBeCloseTo(0.07, 6);
+  expect(predictPlan(profile, plan, { devices, batch, components })).toBeCloseTo(least + 0.07, 6);
+});
