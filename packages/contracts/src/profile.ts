@@ -47,7 +47,7 @@ export type SequenceSums = z.infer<typeof SequenceSums>;
 export const CallObservation = z.object({
   busyMs: milliseconds,
   lockWaitMs: milliseconds,
-  /** the longest of the swaps since the call before, 0 where there was none */
+  /** the mean of the swaps since the call before, 0 where there was none: in a cycle there are many */
   onloadMs: milliseconds,
   offloadMs: milliseconds,
   /** processor time of the process within the busy time */

@@ -107,6 +107,12 @@ test.each<[string, Partial<Trajectory>, string]>([
   expect(await worker.weights()).toEqual(before);
 });
 
+test("says how many steps of trajectories were trained, whatever part of them is in a minibatch and however often", async () => {
+  const worker = await started(0, { epochs: 3 });
+  const rows = 2 * trajectory(0, 0).rewards.length;
+  expect(await worker.train(sourceOf([trajectory(0, 0)], [trajectory(1, 0)]))).toMatchObject({ samples: rows });
+});
+
 test("the gradient of a call that failed does not count in the next one", async () => {
   class FailsOnce extends ControlActorWorker {
     failNextStep() {

@@ -1,52 +1,8 @@
 import type { TagMemory } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
-import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
-import type { CallInput, LockEffect } from "../../src/device-lock/lock-messages.ts";
-
-/** Workers as `name: [devices, resident bytes]`; every device has 100 bytes. */
-function lockOf(
-  workers: Record<string, [string[], number]>,
-  options: { timeoutMs?: number; maxBypass?: number } = {},
-): DeviceLockState {
-  const names = new Set(Object.values(workers).flatMap(([devices]) => devices));
-  const devices = [...names].map((device) => ({ device, capacityBytes: 100 }));
-  const lock = new DeviceLockState({ devices, ...options });
-  for (const [worker, [set, residentBytes]] of Object.entries(workers))
-    lock.addWorker({ worker, devices: set, residentBytes });
-  return lock;
-}
-
-const streams = (...names: string[]) => names.map((channel) => ({ channel, stream: 0 }));
-
-/** Opens a call that has the name of its worker. */
-function open(lock: DeviceLockState, worker: string, sequence: number, more: Partial<CallInput> = {}): void {
-  lock.openCall({ call: worker, worker, sequence, consumes: [], produces: [], ...more });
-}
-
-function lines(effects: readonly LockEffect[]): string[] {
-  return effects.map((effect) => {
-    if (effect.type === "grant") return `grant ${effect.call} ${effect.token}`;
-    if (effect.type === "refuse") return `refuse ${effect.call}: ${effect.error.code}`;
-    if (effect.type === "stale") return `stale ${effect.token}`;
-    if (effect.type === "ask-lease") return `ask-lease ${effect.devices.join(" ")}`;
-    if ("component" in effect || effect.type === "release-lease") return `${effect.type} ${effect.token}`;
-    return [effect.type, effect.worker, ...(effect.tags ?? [])].join(" ");
-  });
-}
-
-const acquire = (lock: DeviceLockState, call: string, nowMs = 0) => lines(lock.acquire({ request: call, call, nowMs }));
-
-/** Acquires and answers every offload and onload at once; the trace of effects. */
-function settle(lock: DeviceLockState, effects: readonly LockEffect[]): string[] {
-  const trace: string[] = [];
-  const queue = [...effects];
-  for (let effect = queue.shift(); effect; effect = queue.shift()) {
-    trace.push(...lines([effect]));
-    if (effect.type === "offload") queue.push(...lock.offloaded({ worker: effect.worker }));
-    if (effect.type === "onload") queue.push(...lock.onloaded({ worker: effect.worker }));
-  }
-  return trace;
-}
+import type { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
+import type { LockEffect } from "../../src/device-lock/lock-messages.ts";
+import { acquire, lines, lockOf, open, settle, streams } from "./told-lock.ts";
 
 describe("L1 exclusive devices", () => {
   test("a device set is granted as a whole and to one holder; crossed sets do not deadlock", () => {
@@ -357,27 +313,6 @@ describe("L2 producers before consumers", () => {
     acquire(lock, "c");
     acquire(lock, "b");
     expect(lines(lock.release({ token: 1 }))).toEqual(["onload b"]);
-  });
-
-  test("a call that re-acquires in rounds passes a later call at most maxBypass times", () => {
-    const lock = lockOf({ p: [["0"], 10], q: [["0"], 10], c: [["0"], 10] }, { maxBypass: 2 });
-    open(lock, "p", 1);
-    open(lock, "q", 2);
-    open(lock, "c", 3);
-    settle(lock, lock.acquire({ request: 1, call: "p", nowMs: 0 }));
-    acquire(lock, "c");
-    const order: string[] = [];
-    let holder = "p";
-    for (let turn = 0; turn < 4; turn++) {
-      const next = holder === "p" ? "q" : "p";
-      acquire(lock, next);
-      const token = lock.snapshot().holds[0]?.token as number;
-      settle(lock, lock.release({ token }));
-      holder = lock.snapshot().holds[0]?.call as string;
-      order.push(holder);
-      if (holder === "c") break;
-    }
-    expect(order).toEqual(["q", "p", "c"]);
   });
 });
 

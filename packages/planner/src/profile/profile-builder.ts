@@ -187,8 +187,8 @@ function fitOf(
 }
 
 /**
- * Of steps in which components took turns, on most devices: one after the other, or as a replay has them where that is more, since
- * ranks of unequal width may be swapped twice. What takes turns in a cycle does so many times a step: only a replay knows of it.
+ * Of steps in which components took turns, on most devices: what their replay leaves, as it is what predicts them. Without one, what is left
+ * of one component after the other, which says nothing of a cycle.
  */
 function overheadInTurn(
   steps: readonly (MeasuredStep & { readonly costs: StepCosts })[],
@@ -198,9 +198,10 @@ function overheadInTurn(
   const inTurn = steps.filter(({ layout }) => layout.mode === "temporal" && layout.granularity === "all");
   const most = Math.max(...inTurn.map(({ layout }) => layout.devices));
   const left = inTurn
-    .filter(({ layout }) => layout.devices === most && (!hasCycle || replays.has(layout.name)))
-    .map(({ seconds, layout, costs }) => {
-      return seconds - Math.max(hasCycle ? 0 : secondsInTurn(costs), replays.get(layout.name) ?? 0);
+    .filter(({ layout }) => layout.devices === most)
+    .flatMap(({ seconds, layout, costs }) => {
+      const known = replays.get(layout.name) ?? (hasCycle ? undefined : secondsInTurn(costs));
+      return known === undefined ? [] : [seconds - known];
     });
   return left.length > 0 ? Math.max(0, median(left)) : 0;
 }

@@ -49,6 +49,7 @@ import { openState, partBeside } from "../author/state/saved-state.ts";
 import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
 import { hostFilesOf } from "./host-files.ts";
+import { MeanTime } from "./mean-time.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
 import { Telemetry } from "./telemetry.ts";
@@ -119,7 +120,8 @@ class WorkerHost {
   #isBusy = false;
   #heldFor: string | undefined;
   /** since the last observed call; the runner asks for them between calls */
-  #swaps = { onloadMs: 0, offloadMs: 0 };
+  readonly #onloads = new MeanTime();
+  readonly #offloads = new MeanTime();
   /** what its first onload does, where its class loads */
   #load: (() => Promise<void>) | undefined;
   /** until the state that was copied last is on the disk, and the runner knows */
@@ -306,14 +308,14 @@ class WorkerHost {
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
       await this.#worker.onload(tags);
-      this.#swaps.onloadMs = Math.max(this.#swaps.onloadMs, performance.now() - startedMs);
+      this.#onloads.add(performance.now() - startedMs);
       return this.#memory();
     });
     this.#runner.handle("offload", async ({ tags }) => {
       using _ = this.#tracer.span("offload", "offload");
       const startedMs = performance.now();
       await this.#worker.offload(tags);
-      this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
+      this.#offloads.add(performance.now() - startedMs);
       return { residualBytes: this.#worker.residualBytes() };
     });
     this.#runner.handle("peer-died", ({ worker, since }) => {
@@ -383,8 +385,9 @@ class WorkerHost {
         : request.args;
       const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
       const durationMs = performance.now() - startedMs;
-      const observation = context.meter?.finish({ ...this.#swaps, ...this.#memory() });
-      if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
+      const swaps = { onloadMs: this.#onloads.meanMs, offloadMs: this.#offloads.meanMs };
+      const observation = context.meter?.finish({ ...swaps, ...this.#memory() });
+      if (observation) for (const swap of [this.#onloads, this.#offloads]) swap.forget();
       if (this.#devices.holds(call)) this.#sayUnreleased(request.method);
       const reply: CallReply = { value, durationMs, timers };
       if (request.saveIn !== undefined) {

@@ -78,7 +78,8 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     );
     const [weight = 0, ...sums] = await this.messages.allReduceSum(own);
     const means = averaged.map((name, at) => [name, sums[at]! / Math.max(1, weight)] as const);
-    return { ...Object.fromEntries(means), policyVersion: this.engine.policyVersion };
+    const samples = weight / this.config.epochs;
+    return { ...Object.fromEntries(means), samples, policyVersion: this.engine.policyVersion };
   }
 
   /** Returns the sums over this rank's rows; `count` are those of all ranks. */

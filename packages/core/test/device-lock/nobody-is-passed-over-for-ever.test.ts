@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
 import type { LockEffect, LockSnapshot } from "../../src/device-lock/lock-messages.ts";
+import { acquire, lockOf, open, settle } from "./told-lock.ts";
 
 /** Two calls that take turns on each device, so that it is never free for longer than an instant, and one that wants all devices. */
 class Crossing {
@@ -81,4 +82,25 @@ test("who wants many devices waits until each of them was free once, not until a
       expect(lock.turn(0), "and again only after the others").toMatch(/^[ab]/);
     }),
   );
+});
+
+test("a call that re-acquires in rounds passes a later call at most maxBypass times", () => {
+  const lock = lockOf({ p: [["0"], 10], q: [["0"], 10], c: [["0"], 10] }, { maxBypass: 2 });
+  open(lock, "p", 1);
+  open(lock, "q", 2);
+  open(lock, "c", 3);
+  settle(lock, lock.acquire({ request: 1, call: "p", nowMs: 0 }));
+  acquire(lock, "c");
+  const order: string[] = [];
+  let holder = "p";
+  for (let turn = 0; turn < 4; turn++) {
+    const next = holder === "p" ? "q" : "p";
+    acquire(lock, next);
+    const token = lock.snapshot().holds[0]?.token as number;
+    settle(lock, lock.release({ token }));
+    holder = lock.snapshot().holds[0]?.call as string;
+    order.push(holder);
+    if (holder === "c") break;
+  }
+  expect(order).toEqual(["q", "p", "c"]);
 });
