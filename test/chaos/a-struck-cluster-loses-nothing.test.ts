@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { type ChaosOptions, type ChaosReport, chaos } from "./chaos.ts";
-import type { Disaster } from "./disasters.ts";
+import { ChaosCluster } from "./chaos-cluster.ts";
+import { SharedMachine } from "./shared-machine.ts";
 
 /** What was said meanwhile is the message of a failure. */
 async function struck(options: Omit<ChaosOptions, "log" | "seed">): Promise<ChaosReport & { readonly said: string }> {
@@ -14,14 +15,26 @@ async function struck(options: Omit<ChaosOptions, "log" | "seed">): Promise<Chao
 }
 
 test("S2, S4, J1: a cluster that is struck at random for a moment trains every prompt once and leaves nothing", async () => {
-  const { strikes, gaveUp, said } = await struck({ minutes: 0.1, workflow: "embedded", pauseMs: 1500 });
+  const { strikes, gaveUp, said } = await struck({ minutes: 0.1, open: ChaosCluster.opens("embedded"), pauseMs: 1500 });
   expect(Object.values(strikes).some((times) => times > 0)).toBe(true);
   expect(gaveUp, said).toEqual([]);
 }, 960_000);
 
 test("S2, S4, J1: a flooded door, a namesake, a hung agent, a child that is left behind and the loss of two nodes, one after another, cost no prompt and leave nothing", async () => {
-  const first: Disaster[] = ["door flooded", "namesake started", "agent hung", "child left behind", "nodes lost"];
-  const { strikes, gaveUp, said } = await struck({ minutes: 0.1, workflow: "ledger", pauseMs: 1500, first });
+  const first = ["door flooded", "namesake started", "agent hung", "child left behind", "nodes lost"];
+  const { strikes, gaveUp, said } = await struck({
+    minutes: 0.1,
+    open: ChaosCluster.opens("ledger"),
+    pauseMs: 1500,
+    first,
+  });
+  for (const kind of first) expect(strikes[kind], kind).toBeGreaterThan(0);
+  expect(gaveUp, said).toEqual([]);
+}, 960_000);
+
+test("S2, S4, J1, PD2: a pool that is killed, suspended and replaced under two runs, of which one is killed, costs no prompt of either; no two compute on a device, and nothing is left", async () => {
+  const first = ["pool killed", "runner killed", "pool suspended", "another pool started"];
+  const { strikes, gaveUp, said } = await struck({ minutes: 0.1, open: SharedMachine.open, pauseMs: 1500, first });
   for (const kind of first) expect(strikes[kind], kind).toBeGreaterThan(0);
   expect(gaveUp, said).toEqual([]);
 }, 960_000);

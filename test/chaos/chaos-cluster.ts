@@ -1,31 +1,35 @@
 /** Three NATS servers, three node agents and one run over them, each to be struck. */
-import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
+import { setTimeout as delay } from "node:timers/promises";
+import type { RunEvent } from "@treadle/contracts";
 import { isAlive } from "../support/cluster.ts";
 import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
 import { projectRoot } from "../support/project.ts";
+import { startTreadle } from "../support/treadle.ts";
 import { Absences } from "./absences.ts";
+import type { Disaster, Struck as StruckRuns } from "./chaos.ts";
 import { ClusterNetwork, type Place } from "./cluster-network.ts";
+import { clusterDisasters } from "./disasters.ts";
+import { batch, endMs, expectOver, within } from "./judging.ts";
 import { NatsCluster } from "./nats-cluster.ts";
+import { committedSteps, isRunning, processesOf, said, strikable } from "./struck-processes.ts";
 import { expectLearntAsUndisturbed } from "./undisturbed.ts";
+import { expectWholeHorizons } from "./whole-horizons.ts";
 
 const numPlaces = 3;
 const replicas = "3";
 /** A node that is cut off ends its workers after so many seconds. */
 const limitSeconds = "6";
-export const batch = 12;
-/** How long an agent hangs that is struck so. */
-export const hangMs = 12_000;
 
 /** `isShipped`: below `workflows`, and judged by what it learns undisturbed. */
 type Struck = {
   readonly name: string;
   readonly overrides: readonly string[];
   readonly isShipped?: boolean;
+  /** default `batch` */
+  readonly batch?: number;
   readonly agentFlags?: readonly string[];
   readonly expectWhole?: (folder: string, steps: number, batch: number) => Promise<void>;
 };
@@ -47,10 +51,20 @@ export const subjects = {
     ...{ name: shipped("tool-agent"), overrides: quiet, isShipped: true },
     agentFlags: ["--allow-program", "/bin/sh"], // not every machine has control groups
   },
+  "embodied-ppo": {
+    ...{ name: shipped("embodied-ppo"), isShipped: true, batch: 1, expectWhole: expectWholeHorizons },
+    overrides: [
+      "ranks.simulator=2",
+      "ranks.rollout=2",
+      "horizon=64",
+      "recordEvery=1000000",
+      "checkpoints.everySteps=5",
+    ],
+  },
 } satisfies Record<string, Struck>;
 export type Subject = keyof typeof subjects;
 
-export class ChaosCluster implements AsyncDisposable {
+export class ChaosCluster implements StruckRuns {
   readonly world: NodesWorld<NatsCluster>;
   readonly network: ClusterNetwork | undefined;
   readonly random: () => number;
@@ -84,6 +98,10 @@ export class ChaosCluster implements AsyncDisposable {
     this.random = random;
   }
 
+  static opens(subject: Subject) {
+    return (random: () => number, log: (text: string) => void) => ChaosCluster.open(random, log, subject);
+  }
+
   static async open(
     random: () => number,
     log: (text: string) => void,
@@ -95,10 +113,7 @@ export class ChaosCluster implements AsyncDisposable {
     const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
     const { isShipped }: Struck = subjects[subject];
     const world = await NodesWorld.over(await NatsCluster.start(places), isShipped ? projectRoot : undefined);
-    world.environment = {
-      NODE_OPTIONS: `--import=${fileURLToPath(new URL("on-signal.mjs", import.meta.url))}`,
-      CHAOS_HANG_MS: String(hangMs),
-    };
+    world.environment = strikable;
     const joined = typeof network === "string" ? undefined : network;
     const cluster = new ChaosCluster(world, joined, places, random, subject, log);
     // The servers elect who keeps what before they keep anything.
@@ -111,6 +126,31 @@ export class ChaosCluster implements AsyncDisposable {
         await new Promise((resolve) => setTimeout(resolve, 1000));
       }
     }
+  }
+
+  get batch(): number {
+    const own: Struck = subjects[this.subject];
+    return own.batch ?? batch;
+  }
+
+  get disasters(): Readonly<Record<string, Disaster>> {
+    return clusterDisasters(this);
+  }
+
+  begin(): void {
+    this.resume();
+  }
+
+  get isStandstill(): boolean {
+    return this.absences.isStandstill;
+  }
+
+  get events(): RunEvent[] {
+    return this.runners.flatMap(({ events }) => events);
+  }
+
+  get numRunners(): number {
+    return this.runners.length;
   }
 
   get nats(): NatsCluster {
@@ -155,7 +195,7 @@ export class ChaosCluster implements AsyncDisposable {
     const { name, overrides: own } = subjects[this.subject];
     const runner = this.world.startRun(
       [
-        ...["steps=100000", `batch=${batch}`, "observe.record=true", ...own],
+        ...["steps=100000", `batch=${this.batch}`, "observe.record=true", ...own],
         ...[
           `cluster.nats.replicas=${replicas}`,
           "cluster.minNodes=1",
@@ -205,11 +245,31 @@ export class ChaosCluster implements AsyncDisposable {
     return (await this.runner?.exited) ?? null;
   }
 
-  /** J1. */
-  expectWhole(steps: number): Promise<void> {
+  /** J1, S4. */
+  async judge(): Promise<void> {
+    const { world } = this;
+    const runId = this.runId as string;
+    const code = await Promise.race([this.stop(), delay(endMs, "no end", { ref: false })]);
+    if (code !== 0) throw new Error(`the run did not stop when it was asked to: ${code}`);
+    const [steps] = this.steps as [number];
+    await this.#expectWhole(steps);
+    const wanted = steps + 2;
+    this.#log(`${steps} steps: resumed from the command line for two more`);
+    const args = ["resume", runId, "--runs", world.runs, "--json", "--set", `steps=${wanted}`];
+    const resumed = await startTreadle(args, undefined, world.project).finished;
+    if (resumed.code !== 0)
+      throw new Error(`'treadle resume' ended with ${resumed.code}: ${resumed.stderr.slice(-2000)}`);
+    await this.#expectWhole(wanted);
+    for (const agent of this.agents) agent?.child.kill("SIGTERM");
+    await within(endMs, "the agents to leave", () => this.agents.every((agent) => agent?.child.exitCode === 0));
+    await within(endMs, "every process to be gone", () => this.processes().length === 0);
+    await expectOver(world, world.runs, runId, this.#log);
+  }
+
+  #expectWhole(steps: number): Promise<void> {
     const { name, overrides, expectWhole }: Struck = subjects[this.subject];
-    if (expectWhole) return expectWhole(this.folder, steps, batch);
-    const own = [...overrides, `batch=${batch}`];
+    if (expectWhole) return expectWhole(this.folder, steps, this.batch);
+    const own = [...overrides, `batch=${this.batch}`];
     return expectLearntAsUndisturbed(this.folder, steps, { workflow: name, runs: this.world.root, overrides: own });
   }
 
@@ -217,45 +277,18 @@ export class ChaosCluster implements AsyncDisposable {
     return join(this.world.runs, this.runId ?? "");
   }
 
-  /** What runners have said in these last milliseconds, with the ends and the beginnings of workers. */
   saidSince(ms: number): string[] {
-    const fromMs = Date.now() - ms;
-    const nowMs = Date.now();
-    return this.runners.flatMap(({ events }) =>
-      events.flatMap((event) => {
-        if (event.atMs < fromMs) return [];
-        const at = `${((event.atMs - nowMs) / 1000).toFixed(1)} s`;
-        if (event.type === "log" && event.worker === "runner") return [`${at}  ${event.line}`];
-        if (event.type === "worker-died") return [`${at}  ${event.worker} died: ${event.reason}`];
-        if (event.type === "worker-started" || event.type === "worker-restarted")
-          return [`${at}  ${event.worker} is up`];
-        return [];
-      }),
-    );
+    return said(this.events, ms);
   }
 
-  /** Committed steps. */
-  get steps(): number {
-    try {
-      const path = join(this.folder, "journal.jsonl");
-      return readRecords(readFileSync(path, "utf8"), path).records.filter(({ type }) => type === "step").length;
-    } catch {
-      return 0; // it is taken by a runner just now, or has not begun
-    }
+  get steps(): readonly [number] {
+    return [committedSteps(this.folder)];
   }
 
   readonly workers = (): number[] => pidsOf(this.runner?.events ?? []).filter(isAlive);
 
-  /** Processes that this cluster started, however far from it. */
   processes(): number[] {
-    return readdirSync("/proc").flatMap((name) => {
-      try {
-        const mine = readFileSync(`/proc/${name}/environ`, "latin1").includes(`TMPDIR=${this.world.temporary}`);
-        return /^\d+$/.test(name) && mine && Number(name) !== process.pid ? [Number(name)] : [];
-      } catch {
-        return [];
-      }
-    });
+    return processesOf(this.world);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -264,6 +297,3 @@ export class ChaosCluster implements AsyncDisposable {
     await this.network?.[Symbol.asyncDispose]();
   }
 }
-
-export const isRunning = (process: NodeProcess | RunProcess | undefined): boolean =>
-  process !== undefined && process.child.exitCode === null && process.child.signalCode === null;

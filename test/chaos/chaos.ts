@@ -1,25 +1,50 @@
 /**
- * Strikes a real cluster at random for a while, lets it come to rest, and judges: every prompt that was put was trained
- * once, in order; the run goes on and ends when asked; no process, lock, file or shared memory is left.
+ * Strikes what really runs at random for a while, lets it come to rest, and has it judged: every prompt that was put was trained
+ * once, in order; each run goes on and ends when asked; no process, lock, file or shared memory is left.
  */
-import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { median, type RunEvent } from "@treadle/contracts";
-import { replayRun } from "@treadle/runtime/runner";
 import { randomOf } from "../soak/virtual-network.ts";
-import { segmentsOf } from "../support/cluster.ts";
-import { startTreadle } from "../support/treadle.ts";
-import { batch, ChaosCluster, type Subject } from "./chaos-cluster.ts";
-import { type Disaster, disasters, drawDisaster, possibleDisasters, type Strike } from "./disasters.ts";
+import { within } from "./judging.ts";
 import { Pauses } from "./pauses.ts";
+
+/** What ends it; undefined when there was nothing to strike. */
+export type Strike = () => Promise<(() => Promise<unknown>) | undefined>;
+
+/** `weight`: how often it is drawn */
+export type Disaster = { readonly weight: number; readonly strike: Strike };
+
+/** Runs, and all that they need. */
+export type Struck = AsyncDisposable & {
+  /** those that are possible here */
+  readonly disasters: Readonly<Record<string, Disaster>>;
+  begin(): void;
+  /** prompts of a step of each run */
+  readonly batch: number;
+  /** that each run has committed */
+  readonly steps: readonly number[];
+  /** strikes keep away so much that nobody can make a step */
+  readonly isStandstill: boolean;
+  /** of all runners of all runs */
+  readonly events: readonly RunEvent[];
+  readonly numRunners: number;
+  /** why runners ended that nobody had killed */
+  readonly gaveUp: readonly string[];
+  /** what runners have said in these last milliseconds */
+  saidSince(ms: number): string[];
+  /** J1, S4: ends it. Throws what is wrong. */
+  judge(): Promise<void>;
+};
+
+export type OpenStruck = (random: () => number, log: (text: string) => void) => Promise<Struck>;
 
 export type ChaosOptions = {
   readonly minutes: number;
   readonly seed: number;
-  readonly workflow: Subject;
+  readonly open: OpenStruck;
   readonly log: (text: string) => void;
   /** struck once each, in this order, before any strike is drawn, also where that takes longer than `minutes` */
-  readonly first?: readonly Disaster[];
+  readonly first?: readonly string[];
   /** from one strike to the next, at most */
   readonly pauseMs?: number;
   /** ends it early, and everything that it started */
@@ -30,7 +55,7 @@ export type ChaosReport = {
   readonly steps: number;
   readonly prompts: number;
   /** by each kind that was possible */
-  readonly strikes: Readonly<Partial<Record<Disaster, number>>>;
+  readonly strikes: Readonly<Record<string, number>>;
   readonly workersReplaced: number;
   readonly runnersStarted: number;
   /** why runners ended that nobody had killed; each was resumed */
@@ -61,38 +86,42 @@ const longPauseMs = 5000;
 /** Worth what the runner said meanwhile, too. */
 const veryLongPauseMs = 12_000;
 const restMs = 300_000;
-const endMs = 90_000;
 
 export async function chaos({
   minutes,
   seed,
-  workflow,
+  open,
   log,
   first = [],
   pauseMs = 4000,
   signal,
 }: ChaosOptions): Promise<ChaosReport> {
   const random = randomOf(seed);
-  await using cluster = await ChaosCluster.open(random, log, workflow);
-  cluster.resume();
-  await within(restMs, "two steps to begin with", () => cluster.steps >= 2, signal);
+  await using struck = await open(random, log);
+  const { disasters } = struck;
+  const allSteps = () => struck.steps.reduce((sum, steps) => sum + steps, 0);
+  struck.begin();
+  const hasBegun = () => {
+    if (struck.gaveUp.length > 0) throw new Error(`it gave up before anything was struck: ${struck.gaveUp.join("; ")}`);
+    return struck.steps.every((steps) => steps >= 2);
+  };
+  await within(restMs, "two steps to begin with", hasBegun, signal);
 
-  const possible = possibleDisasters(cluster.network !== undefined);
-  const strikes = Object.fromEntries(possible.map((kind) => [kind, 0])) as Partial<Record<Disaster, number>>;
+  const strikes = Object.fromEntries(Object.keys(disasters).map((kind) => [kind, 0]));
   const endings = new Set<Promise<void>>();
   const ongoing = new Set<string>();
   const calm = new AbortController();
-  const pauses = new Pauses(performance.now(), cluster.steps);
+  const pauses = new Pauses(performance.now(), allSteps());
   let wrong: string[] = [];
   const watch = () => {
-    const look = { nowMs: performance.now(), steps: cluster.steps, isStandstill: cluster.absences.isStandstill };
+    const look = { nowMs: performance.now(), steps: allSteps(), isStandstill: struck.isStandstill };
     const pause = pauses.look(look, wrong.length);
     if (pause === undefined) return;
     const { ms, countedMs, sinceStruckMs, awayMs } = pause;
     if (countedMs > longPauseMs) {
       const seconds = `${inSeconds(countedMs)} s without one, ${inSeconds(sinceStruckMs)} s of them since the last strike${awayMs > 0 ? ` and ${inSeconds(awayMs)} s in which nobody could make one` : ""}`;
       log(`before step ${look.steps}: ${seconds}: ${wrong.join(", ")}`);
-      if (countedMs > veryLongPauseMs) for (const line of cluster.saidSince(ms)) log(`    ${line}`);
+      if (countedMs > veryLongPauseMs) for (const line of struck.saidSince(ms)) log(`    ${line}`);
     }
     wrong = [...ongoing];
   };
@@ -106,15 +135,15 @@ export async function chaos({
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
       if (endings.size >= maxAtOnce || pauses.quietMs(performance.now()) > patienceMs) continue;
-      const kind = due[0] ?? drawDisaster(random, possible);
+      const kind = due[0] ?? drawDisaster(random, disasters);
       const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
-      const end = await (disasters[kind].strike as Strike)(cluster);
+      const end = await disasters[kind]!.strike();
       if (end === undefined) continue;
       due.shift();
       pauses.strike(performance.now());
       strikes[kind] = (strikes[kind] ?? 0) + 1;
       const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
-      log(`${cluster.steps} steps: ${what}`);
+      log(`${struck.steps.join(" + ")} steps: ${what}`);
       ongoing.add(what);
       wrong.push(what);
       const ending = delay(lastsMs, undefined, { signal: calm.signal })
@@ -128,27 +157,28 @@ export async function chaos({
     }
     calm.abort();
     await Promise.all(endings);
-    log(`${cluster.steps} steps: nothing is wrong any more`);
-    const reached = cluster.steps + 2;
-    await within(restMs, `step ${reached} once nothing is wrong`, () => cluster.steps >= reached, signal);
+    log(`${struck.steps.join(" + ")} steps: nothing is wrong any more`);
+    const reached = struck.steps.map((steps) => steps + 2);
+    const isReached = () => struck.steps.every((steps, run) => steps >= reached[run]!);
+    await within(restMs, `step ${reached.join(" and ")} once nothing is wrong`, isReached, signal);
   } finally {
     clearInterval(watching);
     calm.abort();
     await Promise.allSettled(endings);
   }
   watch();
-  const events = cluster.runners.flatMap((runner) => runner.events);
-  const recovery = recoveriesOf(events);
+  const recovery = recoveriesOf(struck.events);
   log(`workers recovered: ${JSON.stringify(recovery)}`); // worth having whatever the judge says
-  await judge(cluster, log);
-  const { steps } = cluster;
+  const { events, numRunners } = struck;
+  await struck.judge();
+  const steps = allSteps();
   return {
     steps,
-    prompts: steps * batch,
+    prompts: steps * struck.batch,
     strikes,
     workersReplaced: events.filter(({ type }) => type === "worker-restarted").length,
-    runnersStarted: cluster.runners.length,
-    gaveUp: cluster.gaveUp,
+    runnersStarted: numRunners,
+    gaveUp: struck.gaveUp,
     longestPauseSeconds: Math.round(pauses.longestMs / 1000),
     longestPause: { seconds: pauses.longestCounted.ms / 1000, strikes: pauses.longestCounted.strikes },
     longestRecoverySeconds: pauses.longestSinceStruckMs / 1000,
@@ -187,35 +217,9 @@ const wasSilent = ({ detection }: typeof none): boolean => detection > 1;
 
 const none = { detection: 0, placement: 0, start: 0, state: 0, redone: 0 };
 
-/** J1, S4. */
-export async function judge(cluster: ChaosCluster, log: (text: string) => void): Promise<void> {
-  const { world } = cluster;
-  const runId = cluster.runId as string;
-  const code = await Promise.race([cluster.stop(), delay(endMs, "no end", { ref: false })]);
-  if (code !== 0) throw new Error(`the run did not stop when it was asked to: ${code}`);
-  const { steps } = cluster;
-  await cluster.expectWhole(steps);
-  const wanted = steps + 2;
-  log(`${steps} steps: resumed from the command line for two more`);
-  const args = ["resume", runId, "--runs", world.runs, "--json", "--set", `steps=${wanted}`];
-  const resumed = await startTreadle(args, undefined, world.project).finished;
-  if (resumed.code !== 0)
-    throw new Error(`'treadle resume' ended with ${resumed.code}: ${resumed.stderr.slice(-2000)}`);
-  await cluster.expectWhole(wanted);
-  for (const agent of cluster.agents) agent?.child.kill("SIGTERM");
-  await within(endMs, "the agents to leave", () => cluster.agents.every((agent) => agent?.child.exitCode === 0));
-  await within(endMs, "every process to be gone", () => cluster.processes().length === 0);
-  await replayed(join(world.runs, runId), world.project, log);
-  await within(endMs, "shared memory to be gone", async () => (await segmentsOf(runId)).length === 0);
-  await world.expectNothingLeft(runId, []);
-}
-
-/** RS7: what every runner of the run decided, killed ones included, is decided again from what it wrote down. */
-async function replayed(folder: string, project: string, log: (text: string) => void): Promise<void> {
-  const { recordings } = await replayRun(folder, project);
-  const inputs = recordings.reduce((sum, recording) => sum + recording.inputs, 0);
-  log(`${recordings.length} runners decided ${inputs} inputs; decided again, they have the same effects`);
-  if (inputs === 0) throw new Error("nothing was recorded");
+function drawDisaster(random: () => number, disasters: Struck["disasters"]): string {
+  const weights = Object.entries(disasters).flatMap(([kind, { weight }]) => new Array<string>(weight).fill(kind));
+  return weights[Math.floor(random() * weights.length)]!;
 }
 
 /** What starts something again while something else is still broken may fail at first. */
@@ -228,19 +232,5 @@ async function again(end: () => Promise<unknown>): Promise<void> {
       if (attempt === 10) throw error;
       await delay(1500);
     }
-  }
-}
-
-async function within(
-  limitMs: number,
-  what: string,
-  holds: () => boolean | Promise<boolean>,
-  signal?: AbortSignal,
-): Promise<void> {
-  const untilMs = performance.now() + limitMs;
-  while (!(await holds())) {
-    signal?.throwIfAborted();
-    if (performance.now() > untilMs) throw new Error(`waited ${limitMs / 1000} s in vain for ${what}`);
-    await delay(100);
   }
 }

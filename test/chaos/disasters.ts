@@ -1,11 +1,21 @@
-/** Everything that can be done to a running cluster, each with its end; drawn at random. */
+/** Everything that can be done to a running cluster, each with its end. */
 
 import { setTimeout as delay } from "node:timers/promises";
 import { Flood } from "../support/flood.ts";
 import type { Part } from "./absences.ts";
-import { type ChaosCluster, hangMs, isRunning } from "./chaos-cluster.ts";
+import type { Disaster } from "./chaos.ts";
+import type { ChaosCluster } from "./chaos-cluster.ts";
+import { hangMs, isRunning } from "./struck-processes.ts";
 
-export const disasters = {
+type OfCluster = {
+  readonly weight: number;
+  readonly needsNetwork?: true;
+  readonly strike: (
+    cluster: ChaosCluster,
+  ) => Promise<(() => Promise<unknown>) | undefined> | (() => Promise<unknown>) | undefined;
+};
+
+const disasters: Readonly<Record<string, OfCluster>> = {
   "worker killed": {
     weight: 4,
     strike: ({ workers, random }: ChaosCluster) => signalOne(workers(), random, "SIGKILL"),
@@ -106,7 +116,10 @@ export const disasters = {
       flood.at(pid);
       // None is struck whose doors are shut, or who hears nobody.
       for (let waitedMs = 0; flood.numConnected === 0 && waitedMs < 500; waitedMs += 20) await delay(20);
-      if (flood.numConnected === 0) return flood.end();
+      if (flood.numConnected === 0) {
+        flood.end();
+        return undefined;
+      }
       const again = setInterval(() => flood.at(pid), 100).unref(); // at those that it opens meanwhile, too
       return async () => {
         clearInterval(again);
@@ -145,14 +158,9 @@ export const disasters = {
     strike: (cluster: ChaosCluster) => cut(cluster, ["from"]),
   },
   "network cut to a node": { weight: 1, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to"]) },
-} as const;
+};
 
-export type Disaster = keyof typeof disasters;
-
-/** What ends it; undefined when there was nothing to strike. */
-export type Strike = (cluster: ChaosCluster) => Promise<(() => Promise<unknown>) | undefined>;
-
-async function signalOne(pids: readonly number[], random: () => number, signal: NodeJS.Signals) {
+export async function signalOne(pids: readonly number[], random: () => number, signal: NodeJS.Signals) {
   const pid = pids[Math.floor(random() * pids.length)];
   if (pid === undefined) return undefined;
   try {
@@ -180,12 +188,9 @@ async function cut({ network, somePlace, absences }: ChaosCluster, ways: readonl
 }
 
 /** Those for which there is what it takes. */
-export function possibleDisasters(hasNetwork: boolean): Disaster[] {
-  const all = Object.keys(disasters) as Disaster[];
-  return all.filter((kind) => hasNetwork || !("needsNetwork" in disasters[kind]));
-}
-
-export function drawDisaster(random: () => number, possible: readonly Disaster[]): Disaster {
-  const weights = possible.flatMap((kind) => new Array<Disaster>(disasters[kind].weight).fill(kind));
-  return weights[Math.floor(random() * weights.length)] as Disaster;
+export function clusterDisasters(cluster: ChaosCluster): Record<string, Disaster> {
+  const possible = Object.entries(disasters).filter(([, { needsNetwork }]) => !needsNetwork || cluster.network);
+  return Object.fromEntries(
+    possible.map(([kind, { weight, strike }]) => [kind, { weight, strike: async () => strike(cluster) }]),
+  );
 }

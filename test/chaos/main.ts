@@ -1,6 +1,6 @@
 /**
- * `npm run chaos -- --minutes 30 --seed N [--workflow embedded | ledger | reasoning-grpo | tool-agent]`: random kills, suspensions and partitions of a run over
- * three node agents and three NATS servers. The seed draws what is struck and for how long; when it hits is up to the
+ * `npm run chaos -- --minutes 30 --seed N [--workflow embedded | ledger | reasoning-grpo | tool-agent | embodied-ppo]`: random kills, suspensions and partitions of a run over
+ * three node agents and three NATS servers; with `--pool`, of two runs of the ledger that share this machine's devices. The seed draws what is struck and for how long; when it hits is up to the
  * machine. Ends with 1 when something was lost, came twice, stuck or stayed, when a runner gave up, and on a quiet machine when
  * recoveries or pauses took longer than is wanted.
  */
@@ -9,8 +9,9 @@ import { availableParallelism, loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { median } from "@treadle/contracts";
 import { z } from "zod";
-import { chaos } from "./chaos.ts";
-import { type Subject, subjects } from "./chaos-cluster.ts";
+import { chaos, type OpenStruck } from "./chaos.ts";
+import { ChaosCluster, type Subject, subjects } from "./chaos-cluster.ts";
+import { SharedMachine } from "./shared-machine.ts";
 import { verdictOn } from "./verdict.ts";
 
 const { values } = parseArgs({
@@ -18,6 +19,7 @@ const { values } = parseArgs({
     minutes: { type: "string", default: "30" },
     seed: { type: "string" },
     workflow: { type: "string", default: "embedded" },
+    pool: { type: "boolean", default: false },
   },
 });
 const workflow = z.enum(Object.keys(subjects) as [Subject, ...Subject[]]).parse(values.workflow);
@@ -30,7 +32,8 @@ const log = (text: string) => {
   const seconds = Math.round((performance.now() - beganMs) / 1000);
   console.error(`${String(Math.floor(seconds / 60)).padStart(2)}:${String(seconds % 60).padStart(2, "0")}  ${text}`);
 };
-console.error(`chaos for ${minutes} minutes, --seed ${seed}, --workflow ${workflow}`);
+const what = values.pool ? "--pool" : `--workflow ${workflow}`;
+console.error(`chaos for ${minutes} minutes, --seed ${seed}, ${what}`);
 const interrupted = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => interrupted.abort(new Error("interrupted; what was started is ended")));
@@ -46,7 +49,8 @@ const nodeStartMs = median(
 );
 console.error(`a Node that does nothing starts and ends in ${nodeStartMs.toFixed(0)} ms here`);
 try {
-  const report = await chaos({ minutes, seed, workflow, log, signal: interrupted.signal });
+  const open: OpenStruck = values.pool ? SharedMachine.open : ChaosCluster.opens(workflow);
+  const report = await chaos({ minutes, seed, open, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));
   if (report.gaveUp.length > 0)
     throw new Error(`the run was ended, and had to be resumed: ${report.gaveUp.join("; ")}`);

@@ -3,9 +3,11 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { replayRun } from "@treadle/runtime/runner";
 import { startNatsServer } from "@treadle/transport/testing";
 import { afterEach, expect, test } from "vitest";
 import { isAlive } from "../support/cluster.ts";
+import { projectRoot } from "../support/project.ts";
 import { type Finished, type Started, startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
 
 const turns = fileURLToPath(new URL("../support/workflows/turns", import.meta.url));
@@ -306,6 +308,7 @@ test(
       await treadle([
         ...["multiplex", "--json", "--runs", runs.path, "one=workflows/bandit", "two=workflows/bandit"],
         ...["--set", "two.seed=8", "--turn", "0.001", ...beatLimit, ...flags],
+        ...["one", "two"].flatMap((run) => ["--set", `${run}.observe.record=true`]),
       ]),
     );
     for (const [name, seed] of Object.entries({ one: 7, two: 8 })) {
@@ -315,7 +318,11 @@ test(
       const learnt = await learntBy(join(runs.path, runId));
       expect(learnt.state.length).toBeGreaterThan(0);
       expect(learnt.rewards).toHaveLength(6);
-      expect(await learntBy(join(runs.path, (pooled[name] as Outcome).runId)), name).toEqual(learnt);
+      const folder = join(runs.path, (pooled[name] as Outcome).runId);
+      expect(await learntBy(folder), name).toEqual(learnt);
+      // RS7: what it decided, leases included, is decided again from what it wrote down.
+      const { recordings } = await replayRun(folder, projectRoot);
+      expect(recordings).toMatchObject([{ inputs: expect.toSatisfy((inputs: number) => inputs > 100) }]);
     }
   },
   5 * minutes,

@@ -101,7 +101,17 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
   /** `inside`: the command by which another is run elsewhere, as in a network namespace. */
   async startNode(name: string, flags: readonly string[] = [], inside: readonly string[] = []): Promise<NodeProcess> {
     const all = ["node", ...this.flagsOf("node"), "--name", name, "--project", this.project, ...flags];
-    const child = this.#spawn([command, ...all], "pipe", inside);
+    return this.#ready(this.start(all, inside), `node agent '${name}'`);
+  }
+
+  /** Of this machine's devices; the one of that name that is there already ends. */
+  async startPool(name: string, flags: readonly string[] = []): Promise<NodeProcess> {
+    return this.#ready(this.start(["pool", "start", name, ...this.flagsOf(), ...flags]), `pool '${name}'`);
+  }
+
+  /** Any command, in the project. */
+  start(args: readonly string[], inside: readonly string[] = []): NodeProcess {
+    const child = this.#spawn([command, ...args], "pipe", inside, this.project);
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on("data", (bytes) => {
@@ -113,15 +123,19 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
       child.kill("SIGKILL");
       await exited;
     };
+    return { child, output: () => output, kill };
+  }
+
+  async #ready(process: NodeProcess, what: string): Promise<NodeProcess> {
     await until(
       () => {
-        if (child.exitCode !== null) throw new Error(`node agent '${name}' ended: ${output}`);
-        return output.includes("is ready for runs");
+        if (process.child.exitCode !== null) throw new Error(`${what} ended: ${process.output()}`);
+        return process.output().includes("is ready for runs");
       },
-      `node agent '${name}' to be ready`,
+      `${what} to be ready`,
       150_000,
     );
-    return { child, output: () => output, kill };
+    return process;
   }
 
   /** `runs`: where the folder of a run is, which another machine has not. `name`: of one below `support/workflows`, or its path. */
@@ -179,12 +193,12 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
   }
 
   /** S4: no process, socket or shared memory of the run is left on any node, also of those that were killed. */
-  async expectNothingLeft(runId: string, pids: readonly number[]): Promise<void> {
+  async expectNothingLeft(runId: string, pids: readonly number[], runs = this.runs): Promise<void> {
     await until(() => pids.every((pid) => !isAlive(pid)), `processes ${pids.join(", ")} to be gone`, 30_000);
     await until(async () => (await segmentsOf(runId)).length === 0, "shared memory to be removed");
     // Agents that live keep no folder without a run.
     await until(async () => (await socketFolders(this.temporary)).length === 0, "socket folders to be removed");
-    expect(await readdir(join(this.runs, runId))).not.toContain("runner.lock");
+    expect(await readdir(join(runs, runId))).not.toContain("runner.lock");
   }
 
   async close(): Promise<void> {
@@ -201,11 +215,16 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     return this.close();
   }
 
-  #spawn(args: readonly string[], stderr: "pipe" | "inherit", inside: readonly string[] = []): ChildProcess {
+  #spawn(
+    args: readonly string[],
+    stderr: "pipe" | "inherit",
+    inside: readonly string[] = [],
+    cwd = checkout,
+  ): ChildProcess {
     const [file, ...all] = [...inside, process.execPath, ...args] as [string, ...string[]];
     const child = spawn(file, all, {
       stdio: ["ignore", "pipe", stderr],
-      cwd: checkout,
+      cwd,
       env: { ...process.env, TMPDIR: this.temporary, ...this.environment },
     });
     this.#started.push(child);

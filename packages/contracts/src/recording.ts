@@ -27,6 +27,7 @@ export const RecordingHeader = z.strictObject({
     placeWaitMs: nonNegative,
     maxStaleness: nonNegative,
     runsAhead: z.boolean().optional(),
+    isLeased: z.boolean().optional(),
   }),
 });
 export type RecordingHeader = z.infer<typeof RecordingHeader>;

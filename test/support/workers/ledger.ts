@@ -3,12 +3,18 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Sink, type Source, type StateReader, type StateWriter, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
+import { computing } from "./exclusive-devices.ts";
 
 export const Task = z.object({ id: z.string() });
 export type Task = z.infer<typeof Task>;
 export const Result = z.object({ id: z.string(), version: z.int(), payload: z.instanceof(Float32Array) });
 export type Result = z.infer<typeof Result>;
-export type LedgerConfig = { readonly pauseMs: number; readonly payload: number };
+/** `devicesIn`: a folder where who computes on a device says so, and finds nobody else (`exclusive-devices.ts`) */
+export type LedgerConfig = {
+  readonly pauseMs: number;
+  readonly payload: number;
+  readonly devicesIn?: string | undefined;
+};
 
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 const Ledger = z.object({ version: z.int(), trained: z.array(z.string()) });
@@ -37,7 +43,7 @@ export class MakerWorker extends Worker<LedgerConfig> {
     this.#lastSize = this.worldSize;
     let num = 0;
     for await (const batch of tasks.batches()) {
-      await pause(this.config.pauseMs);
+      await computing(this.devices.ids, this.config.devicesIn, () => pause(this.config.pauseMs));
       for (const { id } of batch) {
         const payload = new Float32Array(this.config.payload).fill(id.length);
         await results.put({ id, version: this.#version, payload });
@@ -81,7 +87,7 @@ export class TrainerWorker extends Worker<LedgerConfig> {
         if (result.payload.some((value) => value !== result.id.length)) throw new Error(`'${result.id}' is damaged`);
         mine.push(result.id);
       }
-      await pause(this.config.pauseMs);
+      await computing(this.devices.ids, this.config.devicesIn, () => pause(this.config.pauseMs));
     }
     const all = await this.messages.broadcast((await this.messages.gather(mine))?.flat());
     this.#ledger = { version: version + 1, trained: [...trained, ...(all as string[]).toSorted()] };

@@ -2,8 +2,8 @@
  * The folder of a run's unix sockets: in the system's temporary folder, because the path of a socket must be short. It
  * also names the run's shared memory, which goes the same way.
  *
- * S4: the runner removes it at its end, its workers when they find the runner dead, and every agent and runner on the machine,
- * from time to time, when neither could. A folder is dead when nobody listens on its runner's socket, and the process that made
+ * S4: the runner removes it at its end, its workers when they find the runner dead, whoever has ended a run with all its processes,
+ * and every agent and runner on the machine, from time to time, when none of them could. A folder is dead when nobody listens on its runner's socket, and the process that made
  * it has ended, or, where that cannot be known, some time has passed.
  */
 import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";

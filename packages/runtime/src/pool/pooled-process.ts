@@ -6,7 +6,7 @@
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { PooledRunMessage, type PoolReply, pooledRunVariable } from "@treadle/contracts";
-import { endMarked } from "../node/descendants.ts";
+import { endRun } from "./run-process.ts";
 
 export type PooledProcessOptions = {
   /** script of the command line, and its arguments */
@@ -49,7 +49,7 @@ export class PooledProcess {
       });
     });
     this.gone = ended.then(async (end) => {
-      await endMarked(pooledRunVariable, this.#mark);
+      await endRun(this.#mark);
       return end;
     });
   }

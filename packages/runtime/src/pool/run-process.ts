@@ -13,6 +13,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { pooledRunVariable, type RunProcess, TreadleError } from "@treadle/contracts";
 import { endMarked } from "../node/descendants.ts";
 import { isAbsent, isForbidden, statOf } from "../node/processes.ts";
+import { removeDeadSocketFolders } from "../node/socket-folder.ts";
 
 const lookMs = 50;
 
@@ -101,9 +102,15 @@ export const runProcesses = {
       if (look === "there") kill(run.pid);
       await delay(lookMs);
     }
-    await endMarked(pooledRunVariable, run.mark);
+    await endRun(run.mark);
   },
 };
+
+/** All of its processes that are left, and its shared memory, which nobody else would remove before another run begins. */
+export async function endRun(mark: string): Promise<void> {
+  await endMarked(pooledRunVariable, mark);
+  await removeDeadSocketFolders().catch(() => {}); // where the folder for temporary files cannot be read, nothing of it is
+}
 
 function kill(pid: number): void {
   try {

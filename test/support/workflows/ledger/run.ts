@@ -14,6 +14,7 @@ const Config = z.strictObject({
   first: z.int(),
   /** a file that must be there before anything is called; another, with `.awaited` behind its name, says that it is awaited */
   beginsWith: z.string().optional(),
+  devicesIn: z.string().optional(),
 });
 
 /** what the work before the steps reports */
@@ -24,7 +25,7 @@ export const tasksOf = (step: number, num: number): Task[] =>
 export { MakerWorker, Result, Task, TrainerWorker };
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
-  const own = { pauseMs: config.pauseMs, payload: config.payload };
+  const own = { pauseMs: config.pauseMs, payload: config.payload, devicesIn: config.devicesIn };
   const options = { ranks: { fixed: config.ranks } };
   const maker = cluster.launch(MakerWorker, own, options);
   const trainer = cluster.launch(TrainerWorker, own, options);

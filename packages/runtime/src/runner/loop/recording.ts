@@ -47,13 +47,15 @@ export class RecordingWriter {
     this.#folder = join(root, String(readdirSync(root).length).padStart(4, "0"));
     mkdirSync(this.#folder, { mode: 0o700 });
     this.#segment = this.#begin();
-    const { runId, startMs, options: machine } = options.header;
+    const { runId, startMs } = options.header;
+    const { supervision, rejoinMs, placeWaitMs, maxStaleness, runsAhead, isLeased, ...others } = options.header.options;
+    others satisfies Record<string, never>; // or what it decides by would be missing when it decides again
     const header: RecordingHeader = {
       format: recordingFormat,
       runId,
       startedAt: new Date().toISOString(),
       startMs,
-      options: machine,
+      options: { supervision, rejoinMs, placeWaitMs, maxStaleness, runsAhead, isLeased },
     };
     this.#line(JSON.stringify(header));
     this.#flush = setInterval(() => this.#write(true), flushMs);

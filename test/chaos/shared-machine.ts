@@ -1,0 +1,319 @@
+/** Three NATS servers, a pool of this machine's devices, and two runs that share them, each to be struck. */
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { RunEvent } from "@treadle/contracts";
+import { isAlive } from "../support/cluster.ts";
+import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
+import { type NodeProcess, NodesWorld } from "../support/nodes.ts";
+import type { Disaster, Strike, Struck } from "./chaos.ts";
+import { signalOne } from "./disasters.ts";
+import { batch, endMs, expectOver, within } from "./judging.ts";
+import { NatsCluster } from "./nats-cluster.ts";
+import { committedSteps, isRunning, processesOf, said, strikable } from "./struck-processes.ts";
+
+const numServers = 3;
+const pool = "shared";
+/** A run that stands still for longer than strikes last is ended. */
+const poolFlags = ["--replicas", "3", "--turn", "0.5", "--yield-limit", "30", "--beat-limit", "30"];
+const names = ["a", "b"];
+const againMs = 1000;
+
+/** A run as a user starts it and goes on with it, in a folder of runs for itself. */
+class PooledRun {
+  readonly #world: NodesWorld<NatsCluster>;
+  readonly #runs: string;
+  readonly #log: (text: string) => void;
+  readonly gaveUp: string[] = [];
+  numRunners = 0;
+  runner: NodeProcess | undefined;
+  #isKilling = false;
+  #isOver = false;
+
+  constructor(world: NodesWorld<NatsCluster>, name: string, log: (text: string) => void) {
+    this.#world = world;
+    this.#runs = join(world.runs, name);
+    this.#log = (text) => log(`run '${name}' ${text}`);
+  }
+
+  get runId(): string | undefined {
+    try {
+      return readdirSync(this.#runs).find((name) => !name.startsWith("."));
+    } catch {
+      return undefined; // none has begun
+    }
+  }
+
+  get folder(): string {
+    return join(this.#runs, this.runId ?? "none");
+  }
+
+  get steps(): number {
+    return committedSteps(this.folder);
+  }
+
+  get events(): RunEvent[] {
+    if (this.runId === undefined) return [];
+    const lines = readFileSync(join(this.folder, "events.jsonl"), "utf8").split("\n");
+    return lines.flatMap((line) => {
+      try {
+        return [JSON.parse(line) as RunEvent];
+      } catch {
+        return []; // who wrote it was killed
+      }
+    });
+  }
+
+  get workers(): number[] {
+    return pidsOf(this.events).filter(isAlive);
+  }
+
+  /** Begins it, or goes on with it, unless somebody does already. */
+  start(steps = 100_000): NodeProcess | undefined {
+    if (this.#isOver || isRunning(this.runner)) return undefined;
+    this.#isKilling = false;
+    const runner = this.#command(steps);
+    this.runner = runner;
+    this.numRunners++;
+    runner.child.once("exit", (code, signal) => {
+      if (this.#isKilling || this.#isOver || this.runner !== runner) return;
+      setTimeout(() => this.start(), againMs);
+      if (runner.output().includes(`no pool '${pool}' is there`)) return; // as a user would be told
+      const why = `ended with ${code ?? signal}: ${runner.output().trim().slice(-500)}`;
+      this.gaveUp.push(why);
+      this.#log(why);
+    });
+    return runner;
+  }
+
+  async kill(): Promise<void> {
+    this.#isKilling = true;
+    await this.runner?.kill();
+  }
+
+  /** Lets the step end; the exit code, or the signal that ended the runner. */
+  async stop(): Promise<number | NodeJS.Signals | null> {
+    this.#isOver = true;
+    const child = this.runner?.child;
+    child?.kill("SIGINT");
+    await within(endMs, `the run in '${this.#runs}' to stop when it is asked to`, () => !isRunning(this.runner));
+    return child?.exitCode ?? child?.signalCode ?? null;
+  }
+
+  /** J1: whole; then again after two steps more, which are made together with other runs. */
+  async goOn(): Promise<void> {
+    const { steps } = this;
+    await expectWholeLedger(this.folder, steps, batch);
+    const wanted = steps + 2;
+    this.#log(`has ${steps} steps: resumed from the command line for two more`);
+    const { child, output } = this.#command(wanted);
+    await within(endMs, "it to end", () => child.exitCode !== null);
+    if (child.exitCode !== 0)
+      throw new Error(`'treadle resume' ended with ${child.exitCode}: ${output().slice(-2000)}`);
+    await expectWholeLedger(this.folder, wanted, batch);
+  }
+
+  expectOver(): Promise<void> {
+    return expectOver(this.#world, this.#runs, this.runId as string, this.#log);
+  }
+
+  #command(steps: number): NodeProcess {
+    const { runId } = this;
+    const own = [
+      ...[`steps=${steps}`, `batch=${batch}`, "observe.record=true", "pauseMs=30", "payload=2000"],
+      // Each run has half of a device's memory.
+      ...[`devicesIn=${join(this.#world.root, "devices")}`, "cluster.memoryPerDeviceMiB=200"],
+      ...["supervision.maxRestarts=10", "supervision.heartbeatTimeoutMs=3000"],
+    ];
+    const what =
+      runId === undefined ? ["run", join(this.#world.project, "support/workflows/ledger")] : ["resume", runId];
+    const settings = runId === undefined ? own : own.slice(0, 1);
+    return this.#world.start([
+      ...[...what, "--pool", pool, "--json", "--runs", this.#runs, ...this.#world.flagsOf(), "--replicas", "3"],
+      ...settings.flatMap((each) => ["--set", each]),
+    ]);
+  }
+}
+
+export class SharedMachine implements Struck {
+  readonly #world: NodesWorld<NatsCluster>;
+  readonly #random: () => number;
+  readonly #runs: readonly PooledRun[];
+  readonly #away = { servers: 0, runners: 0 };
+  /** the newest last */
+  readonly #pools: NodeProcess[] = [];
+
+  private constructor(world: NodesWorld<NatsCluster>, random: () => number, log: (text: string) => void) {
+    this.#world = world;
+    this.#random = random;
+    this.#runs = names.map((name) => new PooledRun(world, name, log));
+  }
+
+  static async open(random: () => number, log: (text: string) => void): Promise<SharedMachine> {
+    const places = Array.from({ length: numServers }, () => ({ host: "127.0.0.1", inside: [] }));
+    const world = await NodesWorld.over(await NatsCluster.start(places));
+    world.environment = strikable;
+    mkdirSync(join(world.root, "devices"));
+    const machine = new SharedMachine(world, random, log);
+    // The servers elect who keeps what before they keep anything.
+    await persistently(4, () => machine.#startPool());
+    return machine;
+  }
+
+  begin(): void {
+    for (const run of this.#runs) run.start();
+  }
+
+  readonly batch = batch;
+
+  get steps(): number[] {
+    return this.#runs.map(({ steps }) => steps);
+  }
+
+  get events(): RunEvent[] {
+    return this.#runs.flatMap(({ events }) => events);
+  }
+
+  get numRunners(): number {
+    return this.#runs.reduce((sum, { numRunners }) => sum + numRunners, 0);
+  }
+
+  get gaveUp(): string[] {
+    return this.#runs.flatMap(({ gaveUp }) => gaveUp);
+  }
+
+  get isStandstill(): boolean {
+    return this.#away.servers === numServers || this.#away.runners === this.#runs.length;
+  }
+
+  saidSince(ms: number): string[] {
+    return said(this.events, ms);
+  }
+
+  get disasters(): Readonly<Record<string, Disaster>> {
+    const worker = (signal: NodeJS.Signals): Strike => {
+      return () => {
+        const { workers } = this.#someRun();
+        return signalOne(workers, this.#random, signal);
+      };
+    };
+    return {
+      "worker killed": { weight: 4, strike: worker("SIGKILL") },
+      "worker suspended": { weight: 3, strike: worker("SIGSTOP") },
+      "child left behind": { weight: 2, strike: worker("SIGUSR2") },
+      "runner killed": { weight: 3, strike: () => this.#killRunner() },
+      "runner suspended": { weight: 2, strike: () => this.#suspend(this.#someRun().runner, "runners") },
+      "pool killed": { weight: 3, strike: () => this.#killPool() },
+      "pool suspended": { weight: 2, strike: () => this.#suspend(this.#pool) },
+      "another pool started": { weight: 2, strike: () => this.#startAnotherPool() },
+      "NATS server killed": { weight: 2, strike: () => this.#killServer() },
+      "NATS server suspended": { weight: 1, strike: () => this.#suspendServer() },
+    };
+  }
+
+  /** J1, S4. */
+  async judge(): Promise<void> {
+    const codes = await Promise.all(this.#runs.map((run) => run.stop()));
+    const stopped = 130;
+    if (codes.some((code) => code !== stopped))
+      throw new Error(`runs that were asked to stop ended with ${codes.join(" and ")}`);
+    await Promise.all(this.#runs.map((run) => run.goOn()));
+    const pool = this.#pool;
+    pool?.child.kill("SIGTERM");
+    await within(endMs, "the pool to leave", () => pool?.child.exitCode === 0);
+    await within(endMs, "every process to be gone", () => processesOf(this.#world).length === 0);
+    for (const run of this.#runs) await run.expectOver();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#world.close();
+  }
+
+  #someRun(): PooledRun {
+    return this.#runs[Math.floor(this.#random() * this.#runs.length)]!;
+  }
+
+  get #pool(): NodeProcess | undefined {
+    return this.#pools.findLast(isRunning);
+  }
+
+  async #startPool(): Promise<void> {
+    if (this.#pool === undefined) this.#pools.push(await this.#world.startPool(pool, poolFlags));
+  }
+
+  async #killPool() {
+    await this.#pool?.kill();
+    return () => this.#startPool();
+  }
+
+  /** The one before ends as soon as it hears of it (PS4). */
+  async #startAnotherPool() {
+    const before = this.#pool;
+    try {
+      this.#pools.push(await this.#world.startPool(pool, poolFlags));
+    } catch {
+      return undefined; // no server let it in
+    }
+    return async () => {
+      await within(endMs, "the pool before to end", () => !isRunning(before));
+      await this.#startPool();
+    };
+  }
+
+  async #killRunner() {
+    const run = this.#someRun();
+    this.#away.runners++;
+    await run.kill();
+    return async () => {
+      run.start();
+      this.#away.runners--;
+    };
+  }
+
+  async #suspend(process: NodeProcess | undefined, kind?: "runners") {
+    if (process === undefined || !isRunning(process)) return undefined;
+    if (kind) this.#away[kind]++;
+    process.child.kill("SIGSTOP");
+    return async () => {
+      process.child.kill("SIGCONT");
+      if (kind) this.#away[kind]--;
+    };
+  }
+
+  async #killServer() {
+    const server = this.#someServer();
+    this.#away.servers++;
+    await server.stop("SIGKILL");
+    return async () => {
+      await server.start();
+      this.#away.servers--;
+    };
+  }
+
+  async #suspendServer() {
+    const server = this.#someServer();
+    this.#away.servers++;
+    server.signal("SIGSTOP");
+    return async () => {
+      server.signal("SIGCONT");
+      this.#away.servers--;
+    };
+  }
+
+  #someServer() {
+    const { servers } = this.#world.nats;
+    return servers[Math.floor(this.#random() * servers.length)]!;
+  }
+}
+
+async function persistently(times: number, act: () => Promise<void>): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await act();
+      return;
+    } catch (error) {
+      if (attempt === times) throw error;
+      await delay(againMs);
+    }
+  }
+}
