@@ -32,8 +32,8 @@ test("S2, S4, J1: a flooded door, a namesake, a hung agent, a child that is left
   expect(gaveUp, said).toEqual([]);
 }, 960_000);
 
-test("S2, S4, J1, PD2: a pool that is killed, suspended and replaced under two runs, of which one is killed, costs no prompt of either; no two compute on a device, and nothing is left", async () => {
-  const first = ["pool killed", "runner killed", "pool suspended", "another pool started"];
+test("S2, S4, J1, PD2: a pool that is killed, contested and taken over under two runs, of which one is killed, costs no prompt of either; no two compute on a device, and nothing is left", async () => {
+  const first = ["pool killed", "runner killed", "another pool started", "pool taken over"];
   const { strikes, gaveUp, said } = await struck({ minutes: 0.1, open: SharedMachine.open, pauseMs: 1500, first });
   for (const kind of first) expect(strikes[kind], kind).toBeGreaterThan(0);
   expect(gaveUp, said).toEqual([]);

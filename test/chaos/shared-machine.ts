@@ -205,7 +205,8 @@ export class SharedMachine implements Struck {
       "runner suspended": { weight: 2, strike: () => this.#suspend(this.#someRun().runner, "runners") },
       "pool killed": { weight: 3, strike: () => this.#killPool() },
       "pool suspended": { weight: 2, strike: () => this.#suspend(this.#pool) },
-      "another pool started": { weight: 2, strike: () => this.#startAnotherPool() },
+      "another pool started": { weight: 1, strike: () => this.#startAnotherPool() },
+      "pool taken over": { weight: 2, strike: () => this.#takePoolOver() },
       "NATS server killed": { weight: 2, strike: () => this.#killServer() },
       "NATS server suspended": { weight: 1, strike: () => this.#suspendServer() },
     };
@@ -246,18 +247,31 @@ export class SharedMachine implements Struck {
     return () => this.#startPool();
   }
 
-  /** The one before ends as soon as it hears of it (PS4). */
+  /** Refused while the one of that name is heard. */
   async #startAnotherPool() {
-    const before = this.#pool;
     try {
       this.#pools.push(await this.#world.startPool(pool, poolFlags));
+    } catch (error) {
+      if (!String(error).includes(`has pool '${pool}', and stays`)) return undefined; // no server let it in
+    }
+    return async () => {};
+  }
+
+  /** The one before is not heard, and ends as soon as it hears of the other (PS4). */
+  async #takePoolOver() {
+    const before = this.#pool;
+    before?.child.kill("SIGSTOP");
+    const mend = async () => {
+      before?.child.kill("SIGCONT");
+      await within(endMs, "the pool before to end", () => !isRunning(before));
+    };
+    try {
+      this.#pools.push(await this.#world.startPool(pool, poolFlags));
+      return mend;
     } catch {
+      before?.child.kill("SIGCONT");
       return undefined; // no server let it in
     }
-    return async () => {
-      await within(endMs, "the pool before to end", () => !isRunning(before));
-      await this.#startPool();
-    };
   }
 
   async #killRunner() {
