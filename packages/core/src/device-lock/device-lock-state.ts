@@ -13,7 +13,8 @@
  * - L2 Producers go before consumers (`call-order.ts`). Among those that may go: whoever was passed over `maxBypass`
  *   times, then loans that are reclaimed, then program order, then arrival. One passed over so often also keeps the
  *   others off its devices, so nobody starves; so does one of whose devices each has gone to somebody behind it, since
- *   the rest was held: or one of many devices would wait until, by chance, all of them are free at one instant.
+ *   the rest was held: or one of many devices would wait until, by chance, all of them are free at one instant. Nobody is
+ *   kept off for whom a holder of such a device waits, as one does that lends nothing.
  * - L3 Every grant carries a token higher than all before. Death, release and loan revoke it; a revoked token is refused.
  * - L4 A grant follows the `onloaded` of its worker. Residents are offloaded only when the next holder does not fit
  *   beside them: least recently used first, or tag by tag the cheapest (MT2), and none whose memory is not needed (MT1). What

@@ -64,7 +64,9 @@ export class LockSchedule {
     for (let at = 0; at < line.length; at++) {
       const party = line[at] as Party;
       const { devices } = party;
-      const isFree = devices.every((device) => !parties.holders.has(device) && !claimed.has(device));
+      const isFree =
+        devices.every((device) => !parties.holders.has(device)) &&
+        (!devices.some((device) => claimed.has(device)) || this.#isAwaited(party, claimed));
       const isOverdue = party.isOverdue(this.#maxBypass);
       if ((!isFree && !isOverdue) || !this.#mayGo(party)) continue;
       if (isFree && !this.#lease.mayReserve(party)) continue;
@@ -85,6 +87,14 @@ export class LockSchedule {
     for (const party of started) this.#prepare(party, out);
     this.#lease.settle(parties.holders, out);
     return out;
+  }
+
+  /** Whether those that hold claimed devices wait for it: kept off, it would be waited for in vain. */
+  #isAwaited(party: Party, claimed: ReadonlySet<string>): boolean {
+    const { holders } = this.#members.parties;
+    const holding = new Set([...claimed].flatMap((device) => holders.get(device) ?? []));
+    const calls = [...holding].flatMap(({ members }) => [...members.values()].map(({ call }) => call));
+    return this.#dependence.reachedFrom(calls).has(party);
   }
 
   #sorted(parties: Iterable<Party>): Party[] {

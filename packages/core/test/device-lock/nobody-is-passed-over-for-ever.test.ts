@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
 import type { LockEffect, LockSnapshot } from "../../src/device-lock/lock-messages.ts";
-import { acquire, lockOf, open, settle } from "./told-lock.ts";
+import { acquire, lockOf, open, settle, streams } from "./told-lock.ts";
 
 /** Two calls that take turns on each device, so that it is never free for longer than an instant, and one that wants all devices. */
 class Crossing {
@@ -103,4 +103,44 @@ test("a call that re-acquires in rounds passes a later call at most maxBypass ti
     if (holder === "c") break;
   }
   expect(order).toEqual(["q", "p", "c"]);
+});
+
+test("who is overdue keeps nobody off for whom a holder waits that lends nothing", () => {
+  for (const maxBypass of [4, 1000]) {
+    const devices: Record<string, [string[], number]> = { a: [["0"], 10], b: [["1"], 10], wide: [["0", "1"], 10] };
+    const lock = lockOf({ ...devices, producer: [["1"], 10], consumer: [["0"], 10] }, { maxBypass });
+    open(lock, "a", 0);
+    open(lock, "b", 0);
+    open(lock, "wide", 1);
+    open(lock, "producer", 2, { produces: streams("x") });
+    open(lock, "consumer", 3, { consumes: streams("x") });
+    const ask = (call: string) => settle(lock, lock.acquire({ request: call, call, nowMs: 0 }));
+    const tokenOf = (call: string) => lock.snapshot().holds.find((each) => each.call === call)!.token;
+    const release = (call: string) => settle(lock, lock.release({ token: tokenOf(call) }));
+    for (const call of ["a", "b", "wide", "producer"]) ask(call);
+    release("b");
+    lock.enqueued({ call: "producer", stream: { channel: "x", stream: 0 } });
+    release("producer");
+    // The producer has had its turn, so its consumer may go.
+    ask("consumer");
+    ask("producer");
+    release("a");
+    settle(lock, lock.park({ call: "consumer", stream: { channel: "x", stream: 0 }, on: "take" }));
+    for (let batch = 0; batch < 12; batch++) {
+      expect(
+        lock
+          .snapshot()
+          .holds.map(({ call }) => call)
+          .toSorted(),
+        `batch ${batch}`,
+      ).toEqual(["consumer", "producer"]);
+      release("producer");
+      ask("producer");
+    }
+    release("producer");
+    settle(lock, lock.closeCall({ call: "producer" }));
+    lock.unpark({ call: "consumer" });
+    release("consumer");
+    expect(lock.snapshot().holds.map(({ call }) => call)).toEqual(["wide"]);
+  }
 });

@@ -11,7 +11,14 @@ import {
   savingMethod,
   TreadleError,
 } from "@treadle/contracts";
-import { type ChannelEnd, type ComponentTraits, runnerName, SavePace, streamOf } from "@treadle/core";
+import {
+  type ChannelEnd,
+  type ComponentTraits,
+  type RunnerOptions,
+  runnerName,
+  SavePace,
+  streamOf,
+} from "@treadle/core";
 import { freeDevices, resolvePlacement, type SwapCost, withWishes } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
@@ -94,7 +101,7 @@ export class RunCluster implements Cluster {
     const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
     const { stateEverySteps } = config.checkpoints;
     const runsAhead = stateEverySteps > 1;
-    const machine = {
+    const machine: RunnerOptions = {
       ...{ supervision: limits, rejoinMs, placeWaitMs, maxStaleness: flow.maxStaleness },
       ...(runsAhead ? { runsAhead } : {}),
       ...(options.pool ? { isLeased: true } : {}),

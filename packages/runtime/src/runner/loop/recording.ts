@@ -10,7 +10,14 @@ import { join } from "node:path";
 import { finished } from "node:stream/promises";
 import { constants, createGunzip, createGzip, type Gzip } from "node:zlib";
 import { RecordedTurn, RecordingEnd, RecordingHeader, recordingFormat, TreadleError } from "@treadle/contracts";
-import { digestOf, digestOfRefusal, type RunnerEffect, type RunnerInput, recordInput } from "@treadle/core";
+import {
+  digestOf,
+  digestOfRefusal,
+  type RunnerEffect,
+  type RunnerInput,
+  type RunnerOptions,
+  recordInput,
+} from "@treadle/core";
 import { z } from "zod";
 
 /** Before compression, so that a damaged segment costs little. */
@@ -27,7 +34,7 @@ export type RecordingOptions = {
   /** of the run */
   readonly folder: string;
   readonly maxMiB: number;
-  readonly header: Pick<RecordingHeader, "runId" | "startMs" | "options">;
+  readonly header: Pick<RecordingHeader, "runId" | "startMs"> & { readonly options: RunnerOptions };
   readonly warn: (line: string) => void;
 };
 
