@@ -106,10 +106,10 @@ export const runProcesses = {
   },
 };
 
-/** All of its processes that are left, and its shared memory, which nobody else would remove before another run begins. */
+/** Ends what is left of a run, and removes its sockets and shared memory now, not when somebody next looks for what is dead. */
 export async function endRun(mark: string): Promise<void> {
   await endMarked(pooledRunVariable, mark);
-  await removeDeadSocketFolders().catch(() => {}); // where the folder for temporary files cannot be read, nothing of it is
+  await removeDeadSocketFolders().catch(() => {}); // what cannot be removed is looked at again by every runner
 }
 
 function kill(pid: number): void {
