@@ -1,15 +1,15 @@
 /** What strikes keep away, and whether anybody could go on without it. Pure. */
 
 /** A node is away when nothing can be started there; a server when nobody reaches it. */
-export type Part = "runner" | `node ${number}` | `server ${number}`;
+export type Part = "runner" | `runner ${string}` | `node ${number}` | `server ${number}`;
 
 export class Absences {
-  readonly #numPlaces: number;
+  readonly #needed: readonly (readonly Part[])[];
   readonly #strikes = new Map<Part, number>();
 
-  /** With a node and a server at each place. */
-  constructor(numPlaces: number) {
-    this.#numPlaces = numPlaces;
+  /** `needed`: without all that one of these has, there is no step */
+  constructor(needed: readonly (readonly Part[])[]) {
+    this.#needed = needed;
   }
 
   /** Until what is answered is called, also where other strikes keep the same away meanwhile. */
@@ -23,14 +23,16 @@ export class Absences {
     };
   }
 
-  /** Without the runner, without any node, and without any server, there is no step. */
   get isStandstill(): boolean {
-    const numAway = (kind: "node" | "server") =>
-      Array.from({ length: this.#numPlaces }, (_, place) => this.#isAway(`${kind} ${place}`)).filter(Boolean).length;
-    return this.#isAway("runner") || numAway("node") === this.#numPlaces || numAway("server") === this.#numPlaces;
+    return this.#needed.some((parts) => parts.every((part) => this.#isAway(part)));
   }
 
   #isAway(part: Part): boolean {
     return (this.#strikes.get(part) ?? 0) > 0;
   }
+}
+
+/** One of each at each place. */
+export function placed(kind: "node" | "server", numPlaces: number): Part[] {
+  return Array.from({ length: numPlaces }, (_, place): Part => `${kind} ${place}`);
 }

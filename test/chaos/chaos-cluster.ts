@@ -8,7 +8,7 @@ import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
 import { projectRoot } from "../support/project.ts";
 import { startTreadle } from "../support/treadle.ts";
-import { Absences } from "./absences.ts";
+import { Absences, placed } from "./absences.ts";
 import type { Disaster, Struck as StruckRuns } from "./chaos.ts";
 import { ClusterNetwork, type Place } from "./cluster-network.ts";
 import { clusterDisasters } from "./disasters.ts";
@@ -70,7 +70,7 @@ export class ChaosCluster implements StruckRuns {
   readonly random: () => number;
   readonly subject: Subject;
   readonly agents: (NodeProcess | undefined)[] = [];
-  readonly absences = new Absences(numPlaces);
+  readonly absences = new Absences([["runner"], placed("node", numPlaces), placed("server", numPlaces)]);
   runner: RunProcess | undefined;
   runId: string | undefined;
   /** of all runners, in order */

@@ -59,29 +59,11 @@ const disasters: Readonly<Record<string, OfCluster>> = {
   },
   "NATS server killed": {
     weight: 2,
-    strike: async ({ nats, somePlace, absences }: ChaosCluster) => {
-      const place = somePlace();
-      const server = nats.servers[place];
-      const back = absences.begin([`server ${place}`]);
-      await server?.stop("SIGKILL");
-      return async () => {
-        await server?.start();
-        back();
-      };
-    },
+    strike: (cluster: ChaosCluster) => killServer(cluster),
   },
   "NATS server suspended": {
     weight: 1,
-    strike: ({ nats, somePlace, absences }: ChaosCluster) => {
-      const place = somePlace();
-      const server = nats.servers[place];
-      const back = absences.begin([`server ${place}`]);
-      server?.signal("SIGSTOP");
-      return async () => {
-        server?.signal("SIGCONT");
-        back();
-      };
-    },
+    strike: (cluster: ChaosCluster) => suspendServer(cluster),
   },
   "runner killed": {
     weight: 1,
@@ -159,6 +141,30 @@ const disasters: Readonly<Record<string, OfCluster>> = {
   },
   "network cut to a node": { weight: 1, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to"]) },
 };
+
+export type Servers = Pick<ChaosCluster, "nats" | "absences" | "somePlace">;
+
+export async function killServer({ nats, somePlace, absences }: Servers) {
+  const place = somePlace();
+  const server = nats.servers[place];
+  const back = absences.begin([`server ${place}`]);
+  await server?.stop("SIGKILL");
+  return async () => {
+    await server?.start();
+    back();
+  };
+}
+
+export async function suspendServer({ nats, somePlace, absences }: Servers) {
+  const place = somePlace();
+  const server = nats.servers[place];
+  const back = absences.begin([`server ${place}`]);
+  server?.signal("SIGSTOP");
+  return async () => {
+    server?.signal("SIGCONT");
+    back();
+  };
+}
 
 export async function signalOne(pids: readonly number[], random: () => number, signal: NodeJS.Signals) {
   const pid = pids[Math.floor(random() * pids.length)];

@@ -1,13 +1,14 @@
 /** Three NATS servers, a pool of this machine's devices, and two runs that share them, each to be struck. */
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { RunEvent } from "@treadle/contracts";
-import { isAlive } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld } from "../support/nodes.ts";
+import { conflictsFile } from "../support/workers/exclusive-devices.ts";
+import { Absences, type Part, placed } from "./absences.ts";
 import type { Disaster, Strike, Struck } from "./chaos.ts";
-import { signalOne } from "./disasters.ts";
+import { killServer, type Servers, signalOne, suspendServer } from "./disasters.ts";
 import { batch, endMs, expectOver, within } from "./judging.ts";
 import { NatsCluster } from "./nats-cluster.ts";
 import { committedSteps, isRunning, processesOf, said, strikable } from "./struck-processes.ts";
@@ -24,6 +25,8 @@ class PooledRun {
   readonly #world: NodesWorld<NatsCluster>;
   readonly #runs: string;
   readonly #log: (text: string) => void;
+  /** its runner, as strikes keep it away */
+  readonly part: Part;
   readonly gaveUp: string[] = [];
   numRunners = 0;
   runner: NodeProcess | undefined;
@@ -31,6 +34,7 @@ class PooledRun {
   #isOver = false;
 
   constructor(world: NodesWorld<NatsCluster>, name: string, log: (text: string) => void) {
+    this.part = `runner ${name}`;
     this.#world = world;
     this.#runs = join(world.runs, name);
     this.#log = (text) => log(`run '${name}' ${text}`);
@@ -65,7 +69,8 @@ class PooledRun {
   }
 
   get workers(): number[] {
-    return pidsOf(this.events).filter(isAlive);
+    const own = new Set(processesOf(this.#world)); // a number may be another's by now
+    return pidsOf(this.events).filter((pid) => own.has(pid));
   }
 
   /** Begins it, or goes on with it, unless somebody does already. */
@@ -107,7 +112,7 @@ class PooledRun {
     const wanted = steps + 2;
     this.#log(`has ${steps} steps: resumed from the command line for two more`);
     const { child, output } = this.#command(wanted);
-    await within(endMs, "it to end", () => child.exitCode !== null);
+    await within(endMs, "it to end", () => child.exitCode !== null || child.signalCode !== null);
     if (child.exitCode !== 0)
       throw new Error(`'treadle resume' ended with ${child.exitCode}: ${output().slice(-2000)}`);
     await expectWholeLedger(this.folder, wanted, batch);
@@ -139,7 +144,7 @@ export class SharedMachine implements Struck {
   readonly #world: NodesWorld<NatsCluster>;
   readonly #random: () => number;
   readonly #runs: readonly PooledRun[];
-  readonly #away = { servers: 0, runners: 0 };
+  readonly #absences: Absences;
   /** the newest last */
   readonly #pools: NodeProcess[] = [];
 
@@ -147,6 +152,7 @@ export class SharedMachine implements Struck {
     this.#world = world;
     this.#random = random;
     this.#runs = names.map((name) => new PooledRun(world, name, log));
+    this.#absences = new Absences([this.#runs.map(({ part }) => part), placed("server", numServers)]);
   }
 
   static async open(random: () => number, log: (text: string) => void): Promise<SharedMachine> {
@@ -183,7 +189,7 @@ export class SharedMachine implements Struck {
   }
 
   get isStandstill(): boolean {
-    return this.#away.servers === numServers || this.#away.runners === this.#runs.length;
+    return this.#absences.isStandstill;
   }
 
   saidSince(ms: number): string[] {
@@ -202,13 +208,13 @@ export class SharedMachine implements Struck {
       "worker suspended": { weight: 3, strike: worker("SIGSTOP") },
       "child left behind": { weight: 2, strike: worker("SIGUSR2") },
       "runner killed": { weight: 3, strike: () => this.#killRunner() },
-      "runner suspended": { weight: 2, strike: () => this.#suspend(this.#someRun().runner, "runners") },
+      "runner suspended": { weight: 2, strike: () => this.#suspendRunner() },
       "pool killed": { weight: 3, strike: () => this.#killPool() },
       "pool suspended": { weight: 2, strike: () => this.#suspend(this.#pool) },
       "another pool started": { weight: 1, strike: () => this.#startAnotherPool() },
       "pool taken over": { weight: 2, strike: () => this.#takePoolOver() },
-      "NATS server killed": { weight: 2, strike: () => this.#killServer() },
-      "NATS server suspended": { weight: 1, strike: () => this.#suspendServer() },
+      "NATS server killed": { weight: 2, strike: () => killServer(this.#servers) },
+      "NATS server suspended": { weight: 1, strike: () => suspendServer(this.#servers) },
     };
   }
 
@@ -219,6 +225,8 @@ export class SharedMachine implements Struck {
     if (codes.some((code) => code !== stopped))
       throw new Error(`runs that were asked to stop ended with ${codes.join(" and ")}`);
     await Promise.all(this.#runs.map((run) => run.goOn()));
+    const devices = join(this.#world.root, "devices");
+    if (existsSync(join(devices, conflictsFile))) throw new Error(readFileSync(join(devices, conflictsFile), "utf8"));
     const pool = this.#pool;
     pool?.child.kill("SIGTERM");
     await within(endMs, "the pool to leave", () => pool?.child.exitCode === 0);
@@ -228,6 +236,11 @@ export class SharedMachine implements Struck {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#world.close();
+  }
+
+  get #servers(): Servers {
+    const { nats } = this.#world;
+    return { nats, absences: this.#absences, somePlace: () => Math.floor(this.#random() * numServers) };
   }
 
   #someRun(): PooledRun {
@@ -243,7 +256,9 @@ export class SharedMachine implements Struck {
   }
 
   async #killPool() {
-    await this.#pool?.kill();
+    const pool = this.#pool;
+    if (pool === undefined) return undefined;
+    await pool.kill();
     return () => this.#startPool();
   }
 
@@ -276,47 +291,28 @@ export class SharedMachine implements Struck {
 
   async #killRunner() {
     const run = this.#someRun();
-    this.#away.runners++;
+    if (!isRunning(run.runner)) return undefined;
+    const back = this.#absences.begin([run.part]);
     await run.kill();
     return async () => {
       run.start();
-      this.#away.runners--;
+      back();
     };
   }
 
-  async #suspend(process: NodeProcess | undefined, kind?: "runners") {
+  async #suspendRunner() {
+    const { runner, part } = this.#someRun();
+    return this.#suspend(runner, [part]);
+  }
+
+  async #suspend(process: NodeProcess | undefined, parts: readonly Part[] = []) {
     if (process === undefined || !isRunning(process)) return undefined;
-    if (kind) this.#away[kind]++;
+    const back = this.#absences.begin(parts);
     process.child.kill("SIGSTOP");
     return async () => {
       process.child.kill("SIGCONT");
-      if (kind) this.#away[kind]--;
+      back();
     };
-  }
-
-  async #killServer() {
-    const server = this.#someServer();
-    this.#away.servers++;
-    await server.stop("SIGKILL");
-    return async () => {
-      await server.start();
-      this.#away.servers--;
-    };
-  }
-
-  async #suspendServer() {
-    const server = this.#someServer();
-    this.#away.servers++;
-    server.signal("SIGSTOP");
-    return async () => {
-      server.signal("SIGCONT");
-      this.#away.servers--;
-    };
-  }
-
-  #someServer() {
-    const { servers } = this.#world.nats;
-    return servers[Math.floor(this.#random() * servers.length)]!;
   }
 }
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { Absences, type Part } from "./absences.ts";
+import { Absences, type Part, placed } from "./absences.ts";
 import { recoveriesOf } from "./chaos.ts";
 import { Pauses } from "./pauses.ts";
 import { verdictOn, wanted } from "./verdict.ts";
@@ -46,7 +46,7 @@ test("nobody can go on without the runner, any node, or any server, for as long 
   const strike = fc.record({ takes: fc.subarray(parts, { minLength: 1 }), from: fc.nat(20), lasts: fc.nat(8) });
   fc.assert(
     fc.property(fc.array(strike, { maxLength: 6 }), (strikes) => {
-      const absences = new Absences(3);
+      const absences = new Absences([["runner"], placed("node", 3), placed("server", 3)]);
       const ends: [number, () => void][] = [];
       for (let now = 0; now < 30; now++) {
         for (const [at, end] of ends) if (at === now) end();

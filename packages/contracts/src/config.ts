@@ -144,7 +144,7 @@ export const ClusterConfig = z.strictObject({
 export const AutoPlacementConfig = z.strictObject({
   /** file of the profile, from the project root; default: `.treadle/profiles/<path of the workflow>.json` */
   profile: z.string().min(1).optional(),
-  /** steps not counted under a new plan: engines compile, caches fill; up to three times as many where they are short */
+  /** steps not counted under a new plan: engines compile, caches fill; up to three times as many, for two seconds, where they are short */
   warmupSteps: z.int().nonnegative().default(1),
   /** steps measured under each plan that is probed or tried; where steps differ, up to four times as many are probed */
   measuredSteps: z.int().positive().default(3),

@@ -74,10 +74,7 @@ export class Durations implements BatchTimes {
     return Math.exp((spread / 0.6745) * deviate);
   }
 
-  /**
-   * Items of unequal length run side by side, and a part of the time is the longest one's. What was measured has that of
-   * the longest that was to be expected, of a rank's chunk or of the whole step; here it is the longest that was drawn.
-   */
+  /** By how much a batch differs from what was measured: by its longest item as it was drawn, or by its rank where sums of items differ. */
   #stretch({ component, step, items, devices, ordinals, itemsPerStep, batch }: BatchWork, seconds: number): number {
     const { name } = component;
     if (!this.#stretches.has(name)) this.#stretches.set(name, stretchOf(component));

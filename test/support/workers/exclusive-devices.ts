@@ -1,28 +1,37 @@
 /** Devices as files: who computes on one has a file of its name, and throws where another process that lives has it. */
 import { readFileSync } from "node:fs";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, link, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+
+/** What was thrown, for those that nobody hears any more. */
+export const conflictsFile = "conflicts";
 
 export async function computing(
   devices: readonly string[],
   folder: string | undefined,
   work: () => Promise<void>,
 ): Promise<void> {
-  const files = folder === undefined ? [] : devices.map((device) => join(folder, device));
-  for (const file of files) await claim(file);
+  const claims = folder === undefined ? [] : devices.map((device) => join(folder, device));
+  for (const file of claims) await claim(file);
   await work();
-  for (const file of files) await rm(file);
+  for (const file of claims) await rm(file);
 }
 
 async function claim(file: string): Promise<void> {
+  const own = `${file}.${process.pid}`;
+  await writeFile(own, String(process.pid));
   try {
-    await writeFile(file, String(process.pid), { flag: "wx" });
+    await link(own, file); // as a whole, or not at all
+    await rm(own);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
     const holder = Number(await readFile(file, "utf8"));
-    if (holder !== process.pid && isThere(holder))
-      throw new Error(`two compute on '${file}': ${holder} and ${process.pid}`);
-    await writeFile(file, String(process.pid));
+    if (holder !== process.pid && isThere(holder)) {
+      const message = `two compute on '${file}': ${holder} and ${process.pid}`;
+      await appendFile(join(file, "..", conflictsFile), `${message}\n`);
+      throw new Error(message);
+    }
+    await rename(own, file);
   }
 }
 

@@ -40,7 +40,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "cluster.links.tls.key": "its key",
     "placement.mode": "`auto`: the first steps are measured, then the fastest of all plans is chosen; it is chosen again when steps drift",
     "placement.auto.profile": "file of the profile, from the project root; default: `.treadle/profiles/<path of the workflow>.json`",
-    "placement.auto.warmupSteps": "steps not counted under a new plan: engines compile, caches fill; up to three times as many where they are short",
+    "placement.auto.warmupSteps": "steps not counted under a new plan: engines compile, caches fill; up to three times as many, for two seconds, where they are short",
     "placement.auto.measuredSteps": "steps measured under each plan that is probed or tried; where steps differ, up to four times as many are probed",
     "placement.auto.measuredSeconds": "a plan is probed for no more steps than take so long, but for one; what is tried is not bounded by it",
     "placement.auto.trialRounds": "a plan that may be the fastest is tried so many times, by turns with the others, until it is certain",

@@ -10,11 +10,11 @@
  * - L1 A device is held by, or being prepared for, one party at a time: a call, or a gang. A set is reserved as a whole
  *   or not at all, so nobody holds one device and waits for another, and crossed sets cannot deadlock. Residents that
  *   fit in memory together stay loaded.
- * - L2 Producers go before consumers (`call-order.ts`). Among those that may go: whoever was passed over `maxBypass`
- *   times, then loans that are reclaimed, then program order, then arrival. One passed over so often also keeps the
- *   others off its devices, so nobody starves; so does one of whose devices each has gone to somebody behind it, since
- *   the rest was held: or one of many devices would wait until, by chance, all of them are free at one instant. Nobody is
- *   kept off for whom a holder of such a device waits, as one does that lends nothing.
+ * - L2 Producers go before consumers (`call-order.ts`). Among those that may go: whoever is overdue, then
+ *   loans that are reclaimed, then program order, then arrival. A party is overdue when it was passed over `maxBypass`
+ *   times, or when each of its devices has gone to a party behind it, as the others were held. It keeps other parties off its
+ *   devices, so it need not wait until all of them are free at one instant, and none starves. It does not keep off a party
+ *   that a holder of these devices waits for: a holder that lends nothing would wait in vain.
  * - L3 Every grant carries a token higher than all before. Death, release and loan revoke it; a revoked token is refused.
  * - L4 A grant follows the `onloaded` of its worker. Residents are offloaded only when the next holder does not fit
  *   beside them: least recently used first, or tag by tag the cheapest (MT2), and none whose memory is not needed (MT1). What

@@ -29,7 +29,7 @@ class Crossing {
     this.#follow(this.#lock.acquire({ request: ++this.#lastRequest, call, nowMs: 0 }));
   }
 
-  /** Whoever has the device gives it back and asks again; says who has it then. */
+  /** The holder of a device gives it back and asks again. Answers who holds it then. */
   turn(device: number): string {
     const { call, token } = this.#holding(device)!;
     this.#follow(this.#lock.release({ token }));
@@ -60,7 +60,7 @@ class Crossing {
   }
 }
 
-test("who wants many devices waits until each of them was free once, not until all are free at one instant", () => {
+test("L2: who wants many devices waits until each of them was free once, not until all are free at one instant", () => {
   fc.assert(
     fc.property(fc.integer({ min: 2, max: 5 }), fc.infiniteStream(fc.nat()), (numDevices, turns) => {
       const lock = new Crossing(numDevices);
@@ -105,7 +105,7 @@ test("a call that re-acquires in rounds passes a later call at most maxBypass ti
   expect(order).toEqual(["q", "p", "c"]);
 });
 
-test("who is overdue keeps nobody off for whom a holder waits that lends nothing", () => {
+test("L2: who is overdue keeps nobody off for whom a holder waits that lends nothing", () => {
   for (const maxBypass of [4, 1000]) {
     const devices: Record<string, [string[], number]> = { a: [["0"], 10], b: [["1"], 10], wide: [["0", "1"], 10] };
     const lock = lockOf({ ...devices, producer: [["1"], 10], consumer: [["0"], 10] }, { maxBypass });

@@ -1,6 +1,5 @@
 /** A plan and a profile made ready for a replay: who takes how much at a time, and how long that takes. Pure. */
 import type { ComponentProfile, FlowGraph, Plan, Profile } from "@treadle/contracts";
-import { largestQuantile, normalQuantile } from "../profile/longest-item.ts";
 import { layoutOf, usedBy } from "../profile/running-layout.ts";
 import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
 import { stretchOf } from "../profile/take-stretch.ts";
@@ -8,6 +7,7 @@ import { itemSpread } from "../profile/unevenness.ts";
 import { cycleOf, type Flow, turnsOf } from "./cycle-model.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
 import type { ReplayedCall, ReplayedCycle, StreamedCall } from "./plan-replay.ts";
+import { drawnBy } from "./replayed-draws.ts";
 import { pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
@@ -73,10 +73,7 @@ function replayedCall(
   const drawnStretch = (share: number, items: number, uniform: number): number => {
     const taken = Math.max(1, items);
     const work = { taken, itemsPerStep, seconds: secondsOf(share), ...pointAt(share), batch };
-    return stretch!(work, {
-      deviate: () => normalQuantile(uniform),
-      longest: () => Math.exp(lengthSpread * largestQuantile(uniform, taken)),
-    });
+    return stretch!(work, drawnBy(uniform, taken, lengthSpread));
   };
   const put = puts.map((channel) => ({
     channel,

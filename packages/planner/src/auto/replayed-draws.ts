@@ -1,4 +1,6 @@
 /** What a replay draws for each take of a rank: without a state, so that layouts that differ little draw alike. Pure. */
+import { largestQuantile, normalQuantile } from "../profile/longest-item.ts";
+import type { Drawn } from "../profile/take-stretch.ts";
 
 /** Of a prime number of steps, so that each draw takes every part of what may be drawn once, in an order of its own. */
 export type DrawnSteps = 3 | 7;
@@ -9,6 +11,12 @@ export function uniformOf(step: number, of: DrawnSteps, ...labels: readonly numb
   const part = ((1 + (word % (of - 1))) * step + ((word >>> 8) % of)) % of;
   return (part + (hashed([...labels, step]) + 0.5) / 2 ** 32) / of;
 }
+
+/** What `uniform` says of a take of so many items. */
+export const drawnBy = (uniform: number, taken: number, lengthSpread: number): Drawn => ({
+  deviate: () => normalQuantile(uniform),
+  longest: () => Math.exp(lengthSpread * largestQuantile(uniform, taken)),
+});
 
 /** A word without a pattern in what it is made of (the finalizer of MurmurHash3 over each). */
 function hashed(labels: readonly number[]): number {

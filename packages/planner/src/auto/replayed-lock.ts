@@ -1,10 +1,12 @@
 /**
  * The device lock in a replay: who gets devices next, and the swaps before that. It knows the ranks of one plan, whose
- * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind.
+ * calls come in the same order each step; `DeviceLockState` is the lock of a run, and does the same for calls of any kind. That
+ * one also bounds how often a call is passed over (`maxBypass`).
  *
  * A party goes once no earlier call that feeds it wants one of its devices before its first turn (L2), or has lent them with
- * nothing put that it could take, loans that are asked for again first, then in the order of calls. One of whose devices each
- * has gone to somebody behind it, since the rest was held, keeps the others off. What leaves is what leaves the devices of a run (L4, MT2), and nothing whose memory is not needed.
+ * nothing put that it could take, loans that are asked for again first, then in the order of calls. A party each of
+ * whose devices has gone to one behind it, as the others were held, keeps the rest off. What leaves is what leaves the devices of
+ * a run (L4, MT2), and nothing whose memory is not needed.
  * A party is a rank, or all ranks of a gang: these get their devices together, lend them once each of them waits, and have them
  * again once each has what it waits for.
  */
@@ -237,16 +239,14 @@ export class ReplayedLock {
 
   #reserve(party: Party): void {
     const { devices } = party;
-    for (const device of devices) {
-      device.holder = party;
-      for (const other of device.parties) {
-        if (other.state !== "asking" || this.#compare(other, party) >= 0 || !this.#mayGo(other, other.devices))
-          continue;
-        other.missed.add(device);
-        if (other.missed.size === other.devices.length) this.#overdue.add(other);
-      }
-    }
     party.state = "preparing";
+    for (const other of new Set(devices.flatMap(({ parties }) => parties))) {
+      if (other.state !== "asking" || this.#overdue.has(other)) continue;
+      if (this.#compare(other, party) >= 0 || !this.#mayGo(other, other.devices)) continue;
+      for (const device of devices) if (other.devices.includes(device)) other.missed.add(device);
+      if (other.missed.size === other.devices.length) this.#overdue.add(other);
+    }
+    for (const device of devices) device.holder = party;
     party.missed.clear();
     this.#overdue.delete(party);
   }

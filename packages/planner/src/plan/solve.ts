@@ -25,12 +25,12 @@ import { Models, planMethods, type SearchOptions, searchMode } from "./search-mo
  * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
  */
 export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
+  const problem = readProblem(PlanProblem, input);
   const { method = planMethods[0], nowMs, deadlineMs } = options;
   if (method !== "fast" && method !== "naive") throw unknownMethod(method, planMethods);
   if (deadlineMs !== undefined && nowMs === undefined) {
     throw new TreadleError("problem.invalid", `deadlineMs: '${deadlineMs}' needs a clock; hand in nowMs too`);
   }
-  const problem = readProblem(PlanProblem, input);
   const startedMs = nowMs?.() ?? 0;
   // Whose search the deadline cut short; other limits do so, too, which more time would not move.
   const late = new Set<SearchOptions["mode"]>();

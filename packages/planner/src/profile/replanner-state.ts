@@ -14,7 +14,7 @@
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
  *    compares with what steps take now.
  * RP4 the first steps under every plan are not counted: engines compile and caches fill. New processes are slow for some
- *    seconds, which are more of short steps.
+ *    seconds, so more steps are left out where steps are short.
  * RP5 what measuring costs is bounded: a layout whose steps are long is probed for fewer of them.
  * RP6 a layout whose steps differ is probed for more of them, until what they take on average is known, or they are as large a
  *    part of those that are left as may go into one layout.
@@ -51,7 +51,7 @@ import { scaleProfile } from "./profile-scale.ts";
 import { layoutOf, type RunningLayout } from "./running-layout.ts";
 
 export type ReplannerOptions = {
-  /** steps not counted under a new plan; up to three times as many where those take no longer than `warmupSeconds` */
+  /** steps not counted under a new plan; where steps are short, up to three times as many, for `warmupSeconds` */
   readonly warmupSteps: number;
   /** steps measured under each layout that is probed or tried */
   readonly measuredSteps: number;

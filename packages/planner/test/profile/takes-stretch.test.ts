@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { uniformOf } from "../../src/auto/replayed-draws.ts";
-import { expectedLongest, largestQuantile, normalQuantile } from "../../src/profile/longest-item.ts";
+import { drawnBy, uniformOf } from "../../src/auto/replayed-draws.ts";
+import { expectedLongest } from "../../src/profile/longest-item.ts";
 import { stretchOf, type TakenWork } from "../../src/profile/take-stretch.ts";
 import { itemSpread } from "../../src/profile/unevenness.ts";
 import { chainProfile } from "../synthetic-profile.ts";
@@ -32,13 +32,7 @@ function drawnStretch(measured: Measured, ranks: number) {
   return (
     stretch &&
     ((work: Omit<TakenWork, "batch" | "itemsPerStep">, uniform: number): number =>
-      stretch(
-        { ...work, batch, itemsPerStep: batch },
-        {
-          deviate: () => normalQuantile(uniform),
-          longest: () => Math.exp(lengthSpread * largestQuantile(uniform, work.taken)),
-        },
-      ))
+      stretch({ ...work, batch, itemsPerStep: batch }, drawnBy(uniform, work.taken, lengthSpread)))
   );
 }
 

@@ -49,9 +49,9 @@ import { openState, partBeside } from "../author/state/saved-state.ts";
 import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
 import { hostFilesOf } from "./host-files.ts";
-import { MeanTime } from "./mean-time.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
+import { SwapTimes } from "./swap-times.ts";
 import { Telemetry } from "./telemetry.ts";
 import { moduleHere, refuseOfPeers } from "./trusted-input.ts";
 import type { Watchdog } from "./watchdog.ts";
@@ -120,8 +120,7 @@ class WorkerHost {
   #isBusy = false;
   #heldFor: string | undefined;
   /** since the last observed call; the runner asks for them between calls */
-  readonly #onloads = new MeanTime();
-  readonly #offloads = new MeanTime();
+  readonly #swaps = new SwapTimes();
   /** what its first onload does, where its class loads */
   #load: (() => Promise<void>) | undefined;
   /** until the state that was copied last is on the disk, and the runner knows */
@@ -306,16 +305,12 @@ class WorkerHost {
     this.#runner.handle("onload", async ({ tags }) => {
       if (this.#load) return this.#loadFirst(this.#load);
       using _ = this.#tracer.span("onload", "onload");
-      const startedMs = performance.now();
-      await this.#worker.onload(tags);
-      this.#onloads.add(performance.now() - startedMs);
+      await this.#swaps.time("onloadMs", () => this.#worker.onload(tags));
       return this.#memory();
     });
     this.#runner.handle("offload", async ({ tags }) => {
       using _ = this.#tracer.span("offload", "offload");
-      const startedMs = performance.now();
-      await this.#worker.offload(tags);
-      this.#offloads.add(performance.now() - startedMs);
+      await this.#swaps.time("offloadMs", () => this.#worker.offload(tags));
       return { residualBytes: this.#worker.residualBytes() };
     });
     this.#runner.handle("peer-died", ({ worker, since }) => {
@@ -385,9 +380,8 @@ class WorkerHost {
         : request.args;
       const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
       const durationMs = performance.now() - startedMs;
-      const swaps = { onloadMs: this.#onloads.meanMs, offloadMs: this.#offloads.meanMs };
-      const observation = context.meter?.finish({ ...swaps, ...this.#memory() });
-      if (observation) for (const swap of [this.#onloads, this.#offloads]) swap.forget();
+      const observation = context.meter?.finish({ ...this.#swaps.means, ...this.#memory() });
+      if (observation) this.#swaps.forget();
       if (this.#devices.holds(call)) this.#sayUnreleased(request.method);
       const reply: CallReply = { value, durationMs, timers };
       if (request.saveIn !== undefined) {

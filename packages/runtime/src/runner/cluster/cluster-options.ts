@@ -1,5 +1,6 @@
 /** What a cluster is made with. */
 import type { ReadRunFile, RunEvent, RunFilePart, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
+import type { RunnerOptions } from "@treadle/core";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { PoolClient } from "../nodes/pool-client.ts";
 import type { Placer } from "../placement/placement-facts.ts";
@@ -39,3 +40,17 @@ export type ClusterOptions = {
   /** called instead of the first call, by which everything is placed and nothing started */
   readonly dryRun?: (() => never) | undefined;
 };
+
+/** What the run's state machine decides by. */
+export function machineOptions({ config, pool }: Pick<ClusterOptions, "config" | "pool">): RunnerOptions {
+  const { supervision, cluster, flow, checkpoints } = config;
+  const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
+  return {
+    supervision: { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs },
+    rejoinMs: cluster.rejoinMs,
+    placeWaitMs: cluster.placeWaitMs,
+    maxStaleness: flow.maxStaleness,
+    ...(checkpoints.stateEverySteps > 1 ? { runsAhead: true } : {}),
+    ...(pool ? { isLeased: true } : {}),
+  };
+}

@@ -11,14 +11,7 @@ import {
   savingMethod,
   TreadleError,
 } from "@treadle/contracts";
-import {
-  type ChannelEnd,
-  type ComponentTraits,
-  type RunnerOptions,
-  runnerName,
-  SavePace,
-  streamOf,
-} from "@treadle/core";
+import { type ChannelEnd, type ComponentTraits, runnerName, SavePace, streamOf } from "@treadle/core";
 import { freeDevices, resolvePlacement, type SwapCost, withWishes } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
@@ -44,7 +37,7 @@ import { SizedRanks } from "../placement/sized-ranks.ts";
 import { withoutVainBounds } from "../placement/vain-bounds.ts";
 import { CallDesk } from "./call-desk.ts";
 import { ChannelDesk } from "./channel-desk.ts";
-import type { ClusterOptions } from "./cluster-options.ts";
+import { type ClusterOptions, machineOptions } from "./cluster-options.ts";
 import { Fleet, type ServeWorker } from "./fleet.ts";
 import { PredictorFolder } from "./predictor-folder.ts";
 import { RunnerChannel } from "./runner-channel.ts";
@@ -88,24 +81,15 @@ export class RunCluster implements Cluster {
   constructor(options: ClusterOptions) {
     this.#options = options;
     const { config, projectRoot, logs, onEvent, runId, runFolder } = options;
-    const { supervision, cluster, flow, observe, placement } = config;
+    const { supervision, cluster, observe, placement } = config;
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
     if (!options.dryRun) removeSegments(this.#runPrefix);
-    const { rejoinMs, placeWaitMs } = cluster;
     const log = (level: "info" | "warn") => (line: string) =>
       onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level });
     const warn = log("warn");
     const mode = placement.mode === "auto" ? "temporal" : placement.mode;
     this.sized = new SizedRanks({ mode, totalSteps: config.steps, tell: log("info") });
-    const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
-    const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
-    const { stateEverySteps } = config.checkpoints;
-    const runsAhead = stateEverySteps > 1;
-    const machine: RunnerOptions = {
-      ...{ supervision: limits, rejoinMs, placeWaitMs, maxStaleness: flow.maxStaleness },
-      ...(runsAhead ? { runsAhead } : {}),
-      ...(options.pool ? { isLeased: true } : {}),
-    };
+    const machine = machineOptions(options);
     const startMs = performance.now();
     const header = { runId, startMs, options: machine };
     this.#recording =
@@ -140,8 +124,12 @@ export class RunCluster implements Cluster {
         await completeState(path, manifest);
         options.onState?.(path, manifest);
       },
-      pace: runsAhead
-        ? new SavePace({ everySteps: stateEverySteps, committed: options.committed ?? 0, lastStep: config.steps })
+      pace: machine.runsAhead
+        ? new SavePace({
+            everySteps: config.checkpoints.stateEverySteps,
+            committed: options.committed ?? 0,
+            lastStep: config.steps,
+          })
         : undefined,
       onObserved: (call) => options.placer?.observer?.(call),
     });
