@@ -3,7 +3,7 @@ import { type ComponentProfile, mean, type ProfileSample } from "@treadle/contra
 import { divisorsOf } from "../plan/model.ts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
-import { unevennessAt } from "../profile/unevenness.ts";
+import { type Shared, unevennessAt } from "../profile/unevenness.ts";
 import { sharedOut } from "../profile/whole-items.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
@@ -139,7 +139,7 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
     // As the fit was made: of what the busiest rank had, if it had taken no longer for its items than the others.
     const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole, batch: range.measuredBatch }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
-    const seconds = sample.seconds / busiestOf(profile, { devices, items: wholeItems, isWhole });
+    const seconds = sample.seconds / busiestOf(profile, { devices, items, wholeItems, isWhole });
     return { ...sample, ...(isComparable ? { offBy: Math.log(seconds / expected) } : {}) };
   });
 }
@@ -173,15 +173,16 @@ function secondsAt(
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
   const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
   const isWhole = items >= batch;
-  return fittedSeconds(profile, { ...shared, isWhole, batch })! * busiestOf(profile, { ...shared, isWhole });
+  const busiest = busiestOf(profile, { devices: shared.devices, items, wholeItems: shared.items, isWhole });
+  return fittedSeconds(profile, { ...shared, isWhole, batch })! * busiest;
 }
 
 /** Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it. */
 function busiestOf(
   profile: ComponentProfile,
-  { devices, items, isWhole }: { readonly devices: number; readonly items: number; readonly isWhole: boolean },
+  { devices, isWhole, ...shared }: Shared & { readonly devices: number; readonly isWhole: boolean },
 ): number {
-  return isWhole && !profile.fit?.longest ? unevennessAt(profile, devices, items) : 1;
+  return isWhole && !profile.fit?.longest ? unevennessAt(profile, devices, shared) : 1;
 }
 
 /**

@@ -14,6 +14,36 @@ export function expectedLongest(count: number, spread: number): number {
   return sum / strips;
 }
 
+/** How whole items are dealt to ranks: `numMost` of them have `most` each, and the others one less. */
+export type Deal = { readonly ranks: number; readonly most: number; readonly numMost: number };
+
+export function dealOf(items: number, ranks: number): Deal {
+  const dealt = Math.max(1, Math.round(items));
+  const busy = Math.max(1, Math.min(dealt, Math.floor(ranks + 1e-9)));
+  const most = Math.ceil(dealt / busy);
+  return { ranks: busy, most, numMost: busy - (most * busy - dealt) };
+}
+
+/** Of each of the two kinds of ranks; pairs of them are summed. */
+const busiestStrips = 64;
+
+/**
+ * The mean of what the busiest rank takes, in units of what one with the most items takes in the median; `spread` is the standard
+ * deviation of that one's logarithm. A rank with one item less takes less, and is the busiest all the same where it has long ones.
+ */
+export function expectedBusiest({ ranks, most, numMost }: Deal, spread: number): number {
+  const others = ranks - numMost;
+  if (spread === 0 || others <= 0 || most <= 1) return expectedLongest(numMost, spread);
+  const ratio = (most - 1) / most;
+  const longestOf = (count: number, of: number): number[] =>
+    Array.from({ length: busiestStrips }, (_, i) => Math.exp(of * largestQuantile((i + 0.5) / busiestStrips, count)));
+  const ofMost = longestOf(numMost, spread);
+  const ofOthers = longestOf(others, spread / Math.sqrt(ratio)).map((each) => ratio * each);
+  let sum = 0;
+  for (const one of ofMost) for (const other of ofOthers) sum += Math.max(one, other);
+  return sum / busiestStrips ** 2;
+}
+
 /** Beyond it the integral says less and less of the largest. */
 const mostSpread = 2;
 const halvings = 30;

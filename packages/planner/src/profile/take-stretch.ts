@@ -3,7 +3,7 @@
  * whoever waits for all of them waits for the last. A replay and the simulation draw differently, and go by this alike. Pure.
  */
 import type { ComponentProfile, Profile } from "@treadle/contracts";
-import { expectedLongest } from "./longest-item.ts";
+import { type Deal, dealOf, expectedBusiest, expectedLongest } from "./longest-item.ts";
 import { longestSeconds } from "./time-fit.ts";
 
 export type TakenWork = {
@@ -45,6 +45,12 @@ export function stretchOf(ranks: DifferingRanks): StretchOf | undefined {
   if (lengthSpread === 0 && itemSpread === 0) return undefined;
   const longest = profile.fit?.longest;
   const known = new Map<string, number>();
+  const busiestOf = (deal: Deal, spread: number): number => {
+    const key = `${deal.ranks} ${deal.most} ${deal.numMost} ${spread}`;
+    const found = known.get(key) ?? expectedBusiest(deal, spread);
+    known.set(key, found);
+    return found;
+  };
   const longestOf = (count: number, spread: number): number => {
     const key = `${count} ${spread}`;
     const found = known.get(key) ?? expectedLongest(count, spread);
@@ -54,11 +60,12 @@ export function stretchOf(ranks: DifferingRanks): StretchOf | undefined {
   return ({ taken, itemsPerStep, seconds, items, devices, batch }, drawn) => {
     const isWhole = items >= batch * (1 - 1e-9);
     // What was measured of a whole batch is what the busiest took, and of a chunk what a rank did.
-    const fellows = isWhole ? concurrency : 1;
     if (lengthSpread === 0) {
       const spread = spreadOfTake(itemSpread, taken, itemsPerStep / concurrency);
-      return Math.exp(spread * drawn.deviate()) / longestOf(fellows, spread);
+      const expected = isWhole ? busiestOf(dealOf(itemsPerStep, concurrency), spread) : longestOf(1, spread);
+      return Math.exp(spread * drawn.deviate()) / expected;
     }
+    const fellows = isWhole ? concurrency : 1;
     // A chunk that streams waits for no item of its own.
     if (!isWhole && longest?.streamed !== undefined) return 1;
     // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.

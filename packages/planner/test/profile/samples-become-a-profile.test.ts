@@ -1,7 +1,7 @@
 import type { TagMemory, WorkerMemory } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { expectedLongest, spreadOfRatio } from "../../src/profile/longest-item.ts";
+import { dealOf, expectedBusiest, expectedLongest, spreadOfRatio } from "../../src/profile/longest-item.ts";
 import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
 import { robustMean } from "../../src/profile/robust-mean.ts";
 import type { RunningLayout } from "../../src/profile/running-layout.ts";
@@ -309,6 +309,28 @@ test("how ranks differ is known by how much longer the busiest takes than all do
     }),
   );
   expect([spreadOfRatio(1, 1.5), spreadOfRatio(8, 1)]).toEqual([0, 0]);
+});
+
+test("the busiest rank is expected to take what it takes on average, as drawn, of items that divide well or badly", () => {
+  const drawn = lognormals(9);
+  for (const [items, ranks, spread] of [
+    [66, 13, 0.3],
+    [3, 2, 0.5],
+    [22, 4, 0.2],
+    [5, 8, 0.4],
+    [64, 8, 0.3],
+  ] as const) {
+    const deal = dealOf(items, ranks);
+    const counts = Array.from({ length: deal.ranks }, (_, rank) => deal.most - (rank < deal.numMost ? 0 : 1));
+    expect(counts.reduce((sum, each) => sum + each, 0)).toBe(items);
+    const rounds = 10_000;
+    let sum = 0;
+    for (let i = 0; i < rounds; i++)
+      sum += Math.max(
+        ...counts.map((count) => (count / deal.most) * drawn(spread * Math.sqrt(deal.most / Math.max(1, count)))),
+      );
+    expect(Math.abs(expectedBusiest(deal, spread) / (sum / rounds) - 1), `${items} on ${ranks}`).toBeLessThan(0.02);
+  }
 });
 
 test("a fit finds the law that made the points", () => {

@@ -1,10 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { drawnBy, uniformOf } from "../../src/auto/replayed-draws.ts";
-import { expectedLongest } from "../../src/profile/longest-item.ts";
+import { dealOf, expectedBusiest, expectedLongest } from "../../src/profile/longest-item.ts";
 import { stretchOf, type TakenWork } from "../../src/profile/take-stretch.ts";
 import { itemSpread } from "../../src/profile/unevenness.ts";
 import { chainProfile } from "../synthetic-profile.ts";
+import { lognormals } from "./lognormals.ts";
 
 const batch = 24;
 const profile = (unevenness: number | undefined, ranks = 4) => {
@@ -46,7 +47,7 @@ describe("what a rank takes", () => {
     fc.assert(
       fc.property(
         fc.double({ min: 1.01, max: 1.1, noNaN: true }),
-        fc.integer({ min: 2, max: 8 }),
+        fc.constantFrom(2, 3, 4, 6, 8),
         (unevenness, ranks) => {
           const stretch = drawnStretch(profile(unevenness, ranks), ranks)!;
           const chunk = { taken: 2, seconds: 0.2, items: 2 * ranks, devices: ranks };
@@ -59,6 +60,41 @@ describe("what a rank takes", () => {
           expect(stretch(whole, 0.999)).toBeGreaterThan(1);
         },
       ),
+    );
+  });
+
+  test("makes the busiest rank take on average what was measured of it, also where some have one item less", () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 2, max: 12 }),
+        fc.integer({ min: 2, max: 40 }),
+        fc.double({ min: 0.01, max: 0.2, noNaN: true }),
+        (ranks, items, spread) => {
+          fc.pre(items > ranks);
+          const { most, numMost } = dealOf(items, ranks);
+          const { stage } = chainProfile({ stage: { perItem: 0.1 } }, items, [ranks]).components;
+          const stretch = stretchOf({
+            ...{ profile: stage!, lengthSpread: 0, itemSpread: spread * Math.sqrt(most), concurrency: ranks },
+          });
+          const unevenness = expectedBusiest({ ranks, most, numMost }, spread) / expectedLongest(1, spread);
+          const drawn = lognormals(ranks * items);
+          const times = Array.from({ length: 2000 }, () =>
+            Array.from({ length: ranks }, (_, rank) => {
+              const taken = most - (rank < numMost ? 0 : 1);
+              // What was measured is what the busiest took; a rank takes less on average.
+              const seconds = taken === most ? 1 : taken / most / unevenness;
+              const work = { taken, seconds, itemsPerStep: items, devices: ranks, batch: items };
+              const share = taken === most ? items : taken * ranks;
+              return (
+                seconds *
+                stretch!({ ...work, items: share }, { deviate: () => Math.log(drawn(1)), longest: () => Number.NaN })
+              );
+            }),
+          );
+          expect(Math.abs(mean(times.map((each) => Math.max(...each))) - 1)).toBeLessThan(0.03);
+        },
+      ),
+      { numRuns: 40 },
     );
   });
 
