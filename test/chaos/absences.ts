@@ -1,16 +1,10 @@
 /** What strikes keep away, and whether anybody could go on without it. Pure. */
 
 /** A node is away when nothing can be started there; a server when nobody reaches it. */
-export type Part = "runner" | `runner ${string}` | `node ${number}` | `server ${number}`;
+export type Part = "runner" | `runner ${string}` | "pool" | `node ${number}` | `server ${number}`;
 
 export class Absences {
-  readonly #needed: readonly (readonly Part[])[];
   readonly #strikes = new Map<Part, number>();
-
-  /** `needed`: without all that one of these has, there is no step */
-  constructor(needed: readonly (readonly Part[])[]) {
-    this.#needed = needed;
-  }
 
   /** Until what is answered is called, also where other strikes keep the same away meanwhile. */
   begin(parts: readonly Part[]): () => void {
@@ -23,8 +17,9 @@ export class Absences {
     };
   }
 
-  get isStandstill(): boolean {
-    return this.#needed.some((parts) => parts.every((part) => this.#isAway(part)));
+  /** `needed`: without all that one of these has, there is no step */
+  isStandstill(needed: readonly (readonly Part[])[]): boolean {
+    return needed.some((parts) => parts.every((part) => this.#isAway(part)));
   }
 
   #isAway(part: Part): boolean {

@@ -70,7 +70,7 @@ export class ChaosCluster implements StruckRuns {
   readonly random: () => number;
   readonly subject: Subject;
   readonly agents: (NodeProcess | undefined)[] = [];
-  readonly absences = new Absences([["runner"], placed("node", numPlaces), placed("server", numPlaces)]);
+  readonly absences = new Absences();
   runner: RunProcess | undefined;
   runId: string | undefined;
   /** of all runners, in order */
@@ -141,8 +141,8 @@ export class ChaosCluster implements StruckRuns {
     this.resume();
   }
 
-  get isStandstill(): boolean {
-    return this.absences.isStandstill;
+  get standstills(): boolean[] {
+    return [this.absences.isStandstill([["runner"], placed("node", numPlaces), placed("server", numPlaces)])];
   }
 
   get events(): RunEvent[] {

@@ -23,8 +23,8 @@ export type Struck = AsyncDisposable & {
   readonly batch: number;
   /** that each run has committed */
   readonly steps: readonly number[];
-  /** strikes keep away so much that nobody can make a step */
-  readonly isStandstill: boolean;
+  /** of each run: strikes keep away so much of it that it can make no step */
+  readonly standstills: readonly boolean[];
   /** of all runners of all runs */
   readonly events: readonly RunEvent[];
   readonly numRunners: number;
@@ -60,9 +60,9 @@ export type ChaosReport = {
   readonly runnersStarted: number;
   /** why runners ended that nobody had killed; each was resumed */
   readonly gaveUp: readonly string[];
-  /** the longest time without a finished step */
+  /** the longest time without a finished step of a run */
   readonly longestPauseSeconds: number;
-  /** the same, less the time for which strikes kept the runner, every node, or every server away, when nobody can go on */
+  /** the same, less the time for which strikes kept the runner, the pool, every node, or every server away, when nobody can go on */
   readonly longestPause: { readonly seconds: number; readonly strikes: number };
   /** the same, from the last strike before the step */
   readonly longestRecoverySeconds: number;
@@ -99,6 +99,9 @@ export async function chaos({
   const random = randomOf(seed);
   await using struck = await open(random, log);
   const { disasters } = struck;
+  const strange = first.find((kind) => !Object.hasOwn(disasters, kind));
+  if (strange !== undefined)
+    throw new Error(`nothing is struck by '${strange}' here; there are '${Object.keys(disasters).join("', '")}'`);
   const allSteps = () => struck.steps.reduce((sum, steps) => sum + steps, 0);
   struck.begin();
   const hasBegun = () => {
@@ -111,21 +114,28 @@ export async function chaos({
   const endings = new Set<Promise<void>>();
   const ongoing = new Set<string>();
   const calm = new AbortController();
-  const pauses = new Pauses(performance.now(), allSteps());
-  let wrong: string[] = [];
+  /** of each run: one that starves stands still while others go on */
+  const pauses = struck.steps.map((steps) => new Pauses(performance.now(), steps));
+  const wrong = pauses.map((): string[] => []);
   const watch = () => {
-    const look = { nowMs: performance.now(), steps: allSteps(), isStandstill: struck.isStandstill };
-    const pause = pauses.look(look, wrong.length);
-    if (pause === undefined) return;
-    const { ms, countedMs, sinceStruckMs, awayMs } = pause;
-    if (countedMs > longPauseMs) {
-      const seconds = `${inSeconds(countedMs)} s without one, ${inSeconds(sinceStruckMs)} s of them since the last strike${awayMs > 0 ? ` and ${inSeconds(awayMs)} s in which nobody could make one` : ""}`;
-      log(`before step ${look.steps}: ${seconds}: ${wrong.join(", ")}`);
-      if (countedMs > veryLongPauseMs) for (const line of struck.saidSince(ms)) log(`    ${line}`);
+    const { steps, standstills } = struck;
+    const nowMs = performance.now();
+    for (const [run, each] of pauses.entries()) {
+      const look = { nowMs, steps: steps[run]!, isStandstill: standstills[run]! };
+      const pause = each.look(look, wrong[run]!.length);
+      if (pause === undefined) continue;
+      const { ms, countedMs, sinceStruckMs, awayMs } = pause;
+      if (countedMs > longPauseMs) {
+        const seconds = `${inSeconds(countedMs)} s without one, ${inSeconds(sinceStruckMs)} s of them since the last strike${awayMs > 0 ? ` and ${inSeconds(awayMs)} s in which nobody could make one` : ""}`;
+        const ofRun = pauses.length > 1 ? ` of run ${run + 1}` : "";
+        log(`before step ${look.steps}${ofRun}: ${seconds}: ${wrong[run]!.join(", ")}`);
+        if (countedMs > veryLongPauseMs) for (const line of struck.saidSince(ms)) log(`    ${line}`);
+      }
+      wrong[run] = [...ongoing];
     }
-    wrong = [...ongoing];
   };
   const watching = setInterval(watch, 250);
+  const quietMs = () => Math.max(...pauses.map((each) => each.quietMs(performance.now())));
   const untilMs = performance.now() + minutes * 60_000;
   const due = [...first];
   try {
@@ -134,18 +144,18 @@ export async function chaos({
       if (performance.now() > untilMs + restMs) throw new Error(`it could not be struck by '${due.join("', '")}'`);
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
-      if (endings.size >= maxAtOnce || pauses.quietMs(performance.now()) > patienceMs) continue;
+      if (endings.size >= maxAtOnce || quietMs() > patienceMs) continue;
       const kind = due[0] ?? drawDisaster(random, disasters);
       const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
       const end = await disasters[kind]!.strike();
       if (end === undefined) continue;
       due.shift();
-      pauses.strike(performance.now());
+      for (const each of pauses) each.strike(performance.now());
       strikes[kind] = (strikes[kind] ?? 0) + 1;
       const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
       log(`${struck.steps.join(" + ")} steps: ${what}`);
       ongoing.add(what);
-      wrong.push(what);
+      for (const each of wrong) each.push(what);
       const ending = delay(lastsMs, undefined, { signal: calm.signal })
         .catch(() => {})
         .then(() => again(end))
@@ -172,6 +182,7 @@ export async function chaos({
   const { events, numRunners } = struck;
   await struck.judge();
   const steps = allSteps();
+  const longest = pauses.map((each) => each.longestCounted).reduce((a, b) => (b.ms > a.ms ? b : a));
   return {
     steps,
     prompts: steps * struck.batch,
@@ -179,9 +190,9 @@ export async function chaos({
     workersReplaced: events.filter(({ type }) => type === "worker-restarted").length,
     runnersStarted: numRunners,
     gaveUp: struck.gaveUp,
-    longestPauseSeconds: Math.round(pauses.longestMs / 1000),
-    longestPause: { seconds: pauses.longestCounted.ms / 1000, strikes: pauses.longestCounted.strikes },
-    longestRecoverySeconds: pauses.longestSinceStruckMs / 1000,
+    longestPauseSeconds: Math.round(Math.max(...pauses.map((each) => each.longestMs)) / 1000),
+    longestPause: { seconds: longest.ms / 1000, strikes: longest.strikes },
+    longestRecoverySeconds: Math.max(...pauses.map((each) => each.longestSinceStruckMs)) / 1000,
     recovery,
   };
 }

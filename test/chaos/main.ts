@@ -18,11 +18,15 @@ const { values } = parseArgs({
   options: {
     minutes: { type: "string", default: "30" },
     seed: { type: "string" },
-    workflow: { type: "string", default: "embedded" },
+    workflow: { type: "string" },
     pool: { type: "boolean", default: false },
   },
 });
-const workflow = z.enum(Object.keys(subjects) as [Subject, ...Subject[]]).parse(values.workflow);
+if (values.pool && values.workflow !== undefined) {
+  console.error("--pool strikes runs of the ledger; leave --workflow out");
+  process.exit(2);
+}
+const workflow = z.enum(Object.keys(subjects) as [Subject, ...Subject[]]).parse(values.workflow ?? "embedded");
 const seed = Number(values.seed ?? Date.now() % 1e6);
 const minutes = Number(values.minutes);
 /** In so many minutes everything is drawn that can be. */

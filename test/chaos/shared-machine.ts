@@ -144,7 +144,7 @@ export class SharedMachine implements Struck {
   readonly #world: NodesWorld<NatsCluster>;
   readonly #random: () => number;
   readonly #runs: readonly PooledRun[];
-  readonly #absences: Absences;
+  readonly #absences = new Absences();
   /** the newest last */
   readonly #pools: NodeProcess[] = [];
 
@@ -152,7 +152,6 @@ export class SharedMachine implements Struck {
     this.#world = world;
     this.#random = random;
     this.#runs = names.map((name) => new PooledRun(world, name, log));
-    this.#absences = new Absences([this.#runs.map(({ part }) => part), placed("server", numServers)]);
   }
 
   static async open(random: () => number, log: (text: string) => void): Promise<SharedMachine> {
@@ -188,8 +187,8 @@ export class SharedMachine implements Struck {
     return this.#runs.flatMap(({ gaveUp }) => gaveUp);
   }
 
-  get isStandstill(): boolean {
-    return this.#absences.isStandstill;
+  get standstills(): boolean[] {
+    return this.#runs.map(({ part }) => this.#absences.isStandstill([[part], ["pool"], placed("server", numServers)]));
   }
 
   saidSince(ms: number): string[] {
@@ -210,7 +209,7 @@ export class SharedMachine implements Struck {
       "runner killed": { weight: 3, strike: () => this.#killRunner() },
       "runner suspended": { weight: 2, strike: () => this.#suspendRunner() },
       "pool killed": { weight: 3, strike: () => this.#killPool() },
-      "pool suspended": { weight: 2, strike: () => this.#suspend(this.#pool) },
+      "pool suspended": { weight: 2, strike: () => this.#suspend(this.#pool, ["pool"]) },
       "another pool started": { weight: 1, strike: () => this.#startAnotherPool() },
       "pool taken over": { weight: 2, strike: () => this.#takePoolOver() },
       "NATS server killed": { weight: 2, strike: () => killServer(this.#servers) },
@@ -258,8 +257,9 @@ export class SharedMachine implements Struck {
   async #killPool() {
     const pool = this.#pool;
     if (pool === undefined) return undefined;
+    const back = this.#absences.begin(["pool"]);
     await pool.kill();
-    return () => this.#startPool();
+    return () => this.#startPool().then(back);
   }
 
   /** Refused while the one of that name is heard. */
@@ -305,7 +305,7 @@ export class SharedMachine implements Struck {
     return this.#suspend(runner, [part]);
   }
 
-  async #suspend(process: NodeProcess | undefined, parts: readonly Part[] = []) {
+  async #suspend(process: NodeProcess | undefined, parts: readonly Part[]) {
     if (process === undefined || !isRunning(process)) return undefined;
     const back = this.#absences.begin(parts);
     process.child.kill("SIGSTOP");

@@ -82,9 +82,11 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     const [sink] = sinks;
     if (this.config.work === "generate" && others.length === 0 && sink !== undefined && sinks.length === 1)
       return await this.#stream(main, sink);
-    for await (const batch of main.batches({ gang: this.config.gang })) {
+    const { gang } = this.config;
+    for await (const batch of main.batches({ gang })) {
+      // In rounds, too: one rank that went on alone would keep the devices of those that wait.
+      for (const other of others) await other.take({ items: Math.max(1, batch.length), gang });
       if (batch.length === 0) continue; // its fellow ranks have what is left
-      for (const other of others) await other.take({ items: batch.length });
       const done = await this.#work(batch);
       for (const sink of sinks) await sink.put(...done);
     }

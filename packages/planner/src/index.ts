@@ -12,7 +12,7 @@ export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-ti
 export { predictPlan } from "./auto/predict-plan.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
 export { overheadOf } from "./auto/step-overhead.ts";
-export { pieceOf, streamedParts } from "./auto/streamed-parts.ts";
+export { hiddenSeconds, pieceOf, streamedParts } from "./auto/streamed-parts.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";

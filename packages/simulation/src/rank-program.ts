@@ -2,8 +2,8 @@
  * What a rank does in one call, as commands that a process carries out one after the other. A method that takes is a
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
-import { equalPart, type Flow, pieceOf, pointOf, streamedParts, turnsOf } from "@treadle/planner";
-import type { BatchTimes } from "./durations.ts";
+import { equalPart, type Flow, hiddenSeconds, pieceOf, pointOf, streamedParts, turnsOf } from "@treadle/planner";
+import type { BatchTimes, BatchWork } from "./durations.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { ComponentModel, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
@@ -13,7 +13,7 @@ export type Command =
   /** `items` at once, or, when undefined, the rank's share of the whole stream */
   | { readonly op: "take"; readonly channel: string; readonly items: number | undefined }
   | { readonly op: "put"; readonly channel: string; readonly items: number }
-  /** of what it holds of `channel`, with what was made of it */
+  /** of what it holds of `channel`, with what was made of it; it goes on meanwhile */
   | { readonly op: "commit"; readonly channel: string; readonly items: number; readonly outputs: Flow | undefined };
 
 /** A take is answered with its items, or with undefined at the end of the stream. */
@@ -76,9 +76,16 @@ function* flowProgram(context: ProgramContext): RankProgram {
   let isChunked = false;
   const open = new Set(method.takes);
   const streamed = streamedOf(context);
+  const [first] = method.takes;
+  const hiddenMs =
+    first && method.takes.length === 1
+      ? 1000 * method.share * hiddenSeconds(component.profile, model.granularityOf(first.channel))
+      : 0;
   let done = 0;
   while (open.size > 0) {
     let [ms, share, taken] = [0, 0, 0];
+    /** what is drawn for all that is worked on at once goes by the first batch of it */
+    let drawnBy: Drawn | undefined;
     for (const flow of open) {
       const granularity = model.granularityOf(flow.channel);
       const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
@@ -88,10 +95,11 @@ function* flowProgram(context: ProgramContext): RankProgram {
       }
       const chunkShare = chunkShareOf(context, flow, batch.length);
       isChunked ||= chunkShare < 1;
-      ms += Math.max(
-        0,
-        batchMs(context, flow, batch) - (chunkShare < 1 ? (onceMs * chunkShare) / method.takes.length : 0),
-      );
+      // What goes on meanwhile is answered meanwhile.
+      const numAsks = streamed ? 1 : 1 + method.puts.length / method.takes.length;
+      const besidesMs = chunkShare < 1 ? (onceMs * chunkShare) / method.takes.length + hiddenMs * (1 - chunkShare) : 0;
+      drawnBy ??= { ordinals: batch.map((item) => item.ordinal), itemsPerStep: flow.items };
+      ms += Math.max(0, batchMs(context, flow, batch.length, drawnBy) - asksMs(component, numAsks) - besidesMs);
       share += batch.length / Math.max(1, flow.items) / method.takes.length;
       taken += batch.length;
     }
@@ -151,7 +159,8 @@ function* sourceProgram(context: ProgramContext): RankProgram {
     let left = equalPart(flow.items, component.ranks.length, rank);
     while (left > 0) {
       const items = granularity === "all" ? left : Math.min(left, granularity);
-      yield { op: "work", ms: batchMs(context, flow, { length: items }) / method.puts.length };
+      const ms = Math.max(0, batchMs(context, flow, items) - asksMs(component, 1 + method.puts.length));
+      yield { op: "work", ms: ms / method.puts.length };
       yield { op: "put", channel: flow.channel, items };
       left -= items;
     }
@@ -188,27 +197,25 @@ function* cycleProgram(context: ProgramContext): RankProgram {
   }
 }
 
+type Drawn = Pick<BatchWork, "ordinals" | "itemsPerStep">;
+
 function batchMs(
   { model, durations, component, method, step }: ProgramContext,
   flow: Flow,
-  batch: { readonly length: number } | readonly SimulatedItem[],
+  count: number,
+  drawnBy: Drawn = { ordinals: [], itemsPerStep: flow.items },
 ): number {
-  const { batch: perStep } = model;
+  const { batch } = model;
   const { concurrency, numDevices, profile, ranks } = component;
   const { items, devices } = pointOf(profile, {
-    share: batch.length / Math.max(1, flow.items),
+    share: count / Math.max(1, flow.items),
     itemsPerStep: Math.max(1, flow.items),
     ranks: ranks.length,
-    ...{ concurrency, devices: numDevices, batch: perStep },
+    ...{ concurrency, devices: numDevices, batch },
   });
-  const ordinals = Array.isArray(batch) ? batch.map((item) => item.ordinal) : [];
-  const of = { component, step, items, devices, ordinals, itemsPerStep: flow.items, batch: perStep };
   // What is taken from several channels is worked on at once: each of them has its part of the time.
   const parts = Math.max(1, method.takes.length);
-  return Math.max(
-    0,
-    (method.share * durations.batchMs(of)) / parts - asksMs(component, 1 + method.puts.length / parts),
-  );
+  return (method.share * durations.batchMs({ component, step, items, devices, ...drawnBy, batch })) / parts;
 }
 
 /** What was measured of a chunk has its take and its puts, which a process does as messages of their own. */

@@ -139,6 +139,12 @@ export class SimulatedProcess {
             ),
           );
         return;
+      case "commit": {
+        const { channel, items, outputs } = command;
+        this.#onItsWay(() => runner.commit(call, channel, items, outputs, () => {}));
+        this.#goOn(undefined);
+        return;
+      }
       default: {
         const { op, channel, items } = command;
         const onAnswer = (answer: Answer, servedMs: number | undefined) =>
@@ -149,8 +155,7 @@ export class SimulatedProcess {
           });
         this.#onItsWay(() => {
           if (op === "take") runner.take(call, channel, items, onAnswer);
-          else if (op === "put") runner.put(call, channel, items, onAnswer);
-          else runner.commit(call, channel, items, command.outputs, onAnswer);
+          else runner.put(call, channel, items, onAnswer);
         });
       }
     }

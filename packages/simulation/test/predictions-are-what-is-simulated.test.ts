@@ -408,3 +408,38 @@ test("a plan of turns within a pipeline does not come to a standstill where two 
   for (const { plan } of alternatives)
     expect(simulate({ plan, devices, profile, steps: 2, seed: 0 }).steps).toHaveLength(2);
 });
+
+test("what a rank commits is on its way while it goes on, and with several items at once no message holds it up", () => {
+  const stage = { from: [0], mostRanks: 2, bytes: 16, onload: 10, offload: 10, gang: false };
+  const costs = { devicesPerRank: 1, once: 0 } as const;
+  const drawn: Workload = {
+    stages: [
+      { ...stage, ...costs, perItem: 20, base: 5, streamedSpread: 0 },
+      { ...stage, ...costs, perItem: 2, base: 0, streamedSpread: undefined },
+    ],
+    ...{ numDevices: 4, batch: 40, isTight: false },
+  };
+  const whole = profileOf(drawn);
+  const { c0 } = whole.components;
+  const single = { devices: 2, items: 2, seconds: 0.025, spread: 0, accepted: 5, rejected: 0, contended: false };
+  const askSeconds = 0.002;
+  const profile = {
+    ...whole,
+    components: { ...whole.components, c0: { ...c0!, askSeconds, samples: [...c0!.samples, single] } },
+  };
+  const devices = devicesOf(drawn.numDevices);
+  const components = ["c0", "c1"].map((name) => ({ name, ranks: { min: 2, max: 2 } }));
+  const placed = resolvePlacement({ mode: "spatial", components, devices, batchItems: drawn.batch, maxStaleness: 0 });
+  const secondsIn = (places: number | "all") => {
+    const plan = { ...placed, granularity: { default: "all" as const, channels: { in: places, "c0-c1": 1 } } };
+    const { steps } = simulate({ plan, devices, profile, steps: 3, seed: 0 });
+    const predicted = predictPlan(profile, plan, { devices, batch: drawn.batch })!;
+    expect(Math.abs(predicted / steps[2]!.seconds - 1), `${places}`).toBeLessThan(0.04);
+    return steps[2]!.seconds;
+  };
+  // The last item's messages, and what the trainer makes of it, follow.
+  const ofItems = 20 * 0.02 + 0.05;
+  expect(secondsIn("all")).toBeLessThan(ofItems);
+  expect(secondsIn(4)).toBeLessThan(ofItems);
+  expect(secondsIn(1)).toBeGreaterThan(20 * 0.025);
+});

@@ -269,7 +269,9 @@ export class DeviceLockState {
     if (overdue.length === 0) return [];
     const edges = [...this.edges(), ...(input.edges?.() ?? [])];
     const out: LockEffect[] = [];
-    for (const member of overdue) this.#members.refuse(member, lockTimeout(member, edges), out);
+    // All of them before any is refused, which changes who waits for whom.
+    const errors = overdue.map((member) => lockTimeout(member, edges, this.#parties.keeperOf(member.party)));
+    for (const [at, member] of overdue.entries()) this.#members.refuse(member, errors[at] as TreadleError, out);
     return this.#schedule.run(out);
   }
 

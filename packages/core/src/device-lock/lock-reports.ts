@@ -50,8 +50,12 @@ export function leaseEdges(members: Iterable<Member>): WaitEdge[] {
   });
 }
 
-/** L5: the whole chain by worker name, and the remedy. */
-export function lockTimeout(member: Member, edges: readonly WaitEdge[]): TreadleError {
+/** L5: the whole chain by worker name, and the remedy. `kept`: for whom one of its devices is, and which. */
+export function lockTimeout(
+  member: Member,
+  edges: readonly WaitEdge[],
+  kept: { readonly keeper: Party; readonly device: string } | undefined,
+): TreadleError {
   const { worker, timeoutMs, party, call } = member;
   const chain = waitChain(worker.worker, edges);
   const [first, ...rest] = chain.path;
@@ -59,7 +63,9 @@ export function lockTimeout(member: Member, edges: readonly WaitEdge[]): Treadle
   let why = `'${worker.worker}' waits for ${describeChain(chain)}`;
   if (first === undefined) {
     const isLoading = party.state === "preparing" && worker.swap?.type === "onload";
-    why = isLoading ? `'${worker.worker}' has not finished its onload` : `others are before '${worker.worker}' in line`;
+    if (isLoading) why = `'${worker.worker}' has not finished its onload`;
+    else if (kept === undefined) why = `others are before '${worker.worker}' in line`;
+    else why = keptFor(kept, edges);
   } else if (first.kind === "device") {
     const after = describeChain({ path: rest, cycle: chain.cycle });
     why = `held by '${first.waitsFor}'${rest.length > 0 ? ", which waits for " : ""}${after}`;
@@ -72,6 +78,15 @@ export function lockTimeout(member: Member, edges: readonly WaitEdge[]): Treadle
       origin: { worker: worker.worker },
     },
   );
+}
+
+/** L2. */
+function keptFor({ keeper, device }: { keeper: Party; device: string }, edges: readonly WaitEdge[]): string {
+  const [first] = keeper.workers;
+  const worker = first?.worker ?? "nobody";
+  const chain = waitChain(worker, edges);
+  const after = chain.path.length > 0 ? `, and which waits for ${describeChain(chain)}` : "";
+  return `device '${device}' is kept for '${worker}', before which others went${after}`;
 }
 
 export function staleToken(token: number): TreadleError {

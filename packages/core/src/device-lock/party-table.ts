@@ -33,6 +33,16 @@ export class PartyTable {
     return this.#holders;
   }
 
+  /** Somebody who is overdue and keeps others off one of the party's devices, and which that is. */
+  keeperOf(party: Party): { readonly keeper: Party; readonly device: string } | undefined {
+    for (const keeper of this.#overdue) {
+      if (keeper === party || this.isBlocked(keeper)) continue;
+      const device = party.devices.find((each) => keeper.devices.includes(each));
+      if (device !== undefined) return { keeper, device };
+    }
+    return undefined;
+  }
+
   in(state: PartyState): ReadonlySet<Party> {
     return this.#inState[state];
   }

@@ -105,6 +105,27 @@ test("a call that re-acquires in rounds passes a later call at most maxBypass ti
   expect(order).toEqual(["q", "p", "c"]);
 });
 
+test("L5: who waits for a device that is kept for somebody overdue is told so, and whom that one waits for", () => {
+  const first: Record<string, [string[], number]> = { a: [["0"], 10], b: [["1"], 10], wide: [["0", "1"], 10] };
+  const lock = lockOf({ ...first, c: [["1"], 10], d: [["0"], 10], late: [["1"], 10] }, { timeoutMs: 5000 });
+  for (const [at, call] of ["a", "b", "wide", "c", "d", "late"].entries()) open(lock, call, at);
+  const ask = (call: string, nowMs: number) => settle(lock, lock.acquire({ request: call, call, nowMs }));
+  const release = (call: string) =>
+    settle(lock, lock.release({ token: lock.snapshot().holds.find((each) => each.call === call)!.token }));
+  for (const call of ["a", "b", "wide", "c", "d"]) ask(call, 0);
+  for (const call of ["b", "a", "c"]) release(call);
+  ask("late", 1000);
+  expect(lock.snapshot().holds.map(({ call }) => call)).toEqual(["d"]);
+  const refused = lock.tick({ nowMs: 6000 }).find((effect) => effect.type === "refuse" && effect.call === "late");
+  expect(refused).toMatchObject({
+    error: {
+      code: "lock.timeout",
+      message:
+        "device lock on '1' not granted within 5000 ms: device '1' is kept for 'wide', before which others went, and which waits for device '0' held by 'd'; raise supervision.lockTimeoutMs or check that worker",
+    },
+  });
+});
+
 test("L2: who is overdue keeps nobody off for whom a holder waits that lends nothing", () => {
   for (const maxBypass of [4, 1000]) {
     const devices: Record<string, [string[], number]> = { a: [["0"], 10], b: [["1"], 10], wide: [["0", "1"], 10] };

@@ -27,6 +27,7 @@ import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeli
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf } from "./processor-bound.ts";
 import type { PlanTarget, ProfileProblem } from "./profile-problem.ts";
+import { refinedChunks } from "./refined-chunks.ts";
 import {
   beginningAll,
   capacityOf,
@@ -190,7 +191,7 @@ export function moveEach(
       };
       const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
         ranksJudged += numRanks(planned.plan) * stepsReplayed;
-        const judged = placedOr(() => placeShares(profile, options, question, found, shares, isDrawn));
+        const judged = placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn }));
         return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
           ? judged
           : undefined;
@@ -217,6 +218,50 @@ export function moveEach(
     });
 }
 
+/** Of the ranks of all plans that are judged for one mode's chunks. */
+const mostRanksChunked = 400;
+
+/** With other chunks, where a step is then shorter. Those of parts that take turns within a pipeline are left as they are: they bound what it holds. */
+export function refineChunks(
+  first: Placed,
+  profile: Profile,
+  options: PlanFromProfileOptions,
+  isLate: () => boolean,
+): Placed {
+  const { planned, question, shares, isReplayed } = first;
+  const { mode, schedule, proven, boundSeconds, plan, stepSeconds: fromSeconds } = planned;
+  if (!isReplayed || plan.capacity !== undefined) return first;
+  let ranksJudged = 0;
+  const found = { mode, schedule, time: fromSeconds, proven, bound: boundSeconds };
+  const judge = (chunks: Plan["granularity"], isDrawn = false): Placed | undefined => {
+    ranksJudged += numRanks(plan);
+    return placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn, chunks }));
+  };
+  const expected = mayDiffer(profile) ? (judge(plan.granularity) ?? first) : first;
+  const { chunks } = refinedChunks({ layout: expected, chunks: plan.granularity }, profile.graph.channels, {
+    judge,
+    secondsOf: ({ planned: { stepSeconds } }) => stepSeconds,
+    isOver: () => ranksJudged > mostRanksChunked || isLate(),
+  });
+  const refined = chunks === plan.granularity ? undefined : judge(chunks, true);
+  if (refined === undefined || refined.planned.stepSeconds > fromSeconds * (1 - leastGain)) return first;
+  return {
+    ...refined,
+    planned: {
+      ...refined.planned,
+      proven: false,
+      boundSeconds: Math.min(boundSeconds, refined.planned.stepSeconds),
+      movedFromSeconds: planned.movedFromSeconds,
+      limits: [...planned.limits, asChunked(refined.planned, fromSeconds)],
+    },
+  };
+}
+
+const asChunked = ({ stepSeconds, plan }: Pick<PlannedMode, "stepSeconds" | "plan">, fromSeconds: number): string => {
+  const sizes = Object.entries(plan.granularity.channels).map(([name, items]) => `'${name}' ${items}`);
+  return `chunks are others than the search gave them (${sizes.join(", ")}), which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
+};
+
 const asWished = "parts share other devices than the search gave them, whose layout does not keep placement.wishes";
 const asMoved = ({ stepSeconds }: Pick<PlannedMode, "stepSeconds">, fromSeconds: number): string =>
   `parts share other devices than the search gave them, which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
@@ -236,7 +281,7 @@ function placeShares(
   question: ProfileProblem,
   { mode, schedule, proven, bound }: PlanAlternative,
   shares: readonly Share[],
-  isDrawn = true,
+  { isDrawn = true, chunks }: { readonly isDrawn?: boolean; readonly chunks?: Plan["granularity"] } = {},
 ): Placed {
   const { problem, pools, serialSeconds } = question;
   const placement = expressionsOf(shares);
@@ -295,7 +340,7 @@ function placeShares(
     : [];
   const replay = (one: Plan, drawn: boolean) => replayOf(one, { profile, problem, devices, batch, isDrawn: drawn });
   const { placed, replayed: expected } = fastestOfReplays(
-    [...streamed, inChunks, ...(isSmaller ? [smaller] : [])].map((granularity) => ({
+    (chunks ? [chunks] : [...streamed, inChunks, ...(isSmaller ? [smaller] : [])]).map((granularity) => ({
       ...plan,
       granularity,
       ...(Object.keys(capacity).length > 0 ? { capacity } : {}),

@@ -21,10 +21,12 @@ import {
   asLaid,
   asPlanned,
   moveEach,
+  type Placed,
   type PlanFromProfileOptions,
   type PlannedMode,
   place,
   placeEach,
+  refineChunks,
 } from "./laid-plans.ts";
 import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
@@ -122,7 +124,11 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   }
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));
   // Where the cores that slots share bound several of them alike, the one that would be faster without.
-  const placed = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone).map(asPlanned);
+  const inLine = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone);
+  const mayBe = new Set(inLine.filter(({ planned }) => brokenWishes(planned.plan, wishes, devices).length === 0));
+  const refine = (each: Placed) => refineChunks(each, profile, options, () => (leftMs() ?? 1) <= 0);
+  const fastestOnes = new Set(planModes.map((mode) => fastestOfMode(mayBe, mode)));
+  const placed = inLine.map((each) => asPlanned(fastestOnes.has(each) ? refine(each) : each));
   const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
     const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
@@ -290,6 +296,11 @@ export const wantingOf = ({ components, devices, numbered, nodeGroups, wishes, p
   wishes,
   explicit: pinned,
 });
+
+function fastestOfMode(placed: Iterable<Placed>, mode: PlacementMode): Placed | undefined {
+  const ofMode = [...placed].filter(({ planned }) => planned.mode === mode);
+  return ofMode.toSorted((a, b) => a.planned.stepSeconds - b.planned.stepSeconds)[0];
+}
 
 /** What a run would choose, or try first. */
 function fastest(alternatives: readonly PlannedMode[], tolerance: number | undefined): PlannedMode {

@@ -26,7 +26,7 @@ export type ReplayedCall = {
   /** for such a share of the step's items, taken by one rank while the others take theirs */
   readonly secondsOf: (share: number) => number;
   /** a factor on `secondsOf` for one take; `uniform`: what is drawn, from 0 to 1. Absent: 1 */
-  readonly stretchOf?: ((share: number, taken: number, uniform: number) => number) | undefined;
+  readonly stretchOf?: ((share: number, uniform: number) => number) | undefined;
   /** after the last take */
   readonly onceSeconds: number;
   /** of messages, before the first take */
@@ -384,7 +384,7 @@ function runRank({ call, member, rank, streams, lock, times, busy, uniform }: Ra
     // What takes from nowhere makes its part at once.
     const share = takes.length === 0 ? 1 / call.ranks.length : taken / total;
     isFirst = false;
-    const stretch = takes.length > 0 ? (call.stretchOf?.(share, taken, uniform(numTakes++)) ?? 1) : 1;
+    const stretch = takes.length > 0 ? (call.stretchOf?.(share, uniform(numTakes++)) ?? 1) : 1;
     if (streamed) stream(streamed, taken, stretch);
     else compute(stretch * secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
   };

@@ -8,7 +8,7 @@ import { cycleOf, type Flow, turnsOf } from "./cycle-model.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
 import type { ReplayedCall, ReplayedCycle, StreamedCall } from "./plan-replay.ts";
 import { drawnBy } from "./replayed-draws.ts";
-import { pieceOf, streamedParts } from "./streamed-parts.ts";
+import { hiddenSeconds, pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
   readonly plan: Plan;
@@ -52,12 +52,15 @@ function replayedCall(
   const itemsPerStep = Math.max(1, ...taken.map(({ items }) => items));
   const isChunked = taken.some(({ items, most }) => most !== "all" && most < items / ranks.length);
   const once = part * onceSeconds;
+  const hidden = part * (taken.length === 1 ? hiddenSeconds(components[name]!, taken[0]!.most) : 0);
   const known = new Map<number, number>();
   const secondsOf = (share: number): number => {
     const key = Math.round(1e9 * share);
     const seconds = known.get(key) ?? part * takeSeconds(share);
     known.set(key, seconds);
-    return isChunked ? Math.max(0, seconds - once * share * ranks.length) : seconds;
+    if (!isChunked) return seconds;
+    const ofRank = Math.min(1, share * ranks.length);
+    return Math.max(0, seconds - once * share * ranks.length - hidden * (1 - ofRank));
   };
   const pointAt = (share: number) =>
     pointOf(profile.components[name]!, {
@@ -70,8 +73,8 @@ function replayedCall(
   const lengthSpread = components[name]!.fit?.longest ? (components[name]!.lengthSpread ?? 0) : 0;
   const differing = { profile: components[name]!, lengthSpread, itemSpread: itemSpread(components[name]!, devices) };
   const stretch = isDrawn ? stretchOf({ ...differing, concurrency }) : undefined;
-  const drawnStretch = (share: number, items: number, uniform: number): number => {
-    const taken = Math.max(1, items);
+  const drawnStretch = (share: number, uniform: number): number => {
+    const taken = Math.max(1, share * itemsPerStep);
     const work = { taken, itemsPerStep, seconds: secondsOf(share), ...pointAt(share), batch };
     return stretch!(work, drawnBy(uniform, taken, lengthSpread));
   };

@@ -34,6 +34,20 @@ export function streamedParts(profile: ComponentProfile, rank: StreamingRank): (
   };
 }
 
+/**
+ * Seconds of each take that a rank waits for messages between two items of one place, and that items in its other places fill: what a take costs besides its
+ * items, where that was measured of single ones.
+ */
+export function hiddenSeconds(
+  { fit, streams, samples, devicesPerRank }: ComponentProfile,
+  places: number | "all",
+): number {
+  if (!streams || fit === null || places === "all" || places < 2) return 0;
+  const whole = Math.max(...samples.map(({ items }) => items));
+  const isSingle = samples.some(({ items, devices }) => items < whole && items * devicesPerRank <= devices);
+  return isSingle ? fit.base : 0;
+}
+
 /** A channel that ranks put into, and how its consumers take from it. */
 type Outlet = { readonly items: number; readonly granularity: Granularity };
 

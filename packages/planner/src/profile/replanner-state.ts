@@ -312,11 +312,12 @@ export class ReplannerState {
   #tryNext(trials: Trial[], last: Trial | undefined, why: readonly string[]): PlanChange | undefined {
     const { trialRounds, warmupSteps, measuredSteps, trialTolerance: tolerance } = this.#input.options;
     const plans = trials.map(({ candidate: { predictedSeconds }, times }) => ({ predictedSeconds, times }));
+    const fastest = Math.min(...plans.map(({ predictedSeconds, times }) => times?.seconds ?? predictedSeconds));
     const layout = (this.#layout as RunningLayout | undefined)?.name; // none before the first plan
     const running = trials.findIndex(({ candidate }) => layoutOf(candidate.plan).name === layout);
     const options = {
       ...{ mostSamples: trialRounds * measuredSteps, tolerance, running },
-      ...{ stakes: this.#stakes, stepsATrial: warmupSteps + measuredSteps },
+      ...{ stakes: this.#stakes, stepsATrial: uncountedSteps(warmupSteps, fastest) + measuredSteps },
     };
     const next = nextTrial(plans, options);
     const current = next === undefined ? undefined : (trials[next] as Trial);
@@ -458,6 +459,11 @@ export class ReplannerState {
       ...how,
     });
   }
+}
+
+/** RP4: of a plan whose steps take so long. */
+function uncountedSteps(warmupSteps: number, seconds: number): number {
+  return warmupSteps + Math.min((mostWarmups - 1) * warmupSteps, Math.floor(warmupSeconds / seconds));
 }
 
 function timesOf({ plan, stepDeviation }: PlanCandidate, steps: Profile["steps"]): StepTimes | undefined {

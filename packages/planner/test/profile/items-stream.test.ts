@@ -1,9 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { streamedParts } from "../../src/auto/streamed-parts.ts";
+import { hiddenSeconds, streamedParts } from "../../src/auto/streamed-parts.ts";
 import { expectedLongest } from "../../src/profile/longest-item.ts";
 import { endsOf, streamedLengths } from "../../src/profile/streamed-items.ts";
 import { fitTime, fittedSeconds } from "../../src/profile/time-fit.ts";
+import { componentProfile } from "../synthetic-profile.ts";
 import { lognormals } from "./lognormals.ts";
 
 const spread = fc.double({ min: 0.1, max: 1, noNaN: true });
@@ -134,4 +135,14 @@ describe("a component whose items stream", () => {
       }),
     );
   });
+});
+
+test("what single items wait for messages is hidden by those in other places, and what chunks were measured to cost is not", () => {
+  const costs = { base: 0.004, perItem: 0.05, streams: true, devicesPerRank: 3 };
+  const single = componentProfile(costs, { devices: [9], items: [3, 60] });
+  expect([1, 2, 8, "all"].map((places) => hiddenSeconds(single, places as number | "all"))).toEqual([
+    0, 0.004, 0.004, 0,
+  ]);
+  expect(hiddenSeconds({ ...single, streams: false }, 2)).toBe(0);
+  expect(hiddenSeconds(componentProfile(costs, { devices: [9], items: [6, 60] }), 2)).toBe(0);
 });

@@ -295,6 +295,33 @@ describe("a run that is planned automatically", () => {
     expect(changes.length, "and none of them is left out").toBe(2);
   });
 
+  test("weighs what a trial costs with all of its steps, those that short ones leave out included (RP2, RP4)", () => {
+    const { warmupSteps, measuredSteps } = options;
+    const probed = replanner({
+      actual: { temporal: 1, spatial: 1, hybrid: 1 },
+      predicted: { temporal: 1, spatial: 9, hybrid: 9 },
+    });
+    run(probed, () => 1, probed.start());
+    /** steps that have to be left, before a plan that is predicted to be slower is tried */
+    const leastSteps = (seconds: number): number => {
+      const predicted = { temporal: seconds, spatial: 1.45 * seconds, hybrid: 9 * seconds };
+      const layout = layoutOf(planOf("temporal")).name;
+      const known = {
+        ...probed.profile!.steps.find((step) => step.layout === layout)!,
+        seconds,
+        deviation: 0,
+        samples: 9,
+      };
+      const profile = { ...probed.profile!, steps: [known] };
+      for (let stepsLeft = 1; ; stepsLeft++) {
+        const { phase } = replanner({ actual: predicted, predicted }, profile).start({ stepsLeft, changeSeconds: 0 });
+        if (phase === "trial") return stepsLeft;
+      }
+    };
+    const ratio = leastSteps(0.1) / leastSteps(3);
+    expect(ratio).toBeCloseTo((3 * warmupSteps + measuredSteps) / (warmupSteps + measuredSteps), 1);
+  });
+
   test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (RP1)", () => {
     const world = {
       actual: { temporal: 4, spatial: 2, hybrid: 3 },

@@ -6,6 +6,7 @@
  * and every agent and runner on the machine, from time to time, when none of them could. A folder is dead when nobody listens on its runner's socket, and the process that made
  * it has ended, or, where that cannot be known, some time has passed.
  */
+import { existsSync, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -85,8 +86,7 @@ export async function openSocketFolder(segmentPrefix: string): Promise<{ path: s
 
 export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
   const names = await readdir(root).catch(() => []);
-  const dead: { folder: string; segmentPrefix: string }[] = [];
-  const live = new Set<string>();
+  const dead = new Map<string, string>(); // by name, what its segments begin with
   for (const name of names.filter((each) => each.startsWith(prefix))) {
     const folder = join(root, name);
     // A link is followed to a folder of this user's that others write to, and is nothing that a run has made.
@@ -97,14 +97,38 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
     const mayBeDead = isGone(maker) ?? !isYoung;
     const isDead = mayBeDead && !(await listens(join(folder, runnerSocket)));
-    if (isDead) dead.push({ folder, segmentPrefix });
-    else live.add(segmentPrefix);
+    if (isDead) dead.set(name, segmentPrefix);
   }
-  for (const { folder, segmentPrefix } of dead) {
-    // A resumed run has the names of the one that died.
-    if (segmentPrefix.startsWith("treadle-") && !live.has(segmentPrefix)) removeSegments(segmentPrefix);
-    await rm(folder, { recursive: true, force: true }).catch(() => {});
+  for (const [name, segmentPrefix] of dead) {
+    if (segmentPrefix.startsWith("treadle-")) {
+      const named = namesOfOthers(root, dead);
+      if (named === undefined) continue; // it is looked at again
+      if (!named.has(segmentPrefix)) removeSegments(segmentPrefix);
+    }
+    await rm(join(root, name), { recursive: true, force: true }).catch(() => {});
   }
+}
+
+/**
+ * What segments of folders that live begin with: a run that is resumed has the names of the one that died, and makes its folder before
+ * anything else. Looked at in the turn in which they are removed, as that may be at any time. Undefined where one was made a moment ago, and
+ * does not say yet.
+ */
+function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): ReadonlySet<string> | undefined {
+  const named = new Set<string>();
+  for (const name of readdirSync(root)) {
+    if (!name.startsWith(prefix) || dead.has(name)) continue;
+    const folder = join(root, name);
+    try {
+      if (lstatSync(folder).uid !== process.getuid?.()) continue;
+      const segments = readFileSync(join(folder, segmentsFile), "utf8");
+      if (segments === "") return undefined;
+      named.add(segments.split("\n")[0] as string);
+    } catch {
+      if (existsSync(folder)) return undefined;
+    }
+  }
+  return named;
 }
 
 /** What seems to be made later than now was made before the machine was started again. */

@@ -66,6 +66,36 @@ test("S4: a folder of a process that has ended goes at once, unless somebody lis
   }
 });
 
+test("S4: shared memory of a run that is resumed while the folder of its dead runner is removed stays", async ({
+  skip,
+}) => {
+  if (!existsSync("/dev/shm")) return skip("shared memory is found in /dev/shm");
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const names = `treadle-sweep-${process.pid}-`;
+  const segment = `/dev/shm/${names}1`;
+  const madeMs = Number(process.hrtime.bigint() / 1_000_000n);
+  const make = async (folder: string, atMs: number) => {
+    await mkdir(join(root, folder));
+    await writeFile(join(root, folder, "segments"), `${names}\n${atMs}`);
+  };
+  try {
+    await make("treadle-sockets-dead", madeMs - 61_000);
+    const removed = removeDeadSocketFolders(root);
+    await make("treadle-sockets-resumed", madeMs);
+    await writeFile(segment, "");
+    await removed;
+    expect(await readdir(root)).toContain("treadle-sockets-resumed");
+    expect(existsSync(segment)).toBe(true);
+    await utimes(join(root, "treadle-sockets-resumed"), 0, 0);
+    await writeFile(join(root, "treadle-sockets-resumed", "segments"), `${names}\n${madeMs - 61_000}`);
+    await removeDeadSocketFolders(root);
+    expect([await readdir(root), existsSync(segment)]).toEqual([[], false]);
+  } finally {
+    await rm(segment, { force: true });
+    await rm(root, { recursive: true });
+  }
+});
+
 test("S4: how old a folder is does not follow from the clock", async () => {
   const root = await mkdtemp(join(tmpdir(), "sweep-"));
   const machineMs = Number(process.hrtime.bigint() / 1_000_000n);
