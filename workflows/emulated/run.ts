@@ -75,7 +75,7 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     await this.#engine.release(tags);
   }
 
-  /** Passes everything from the first source on to every sink; of further sources as many items are used up. */
+  /** Passes everything from the first source on to every sink; of further sources about as many items are used up. */
   async flow(sources: readonly Source<Item>[], sinks: readonly Sink<Item>[]): Promise<void> {
     await using _ = await this.devices.lock();
     const [main, ...others] = sources as [Source<Item>, ...Source<Item>[]];
@@ -84,7 +84,7 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
       return await this.#stream(main, sink);
     const { gang } = this.config;
     for await (const batch of main.batches({ gang })) {
-      // In rounds, too: one rank that went on alone would keep the devices of those that wait.
+      // In rounds, too, by all ranks: one that went on alone would keep the devices of those that wait.
       for (const other of others) await other.take({ items: Math.max(1, batch.length), gang });
       if (batch.length === 0) continue; // its fellow ranks have what is left
       const done = await this.#work(batch);

@@ -84,8 +84,8 @@ function* flowProgram(context: ProgramContext): RankProgram {
   let done = 0;
   while (open.size > 0) {
     let [ms, share, taken] = [0, 0, 0];
-    /** what is drawn for all that is worked on at once goes by the first batch of it */
-    let drawnBy: Drawn | undefined;
+    /** of the batches that are worked on at once, the first: one draw holds for all of them */
+    let drawnFor: Drawn | undefined;
     for (const flow of open) {
       const granularity = model.granularityOf(flow.channel);
       const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
@@ -98,8 +98,8 @@ function* flowProgram(context: ProgramContext): RankProgram {
       // What goes on meanwhile is answered meanwhile.
       const numAsks = streamed ? 1 : 1 + method.puts.length / method.takes.length;
       const besidesMs = chunkShare < 1 ? (onceMs * chunkShare) / method.takes.length + hiddenMs * (1 - chunkShare) : 0;
-      drawnBy ??= { ordinals: batch.map((item) => item.ordinal), itemsPerStep: flow.items };
-      ms += Math.max(0, batchMs(context, flow, batch.length, drawnBy) - asksMs(component, numAsks) - besidesMs);
+      drawnFor ??= { ordinals: batch.map((item) => item.ordinal), itemsPerStep: flow.items };
+      ms += Math.max(0, batchMs(context, flow, batch.length, drawnFor) - asksMs(component, numAsks) - besidesMs);
       share += batch.length / Math.max(1, flow.items) / method.takes.length;
       taken += batch.length;
     }
@@ -203,7 +203,7 @@ function batchMs(
   { model, durations, component, method, step }: ProgramContext,
   flow: Flow,
   count: number,
-  drawnBy: Drawn = { ordinals: [], itemsPerStep: flow.items },
+  drawnFor: Drawn = { ordinals: [], itemsPerStep: flow.items },
 ): number {
   const { batch } = model;
   const { concurrency, numDevices, profile, ranks } = component;
@@ -215,7 +215,7 @@ function batchMs(
   });
   // What is taken from several channels is worked on at once: each of them has its part of the time.
   const parts = Math.max(1, method.takes.length);
-  return (method.share * durations.batchMs({ component, step, items, devices, ...drawnBy, batch })) / parts;
+  return (method.share * durations.batchMs({ component, step, items, devices, ...drawnFor, batch })) / parts;
 }
 
 /** What was measured of a chunk has its take and its puts, which a process does as messages of their own. */

@@ -77,7 +77,7 @@ export function simulatedRun(
     throw new TreadleError("problem.invalid", `seed '${seed}' is not allowed: an integer is`);
   if (!Number.isInteger(capacity) || capacity < 1)
     throw new TreadleError("problem.invalid", `capacity '${capacity}' is not allowed: a positive integer is`);
-  const model = modelWorkflow(plan, profile, traits);
+  const model = modelWorkflow(plan, profile, traits, capacity);
   const memory = new Map<string, number>();
   const known = new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes]));
   for (const { ranks } of model.components)

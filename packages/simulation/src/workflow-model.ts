@@ -55,7 +55,7 @@ export type WorkflowModel = {
   /** true when every order between calls is one of producers and consumers, so L2 can be judged strictly */
   readonly isOrderPlain: boolean;
   granularityOf(channel: string): Granularity;
-  /** whether the plan bounds how much it holds, so that its ends take turns chunk by chunk */
+  /** whether it may be full, so that its ends take turns chunk by chunk */
   isBounded(channel: string): boolean;
 };
 
@@ -67,11 +67,12 @@ export type ComponentTraits = {
   readonly locks?: boolean | undefined;
 };
 
-/** Throws `problem.invalid` where plan, graph and profile do not fit together. */
+/** `capacity`: of each channel. Throws `problem.invalid` where plan, graph and profile do not fit together. */
 export function modelWorkflow(
   plan: Plan,
   profile: Profile,
   traits: Readonly<Record<string, ComponentTraits>>,
+  capacity = Number.POSITIVE_INFINITY,
 ): WorkflowModel {
   const { graph } = profile;
   const names = Object.keys(graph.components);
@@ -112,7 +113,8 @@ export function modelWorkflow(
     overheadMs: overheadOf(profile, plan) * 1000,
     hasCycles: graph.cycles.length > 0,
     isOrderPlain: graph.cycles.length === 0 && components.every((component) => !component.isGang),
-    isBounded: (channel) => plan.capacity?.[channel] !== undefined,
+    isBounded: (channel) =>
+      plan.capacity?.[channel] !== undefined || (graph.channels[channel]?.itemsPerStep ?? 0) > capacity,
     granularityOf: (channel) => plan.granularity.channels[channel] ?? plan.granularity.default,
   };
 }

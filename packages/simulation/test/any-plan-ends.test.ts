@@ -11,6 +11,7 @@ const componentSpec = fc.record({
   feeds: fc.array(fc.nat(5), { minLength: 1, maxLength: 2 }),
   ranks: fc.array(fc.nat(numDevices - 1), { minLength: 1, maxLength: 3 }),
   gang: fc.boolean(),
+  streams: fc.boolean(),
   granularity: fc.constantFrom<number | "all">(1, 2, 3, "all"),
 });
 
@@ -88,7 +89,10 @@ function build({ components, batch, maxStaleness, askSeconds }: RunSpec): { prof
     sharing: [],
     explanation: [],
   };
-  return { profile: { ...base, graph }, plan };
+  const known = Object.entries(base.components).map(([name, component], i) => {
+    return [name, { ...component, streams: components[i]!.streams }] as const;
+  });
+  return { profile: { ...base, graph, components: Object.fromEntries(known) }, plan };
 }
 
 /** How many ranks of a gang work beside each other on its fullest device; other ranks take turns. */
@@ -109,7 +113,7 @@ function isForest({ graph, components }: Profile): boolean {
 }
 
 test("two ways between the same components that fill crosswise come to a standstill, which says who waits for whom", () => {
-  const one = { perItem: 1, ranks: [0], gang: false, granularity: 1 } as const;
+  const one = { perItem: 1, ranks: [0], gang: false, streams: false, granularity: 1 } as const;
   const components = [
     { ...one, feeds: [1] },
     { ...one, feeds: [0, 1] },

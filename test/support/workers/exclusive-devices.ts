@@ -25,8 +25,8 @@ async function claim(file: string): Promise<void> {
     await rm(own);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-    const holder = Number(await readFile(file, "utf8"));
-    if (holder !== process.pid && isThere(holder)) {
+    const holder = Number(await readFile(file, "utf8").catch(() => "")); // it may have gone since
+    if (holder > 0 && holder !== process.pid && isThere(holder)) {
       const message = `two compute on '${file}': ${holder} and ${process.pid}`;
       await appendFile(join(file, "..", conflictsFile), `${message}\n`);
       throw new Error(message);

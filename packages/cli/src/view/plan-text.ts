@@ -76,7 +76,8 @@ export function renderPlan(
   for (const limit of limits) lines.push(...text(limit));
   const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
   const isMoved = alternatives.some(
-    ({ stepSeconds, movedFromSeconds }) => stepSeconds === least && movedFromSeconds !== undefined,
+    ({ stepSeconds, movedFromSeconds, refinedFromSeconds }) =>
+      stepSeconds === least && (movedFromSeconds ?? refinedFromSeconds) !== undefined,
   );
   if (boundSeconds > 0 && boundSeconds < least * (1 - 1e-6)) {
     const gap = formatPercent(1 - boundSeconds / least);

@@ -85,8 +85,8 @@ function keptFor({ keeper, device }: { keeper: Party; device: string }, edges: r
   const [first] = keeper.workers;
   const worker = first?.worker ?? "nobody";
   const chain = waitChain(worker, edges);
-  const after = chain.path.length > 0 ? `, and which waits for ${describeChain(chain)}` : "";
-  return `device '${device}' is kept for '${worker}', before which others went${after}`;
+  const after = chain.path.length > 0 ? ` and which waits for ${describeChain(chain)}` : "";
+  return `device '${device}' is kept for '${worker}', which others have passed${after}`;
 }
 
 export function staleToken(token: number): TreadleError {

@@ -121,7 +121,7 @@ test("L5: who waits for a device that is kept for somebody overdue is told so, a
     error: {
       code: "lock.timeout",
       message:
-        "device lock on '1' not granted within 5000 ms: device '1' is kept for 'wide', before which others went, and which waits for device '0' held by 'd'; raise supervision.lockTimeoutMs or check that worker",
+        "device lock on '1' not granted within 5000 ms: device '1' is kept for 'wide', which others have passed and which waits for device '0' held by 'd'; raise supervision.lockTimeoutMs or check that worker",
     },
   });
 });

@@ -71,6 +71,8 @@ export type PlannedMode = {
   readonly measured: StepTimes | undefined;
   /** where its devices are others than the search's, what a step takes on those; nothing is proven of it then but `boundSeconds`, of all plans */
   readonly movedFromSeconds?: number | undefined;
+  /** where its chunks are others than the search's, what a step takes with those; nothing is proven of it then, either */
+  readonly refinedFromSeconds?: number | undefined;
   /** of the batch that was searched for, which may be a little larger than the step's (`divisibleBatch`) */
   readonly schedule: Schedule;
   /** in the grammar of `placement.components` */
@@ -163,6 +165,10 @@ const mostMoved = 4;
 
 const mostRanksJudged = 2_000;
 
+/** Of steps that overlap there are more. */
+const stepsReplayed = ({ maxStaleness }: Pick<PlanFromProfileOptions, "maxStaleness">): number =>
+  maxStaleness > 0 ? 2 + maxStaleness : 1;
+
 /** The fastest plans on other devices, where a step of them is then shorter. */
 export function moveEach(
   placed: readonly Placed[],
@@ -170,9 +176,7 @@ export function moveEach(
   options: PlanFromProfileOptions,
   isLate: () => boolean,
 ): Placed[] {
-  const { wishes, devices, batch, maxStaleness } = options;
-  // Of those that overlap there are more.
-  const stepsReplayed = maxStaleness > 0 ? 2 + maxStaleness : 1;
+  const { wishes, devices, batch } = options;
   let ranksJudged = 0;
   return placed
     .filter(({ isReplayed }) => isReplayed)
@@ -190,7 +194,7 @@ export function moveEach(
         bound: leastWorkSeconds(question, profile, batch),
       };
       const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
-        ranksJudged += numRanks(planned.plan) * stepsReplayed;
+        ranksJudged += numRanks(planned.plan) * stepsReplayed(options);
         const judged = placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn }));
         return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
           ? judged
@@ -218,10 +222,13 @@ export function moveEach(
     });
 }
 
-/** Of the ranks of all plans that are judged for one mode's chunks. */
+/** For the chunks of one mode, ranks of all steps are replayed until there are so many. */
 const mostRanksChunked = 400;
 
-/** With other chunks, where a step is then shorter. Those of parts that take turns within a pipeline are left as they are: they bound what it holds. */
+/**
+ * With other chunks, where a step is then shorter. Those of parts that take turns within a pipeline are left as they are, as they bound what it
+ * holds, and so are those of a plan that was measured: what it takes is known.
+ */
 export function refineChunks(
   first: Placed,
   profile: Profile,
@@ -229,42 +236,50 @@ export function refineChunks(
   isLate: () => boolean,
 ): Placed {
   const { planned, question, shares, isReplayed } = first;
-  const { mode, schedule, proven, boundSeconds, plan, stepSeconds: fromSeconds } = planned;
-  if (!isReplayed || plan.capacity !== undefined) return first;
+  const { mode, schedule, plan, stepSeconds: fromSeconds } = planned;
+  const { batch } = options;
+  if (!isReplayed || plan.capacity !== undefined || planned.measured !== undefined) return first;
+  const ranksReplayed = numRanks(plan) * stepsReplayed(options);
   let ranksJudged = 0;
-  const found = { mode, schedule, time: fromSeconds, proven, bound: boundSeconds };
+  const isOver = () => ranksJudged + ranksReplayed > mostRanksChunked || isLate();
+  if (isOver()) return first;
+  const bound = leastWorkSeconds(question, profile, batch);
+  const found = { mode, schedule, time: fromSeconds, proven: false, bound };
   const judge = (chunks: Plan["granularity"], isDrawn = false): Placed | undefined => {
-    ranksJudged += numRanks(plan);
-    return placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn, chunks }));
+    ranksJudged += ranksReplayed;
+    const judged = placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn, chunks }));
+    return judged?.isReplayed ? judged : undefined;
   };
   const expected = mayDiffer(profile) ? (judge(plan.granularity) ?? first) : first;
-  const { chunks } = refinedChunks({ layout: expected, chunks: plan.granularity }, profile.graph.channels, {
-    judge,
-    secondsOf: ({ planned: { stepSeconds } }) => stepSeconds,
-    isOver: () => ranksJudged > mostRanksChunked || isLate(),
-  });
+  const chunks = refinedChunks(
+    { layout: expected, chunks: plan.granularity },
+    { graph: profile.graph, batch },
+    { judge, secondsOf: ({ planned: { stepSeconds } }) => stepSeconds, isOver },
+  );
   const refined = chunks === plan.granularity ? undefined : judge(chunks, true);
   if (refined === undefined || refined.planned.stepSeconds > fromSeconds * (1 - leastGain)) return first;
+  const { stepSeconds } = refined.planned;
   return {
     ...refined,
     planned: {
       ...refined.planned,
-      proven: false,
-      boundSeconds: Math.min(boundSeconds, refined.planned.stepSeconds),
+      boundSeconds: Math.min(bound, stepSeconds),
       movedFromSeconds: planned.movedFromSeconds,
-      limits: [...planned.limits, asChunked(refined.planned, fromSeconds)],
+      refinedFromSeconds: fromSeconds,
+      limits: [...planned.limits, asRefined(stepSeconds, fromSeconds)],
     },
   };
 }
 
-const asChunked = ({ stepSeconds, plan }: Pick<PlannedMode, "stepSeconds" | "plan">, fromSeconds: number): string => {
-  const sizes = Object.entries(plan.granularity.channels).map(([name, items]) => `'${name}' ${items}`);
-  return `chunks are others than the search gave them (${sizes.join(", ")}), which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
-};
+const asRefined = (stepSeconds: number, fromSeconds: number): string =>
+  `chunks are others than the search gave them, which is predicted to save ${saved(stepSeconds, fromSeconds)}`;
+
+const saved = (stepSeconds: number, fromSeconds: number): string =>
+  `${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
 
 const asWished = "parts share other devices than the search gave them, whose layout does not keep placement.wishes";
 const asMoved = ({ stepSeconds }: Pick<PlannedMode, "stepSeconds">, fromSeconds: number): string =>
-  `parts share other devices than the search gave them, which is predicted to save ${Number((fromSeconds - stepSeconds).toPrecision(2))} s of ${Number(fromSeconds.toPrecision(4))} s`;
+  `parts share other devices than the search gave them, which is predicted to save ${saved(stepSeconds, fromSeconds)}`;
 
 function placedOr(place: () => Placed): Placed | undefined {
   try {

@@ -3,7 +3,7 @@ import { type ComponentProfile, mean, type ProfileSample } from "@treadle/contra
 import { divisorsOf } from "../plan/model.ts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
-import { type Shared, unevennessAt } from "../profile/unevenness.ts";
+import { unevennessAt } from "../profile/unevenness.ts";
 import { sharedOut } from "../profile/whole-items.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
@@ -134,12 +134,12 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
     if (better) byPoint.set(point, sample);
   }
   return [...byPoint.values()].map((sample) => {
-    const { devices, items, wholeItems = items } = sample;
+    const { devices, items, wholeItems = items, unevenness = 1 } = sample;
     const isWhole = items >= range.measuredBatch;
     // As the fit was made: of what the busiest rank had, if it had taken no longer for its items than the others.
     const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole, batch: range.measuredBatch }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
-    const seconds = sample.seconds / busiestOf(profile, { devices, items, wholeItems, isWhole });
+    const seconds = sample.seconds / (isWhole && !profile.fit?.longest ? unevenness : 1);
     return { ...sample, ...(isComparable ? { offBy: Math.log(seconds / expected) } : {}) };
   });
 }
@@ -173,16 +173,11 @@ function secondsAt(
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
   const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
   const isWhole = items >= batch;
-  const busiest = busiestOf(profile, { devices: shared.devices, items, wholeItems: shared.items, isWhole });
+  // Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it.
+  const of = { items, wholeItems: shared.items };
+  const isBusiest = isWhole && !profile.fit?.longest;
+  const busiest = isBusiest ? unevennessAt(profile, shared.devices, of, range.takenPerItem) : 1;
   return fittedSeconds(profile, { ...shared, isWhole, batch })! * busiest;
-}
-
-/** Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it. */
-function busiestOf(
-  profile: ComponentProfile,
-  { devices, isWhole, ...shared }: Shared & { readonly devices: number; readonly isWhole: boolean },
-): number {
-  return isWhole && !profile.fit?.longest ? unevennessAt(profile, devices, shared) : 1;
 }
 
 /**

@@ -58,7 +58,7 @@ export type PlanFromProfile = {
   })[];
   /**
    * no plan that is searched takes less than this a step; equal to the prediction where the search came to its end. Where
-   * devices were moved to something faster, steps overlap, or a larger batch was searched, no plan at all takes less
+   * devices were moved or chunks refined to something faster, steps overlap, or a larger batch was searched, no plan at all takes less
    */
   readonly boundSeconds: number;
 };
@@ -151,8 +151,8 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const least = isProvable
     ? Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds
     : leastWorkSeconds(question, profile, batch);
-  const boundOf = ({ movedFromSeconds, boundSeconds, stepSeconds }: PlannedMode): number =>
-    Math.min(stepSeconds, movedFromSeconds === undefined ? Math.max(boundSeconds, least) : boundSeconds);
+  const boundOf = (each: PlannedMode): number =>
+    Math.min(each.stepSeconds, isAsSearched(each) ? Math.max(each.boundSeconds, least) : each.boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
     ...each,
     boundSeconds: boundOf(each),
@@ -196,10 +196,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     limits: best.limits,
     explanation,
     moreDevices: best.movedFromSeconds === undefined ? helpFor(searched, best.schedule) : [],
-    boundSeconds: Math.min(
-      shortest!.stepSeconds,
-      shortest!.movedFromSeconds === undefined ? least : shortest!.boundSeconds,
-    ),
+    boundSeconds: Math.min(shortest!.stepSeconds, isAsSearched(shortest!) ? least : shortest!.boundSeconds),
   };
 }
 
@@ -234,13 +231,18 @@ function asProfiled(component: PlacementComponent, profile: Profile): PlacementC
   return isWider ? { devicesPerRank: measured, ...component } : component;
 }
 
+const isAsSearched = ({ movedFromSeconds, refinedFromSeconds }: PlannedMode): boolean =>
+  movedFromSeconds === undefined && refinedFromSeconds === undefined;
+
 /** With the devices that components have in the plan, and chunks of the step's items; `scale`: of these for one of the search's. */
 function asAlternative(each: PlannedMode, scale: number): PlanAlternative & { layout: string | undefined } {
-  const { mode, stepSeconds, proven, boundSeconds, movedFromSeconds, placement } = each;
+  const { mode, stepSeconds, proven, boundSeconds, refinedFromSeconds, placement, plan } = each;
   const layout = Object.entries(placement).map(([name, expression]) => `'${name}' on '${expression}'`);
+  const chunks = Object.entries(plan.granularity.channels).map(([name, items]) => `'${name}' ${items}`);
+  const inChunks = refinedFromSeconds === undefined ? "" : `, in chunks of ${chunks.join(", ")}`;
   return {
     ...{ mode, time: stepSeconds, schedule: asLaid(each, { scale }), proven, bound: boundSeconds },
-    layout: movedFromSeconds === undefined ? undefined : layout.join(", "),
+    layout: isAsSearched(each) ? undefined : `${layout.join(", ")}${inChunks}`,
   };
 }
 

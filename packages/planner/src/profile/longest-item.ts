@@ -24,6 +24,9 @@ export function dealOf(items: number, ranks: number): Deal {
   return { ranks: busy, most, numMost: busy - (most * busy - dealt) };
 }
 
+/** Ranks that have as many items each. */
+export const alike = (ranks: number): Deal => ({ ranks, most: 1, numMost: ranks });
+
 /** Of each of the two kinds of ranks; pairs of them are summed. */
 const busiestStrips = 64;
 

@@ -3,7 +3,7 @@
  * whoever waits for all of them waits for the last. A replay and the simulation draw differently, and go by this alike. Pure.
  */
 import type { ComponentProfile, Profile } from "@treadle/contracts";
-import { type Deal, dealOf, expectedBusiest, expectedLongest } from "./longest-item.ts";
+import { alike, type Deal, dealOf, expectedBusiest } from "./longest-item.ts";
 import { longestSeconds } from "./time-fit.ts";
 
 export type TakenWork = {
@@ -51,18 +51,12 @@ export function stretchOf(ranks: DifferingRanks): StretchOf | undefined {
     known.set(key, found);
     return found;
   };
-  const longestOf = (count: number, spread: number): number => {
-    const key = `${count} ${spread}`;
-    const found = known.get(key) ?? expectedLongest(count, spread);
-    known.set(key, found);
-    return found;
-  };
   return ({ taken, itemsPerStep, seconds, items, devices, batch }, drawn) => {
     const isWhole = items >= batch * (1 - 1e-9);
     // What was measured of a whole batch is what the busiest took, and of a chunk what a rank did.
     if (lengthSpread === 0) {
       const spread = spreadOfTake(itemSpread, taken, itemsPerStep / concurrency);
-      const expected = isWhole ? busiestOf(dealOf(itemsPerStep, concurrency), spread) : longestOf(1, spread);
+      const expected = isWhole ? busiestOf(dealOf(itemsPerStep, concurrency), spread) : busiestOf(alike(1), spread);
       return Math.exp(spread * drawn.deviate()) / expected;
     }
     const fellows = isWhole ? concurrency : 1;
@@ -71,7 +65,7 @@ export function stretchOf(ranks: DifferingRanks): StretchOf | undefined {
     // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
     const ofLongest = longest ? longestSeconds(profile, { devices, items, isWhole, batch }) : seconds;
     const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
-    return 1 - share + (share * drawn.longest()) / longestOf(taken * fellows, lengthSpread);
+    return 1 - share + (share * drawn.longest()) / busiestOf(alike(taken * fellows), lengthSpread);
   };
 }
 

@@ -3,7 +3,7 @@
  * which a rank with a chunk of it does not take longer than the others for. Pure.
  */
 import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
-import { type Deal, expectedBusiest, expectedLongest, spreadOfRatio } from "./longest-item.ts";
+import { alike, dealOf, expectedBusiest, expectedLongest, spreadOfRatio } from "./longest-item.ts";
 
 type Measured = Pick<ComponentProfile, "samples" | "devicesPerRank">;
 
@@ -26,19 +26,22 @@ export function itemSpread({ samples, devicesPerRank }: Measured, devices: numbe
   return ofRank * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
-/** How many times as long as a rank with the most items on average the busiest takes. */
-export function unevennessAt(profile: Measured, devices: number, shared: Shared): number {
+/**
+ * How many times as long as a rank with the most items on average the busiest takes. `wholeItems`: as if each rank had as many as that one;
+ * `perItem`: what is taken for each of the batch, in whole ones.
+ */
+export function unevennessAt(
+  profile: Measured,
+  devices: number,
+  { items, wholeItems }: { readonly items: number; readonly wholeItems: number },
+  perItem: number,
+): number {
   const ranks = devices / profile.devicesPerRank;
-  if (ranks < 2 || shared.wholeItems <= 0) return 1;
-  const spread = itemSpread(profile, devices) / Math.sqrt(shared.wholeItems / ranks);
-  return spread > 0 ? expectedBusiest(dealt(shared, ranks), spread) / expectedLongest(1, spread) : 1;
-}
-
-/** `wholeItems`: as if each rank had as many as the one with the most. */
-export type Shared = { readonly items: number; readonly wholeItems: number };
-
-/** Counted in items of the batch, also of a channel that has others for each. */
-function dealt({ items, wholeItems }: Shared, ranks: number): Deal {
-  const less = Math.min(ranks - 1, Math.round(wholeItems - items));
-  return { ranks, most: wholeItems / ranks, numMost: ranks - less };
+  if (ranks < 2 || wholeItems <= 0) return 1;
+  const ofRank = wholeItems / ranks;
+  const spread = itemSpread(profile, devices) / Math.sqrt(ofRank);
+  if (spread <= 0) return 1;
+  const isWhole = Number.isFinite(perItem) && perItem > 0;
+  const deal = isWhole ? dealOf(items * perItem, ranks) : alike(ranks);
+  return expectedBusiest(deal, spread) / expectedLongest(1, spread);
 }

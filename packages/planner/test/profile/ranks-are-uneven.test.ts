@@ -38,6 +38,6 @@ test("of a whole batch the busiest rank counts, on devices that were measured or
 
 test("a rank alone is as busy as the busiest, and so is each where nothing is known", () => {
   const whole = { items: batch, wholeItems: batch };
-  expect(unevennessAt(profileOf([1, 4], 0.5), 1, whole)).toBe(1);
-  expect(unevennessAt(profileOf([1], 0.5), 8, whole)).toBe(1);
+  expect(unevennessAt(profileOf([1, 4], 0.5), 1, whole, 1)).toBe(1);
+  expect(unevennessAt(profileOf([1], 0.5), 8, whole, 1)).toBe(1);
 });

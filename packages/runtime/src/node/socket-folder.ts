@@ -120,7 +120,8 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
     if (!name.startsWith(prefix) || dead.has(name)) continue;
     const folder = join(root, name);
     try {
-      if (lstatSync(folder).uid !== process.getuid?.()) continue;
+      const found = lstatSync(folder);
+      if (!found.isDirectory() || found.uid !== process.getuid?.()) continue;
       const segments = readFileSync(join(folder, segmentsFile), "utf8");
       if (segments === "") return undefined;
       named.add(segments.split("\n")[0] as string);
