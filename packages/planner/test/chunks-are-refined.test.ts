@@ -1,13 +1,8 @@
-import { type DeviceSpec, Plan } from "@treadle/contracts";
+import { Plan } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { planFromProfile, predictPlan } from "../src/index.ts";
-import { chainProfile } from "./synthetic-profile.ts";
-
-const devicesOf = (count: number): DeviceSpec[] =>
-  Array.from({ length: count }, (_, index) => ({
-    ...{ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes: 2 ** 36 },
-  }));
+import { chainProfile, cluster } from "./synthetic-profile.ts";
 
 const stage = fc.record({
   perItem: fc.double({ min: 0.01, max: 0.2, noNaN: true }),
@@ -30,7 +25,7 @@ test("halving or doubling the chunks of a plan gains nothing, on drawn chains, i
         for (const moved of [...Object.values(profile.graph.channels).slice(1), ...profile.graph.edges])
           moved.itemsPerStep = (moved.itemsPerStep * kept) / 4;
         const batch = Math.round(measuredBatch * scale);
-        const devices = devicesOf(numDevices);
+        const devices = cluster(numDevices);
         const components = Object.keys(named).map((name) => ({ name }));
         const { alternatives } = planFromProfile(profile, { devices, batch, maxStaleness: 0, components });
         for (const { plan, stepSeconds, mode, refinedFromSeconds, boundSeconds, proven } of alternatives) {
@@ -105,7 +100,7 @@ test("who takes from two channels takes as much from each, however chunks are re
         };
         const components = names.map((name) => ({ name }));
         const { alternatives } = planFromProfile(profile, {
-          devices: devicesOf(numDevices),
+          devices: cluster(numDevices),
           batch,
           maxStaleness: 0,
           components,

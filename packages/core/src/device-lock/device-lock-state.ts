@@ -269,9 +269,11 @@ export class DeviceLockState {
     if (overdue.length === 0) return [];
     const edges = [...this.edges(), ...(input.edges?.() ?? [])];
     const out: LockEffect[] = [];
-    // All of them before any is refused, which changes who waits for whom.
-    const errors = overdue.map((member) => lockTimeout(member, edges, this.#parties.keeperOf(member.party)));
-    for (const [at, member] of overdue.entries()) this.#members.refuse(member, errors[at] as TreadleError, out);
+    // Who is refused waits no longer, so all errors are made first.
+    const refusals = overdue.map((member) => {
+      return { member, error: lockTimeout(member, edges, this.#parties.keeperOf(member.party)) };
+    });
+    for (const { member, error } of refusals) this.#members.refuse(member, error, out);
     return this.#schedule.run(out);
   }
 

@@ -3,7 +3,14 @@ import { TreadleError } from "@treadle/contracts";
 import type { CallOrder } from "./call-order.ts";
 import type { LockSnapshot } from "./lock-messages.ts";
 import type { Member, Party } from "./lock-party.ts";
-import { type Excess, neededBytes, type ResidencyTable, residencyOf, type Want } from "./residency.ts";
+import {
+  type Excess,
+  neededBytes,
+  type ResidencyTable,
+  residencyOf,
+  type Want,
+  type WorkerState,
+} from "./residency.ts";
 import { describeChain, type WaitEdge, waitChain } from "./wait-for.ts";
 
 /** The edges of everybody who has asked and has no grant yet; holders of the devices come first. */
@@ -82,8 +89,7 @@ export function lockTimeout(
 
 /** L2. */
 function keptFor({ keeper, device }: { keeper: Party; device: string }, edges: readonly WaitEdge[]): string {
-  const [first] = keeper.workers;
-  const worker = first?.worker ?? "nobody";
+  const [{ worker }] = keeper.workers as readonly [WorkerState, ...WorkerState[]];
   const chain = waitChain(worker, edges);
   const after = chain.path.length > 0 ? ` and which waits for ${describeChain(chain)}` : "";
   return `device '${device}' is kept for '${worker}', which others have passed${after}`;

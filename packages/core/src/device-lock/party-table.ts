@@ -33,7 +33,7 @@ export class PartyTable {
     return this.#holders;
   }
 
-  /** Somebody who is overdue and keeps others off one of the party's devices, and which that is. */
+  /** An overdue party that keeps others off a device of this one, and the device. */
   keeperOf(party: Party): { readonly keeper: Party; readonly device: string } | undefined {
     for (const keeper of this.#overdue) {
       if (keeper === party || this.isBlocked(keeper)) continue;

@@ -105,7 +105,7 @@ test("a call that re-acquires in rounds passes a later call at most maxBypass ti
   expect(order).toEqual(["q", "p", "c"]);
 });
 
-test("L5: who waits for a device that is kept for somebody overdue is told so, and whom that one waits for", () => {
+test("L5: a timeout on a device that is kept for an overdue party names that party, and whom it waits for", () => {
   const first: Record<string, [string[], number]> = { a: [["0"], 10], b: [["1"], 10], wide: [["0", "1"], 10] };
   const lock = lockOf({ ...first, c: [["1"], 10], d: [["0"], 10], late: [["1"], 10] }, { timeoutMs: 5000 });
   for (const [at, call] of ["a", "b", "wide", "c", "d", "late"].entries()) open(lock, call, at);

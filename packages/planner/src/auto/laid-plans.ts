@@ -21,7 +21,8 @@ import { believed, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { mayDiffer } from "../profile/take-stretch.ts";
-import { leastGain, leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
+import { leastGain } from "./descent.ts";
+import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import type { ReplayedStep } from "./plan-replay.ts";
 import { type PlanTimeline, planTimeline, replayedTimeline } from "./plan-timeline.ts";
 import { replayOf } from "./predict-plan.ts";
@@ -195,10 +196,8 @@ export function moveEach(
       };
       const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
         ranksJudged += numRanks(planned.plan) * stepsReplayed(options);
-        const judged = placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn }));
-        return judged?.isReplayed && brokenWishes(judged.planned.plan, wishes, devices).length === 0
-          ? judged
-          : undefined;
+        const judged = replayedOr(() => placeShares(profile, options, question, found, shares, { isDrawn }));
+        return judged && brokenWishes(judged.planned.plan, wishes, devices).length === 0 ? judged : undefined;
       };
       // Hundreds of layouts are judged, so these are replayed without draws; the best one is then compared with them.
       const expected = mayDiffer(profile) ? { ...first, planned: judge(first.shares)?.planned ?? planned } : first;
@@ -247,12 +246,11 @@ export function refineChunks(
   const found = { mode, schedule, time: fromSeconds, proven: false, bound };
   const judge = (chunks: Plan["granularity"], isDrawn = false): Placed | undefined => {
     ranksJudged += ranksReplayed;
-    const judged = placedOr(() => placeShares(profile, options, question, found, shares, { isDrawn, chunks }));
-    return judged?.isReplayed ? judged : undefined;
+    return replayedOr(() => placeShares(profile, options, question, found, shares, { isDrawn, chunks }));
   };
   const expected = mayDiffer(profile) ? (judge(plan.granularity) ?? first) : first;
   const chunks = refinedChunks(
-    { layout: expected, chunks: plan.granularity },
+    { choice: plan.granularity, layout: expected },
     { graph: profile.graph, batch },
     { judge, secondsOf: ({ planned: { stepSeconds } }) => stepSeconds, isOver },
   );
@@ -281,9 +279,11 @@ const asWished = "parts share other devices than the search gave them, whose lay
 const asMoved = ({ stepSeconds }: Pick<PlannedMode, "stepSeconds">, fromSeconds: number): string =>
   `parts share other devices than the search gave them, which is predicted to save ${saved(stepSeconds, fromSeconds)}`;
 
-function placedOr(place: () => Placed): Placed | undefined {
+/** Undefined where that is impossible, or cannot be replayed. */
+function replayedOr(place: () => Placed): Placed | undefined {
   try {
-    return place();
+    const placed = place();
+    return placed.isReplayed ? placed : undefined;
   } catch (error) {
     if (!(error instanceof TreadleError) || !error.code.startsWith("placement.")) throw error;
     return undefined;

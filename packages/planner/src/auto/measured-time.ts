@@ -139,7 +139,7 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
     // As the fit was made: of what the busiest rank had, if it had taken no longer for its items than the others.
     const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole, batch: range.measuredBatch }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
-    const seconds = sample.seconds / (isWhole && !profile.fit?.longest ? unevenness : 1);
+    const seconds = sample.seconds / (countsBusiest(profile, isWhole) ? unevenness : 1);
     return { ...sample, ...(isComparable ? { offBy: Math.log(seconds / expected) } : {}) };
   });
 }
@@ -173,12 +173,15 @@ function secondsAt(
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
   const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
   const isWhole = items >= batch;
-  // Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it.
   const of = { items, wholeItems: shared.items };
-  const isBusiest = isWhole && !profile.fit?.longest;
-  const busiest = isBusiest ? unevennessAt(profile, shared.devices, of, range.takenPerItem) : 1;
-  return fittedSeconds(profile, { ...shared, isWhole, batch })! * busiest;
+  const unevenness = countsBusiest(profile, isWhole)
+    ? unevennessAt(profile, shared.devices, of, range.takenPerItem)
+    : 1;
+  return fittedSeconds(profile, { ...shared, isWhole, batch })! * unevenness;
 }
+
+/** Of a whole batch the busiest rank counts; a fit that knows the longest item has that in it. */
+const countsBusiest = ({ fit }: ComponentProfile, isWhole: boolean): boolean => isWhole && !fit?.longest;
 
 /**
  * `fixed + sharded/devices` bytes by least squares, raised until it is nowhere below what was measured. One measurement

@@ -2,6 +2,7 @@
 import type { DeviceSpec, FlowGraph, PlacementWishes, Profile } from "@treadle/contracts";
 import { exactSeconds, mostDevices, usedDevices } from "../plan/component-time.ts";
 import { joinedGroups } from "../wishes.ts";
+import { descend, type Judging, type Trying } from "./descent.ts";
 import type { ProfileProblem } from "./profile-problem.ts";
 import type { Share } from "./schedule-placement.ts";
 
@@ -21,16 +22,6 @@ export type Mover = {
 /** The devices of a mover, counted in its pool: `count` from `start` on. */
 type Run = { readonly start: number; readonly count: number };
 
-type Judging<L> = {
-  /** undefined for what may not be */
-  readonly judge: (shares: readonly Share[]) => L | undefined;
-  readonly secondsOf: (layout: L) => number;
-  readonly isOver: () => boolean;
-};
-
-/** Of what a step takes; a smaller gain is within the error of a prediction. */
-export const leastGain = 0.01;
-
 /**
  * A search lays the parts of a schedule side by side, each turn from the first device on, and counts swaps as if a turn's
  * components were on all of its devices. Which part is beside which then decides what is swapped, and components that share
@@ -40,31 +31,21 @@ export const leastGain = 0.01;
 export function movedShares<L extends { readonly shares: readonly Share[] }>(
   first: L,
   movers: readonly Mover[],
-  { judge, secondsOf, isOver }: Judging<L>,
+  judging: Judging<readonly Share[], L>,
 ): L {
-  const seen = new Set([keyOf(first.shares)]);
-  let best = first;
-  const tryOne = (shares: readonly Share[]): void => {
-    const key = keyOf(shares);
-    const limit = secondsOf(best) * (1 - leastGain);
-    if (isOver() || seen.has(key) || busiestSeconds(movers, shares) > limit) return;
-    seen.add(key);
-    const judged = judge(shares);
-    if (judged !== undefined && secondsOf(judged) < limit) best = judged;
-  };
-  for (let before: L | undefined; before !== best; ) {
-    before = best;
+  const moveEachOnce = (trying: Trying<readonly Share[]>): void => {
     for (const [i, mover] of movers.entries()) {
-      const { shares } = best;
-      for (const run of runsFor(mover, movers, shares)) tryOne(withRun(shares, mover, run));
+      const shares = trying.best;
+      for (const run of runsFor(mover, movers, shares)) trying.tryOne(withRun(shares, mover, run));
       for (const other of movers.slice(i + 1)) {
         if (mover.devices !== other.devices) continue;
-        const [own, others] = [runOf(mover, best.shares), runOf(other, best.shares)];
-        tryOne(withRun(withRun(best.shares, mover, others), other, own));
+        const [own, others] = [runOf(mover, trying.best), runOf(other, trying.best)];
+        trying.tryOne(withRun(withRun(trying.best, mover, others), other, own));
       }
     }
-  }
-  return best;
+  };
+  const leastSecondsOf = (shares: readonly Share[]) => busiestSeconds(movers, shares);
+  return descend({ choice: first.shares, layout: first }, judging, keyOf, moveEachOnce, leastSecondsOf).layout;
 }
 
 /** Of the device that computes most; a step takes no less. */

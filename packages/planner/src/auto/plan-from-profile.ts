@@ -125,11 +125,12 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));
   // Where the cores that slots share bound several of them alike, the one that would be faster without.
   const inLine = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone);
-  const mayBe = new Set(inLine.filter(({ planned }) => brokenWishes(planned.plan, wishes, devices).length === 0));
+  // Of devices, which chunks change nothing of.
+  const broken = inLine.map(({ planned }) => brokenWishes(planned.plan, wishes, devices));
+  const mayBe = inLine.filter((_, i) => broken[i]!.length === 0);
   const refine = (each: Placed) => refineChunks(each, profile, options, () => (leftMs() ?? 1) <= 0);
   const fastestOnes = new Set(planModes.map((mode) => fastestOfMode(mayBe, mode)));
   const placed = inLine.map((each) => asPlanned(fastestOnes.has(each) ? refine(each) : each));
-  const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
     const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
     throw new TreadleError(
@@ -299,9 +300,9 @@ export const wantingOf = ({ components, devices, numbered, nodeGroups, wishes, p
   explicit: pinned,
 });
 
-function fastestOfMode(placed: Iterable<Placed>, mode: PlacementMode): Placed | undefined {
-  const ofMode = [...placed].filter(({ planned }) => planned.mode === mode);
-  return ofMode.toSorted((a, b) => a.planned.stepSeconds - b.planned.stepSeconds)[0];
+function fastestOfMode(placed: readonly Placed[], mode: PlacementMode): Placed | undefined {
+  const ofMode = placed.filter(({ planned }) => planned.mode === mode);
+  return fastestOf(ofMode.map((each) => ({ each, seconds: each.planned.stepSeconds })))?.each;
 }
 
 /** What a run would choose, or try first. */

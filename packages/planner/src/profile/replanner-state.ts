@@ -461,7 +461,7 @@ export class ReplannerState {
   }
 }
 
-/** RP4: of a plan whose steps take so long. */
+/** RP4, as is to be expected of a plan whose steps take so long. */
 function uncountedSteps(warmupSteps: number, seconds: number): number {
   return warmupSteps + Math.min((mostWarmups - 1) * warmupSteps, Math.floor(warmupSeconds / seconds));
 }

@@ -15,10 +15,10 @@ const spreads = new WeakMap<ProfileSample, number>();
  * is the busiest however little they differ, so samples in which all have as many come first.
  */
 export function itemSpread({ samples, devicesPerRank }: Measured, devices: number): number {
-  const uneven = samples.filter((sample) => sample.unevenness !== undefined);
-  const alike = uneven.filter((sample) => sample.wholeItems === undefined);
+  const known = samples.filter((sample) => sample.unevenness !== undefined);
+  const even = known.filter((sample) => sample.wholeItems === undefined);
   const distance = (sample: ProfileSample): number => Math.abs(Math.log2(sample.devices / devices));
-  const [nearest] = (alike.length > 0 ? alike : uneven).toSorted((a, b) => distance(a) - distance(b));
+  const [nearest] = (even.length > 0 ? even : known).toSorted((a, b) => distance(a) - distance(b));
   if (nearest?.unevenness === undefined) return 0;
   const ranks = nearest.devices / devicesPerRank;
   const ofRank = spreads.get(nearest) ?? spreadOfRatio(ranks, nearest.unevenness);

@@ -6,7 +6,7 @@
  * and every agent and runner on the machine, from time to time, when none of them could. A folder is dead when nobody listens on its runner's socket, and the process that made
  * it has ended, or, where that cannot be known, some time has passed.
  */
-import { existsSync, lstatSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from "node:fs";
 import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -91,7 +91,7 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
     const folder = join(root, name);
     // A link is followed to a folder of this user's that others write to, and is nothing that a run has made.
     const found = await lstat(folder).catch(() => undefined);
-    if (!found?.isDirectory() || found.uid !== process.getuid?.()) continue;
+    if (!found || !isOwnFolder(found)) continue;
     const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
     const [segmentPrefix = "", madeMs, maker = ""] = segments.split("\n");
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
@@ -120,8 +120,7 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
     if (!name.startsWith(prefix) || dead.has(name)) continue;
     const folder = join(root, name);
     try {
-      const found = lstatSync(folder);
-      if (!found.isDirectory() || found.uid !== process.getuid?.()) continue;
+      if (!isOwnFolder(lstatSync(folder))) continue;
       const segments = readFileSync(join(folder, segmentsFile), "utf8");
       if (segments === "") return undefined;
       named.add(segments.split("\n")[0] as string);
@@ -131,6 +130,8 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
   }
   return named;
 }
+
+const isOwnFolder = (found: Stats): boolean => found.isDirectory() && found.uid === process.getuid?.();
 
 /** What seems to be made later than now was made before the machine was started again. */
 const isYounger = (madeMs: number): boolean => monotonicMs() >= madeMs && monotonicMs() - madeMs < minAgeMs;
