@@ -14,6 +14,7 @@
  *    reaper be killed as well, the next driver on the machine does it.
  * CG6 what runs inside before rights are given up is named by its place in the system. By a name alone, this process's PATH
  *    would choose, and it may have a folder that commands can write to there.
+ * CG7 when memory runs out, a command goes, not what holds the sandbox.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -32,7 +33,7 @@ import {
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
-import { runCommand, signalProcess, spawnCommand } from "./command.ts";
+import { goesFirst, runCommand, signalProcess, spawnCommand } from "./command.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
@@ -190,7 +191,7 @@ const keptFolders = ["/work", "/tmp"];
 type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
 
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
-const becomeWhatIsTold = 'read -r bytes && eval "$(head -c "$bytes")"';
+const becomeWhatIsTold = `${goesFirst}; read -r bytes && eval "$(head -c "$bytes")"`;
 
 type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
 
@@ -260,7 +261,7 @@ class HeldSandbox extends OpenSandbox {
     this.#insidePid = await readyHolder(holder);
     holder.unref();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
-    // When memory runs out a command goes, not what holds the sandbox.
+    // A command may take its rank back (CG7), but never these.
     for (const pid of await this.#tree.processes(this.id, holdingExec))
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
   }

@@ -25,6 +25,12 @@ export type CommandHost = {
 };
 
 /**
+ * Shell text: what the shell becomes and starts is what the kernel ends when memory runs out, before what holds the sandbox,
+ * which may be just as large. Nobody needs a right to make oneself the first to go.
+ */
+export const goesFirst = "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null";
+
+/**
  * Runs one command within its limits.
  *
  * CD1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.

@@ -51,7 +51,10 @@ export class ContainerCores {
       this.#recorded = list;
       return;
     }
-    if (list === this.#wanted && this.#group.cores() === this.#seen) return;
+    const isAsWritten = this.#group.cores() === this.#seen;
+    if (list === this.#wanted && isAsWritten) return;
+    // Whoever else wrote may have written a record, too.
+    if (!isAsWritten) this.#recorded = "";
     this.#write(this.#group, list);
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#inTurn(() => this.#reconcile()).catch(() => {}), reconcileMs);

@@ -62,6 +62,11 @@ export class ContainerGroup {
     return writeFile(join(this.#lists, exec, "cgroup.procs"), String(pid));
   }
 
+  /** Of no command: those that hold the container. */
+  ownProcesses(): number[] {
+    return readProcesses(this.#lists);
+  }
+
   processes(exec: string): number[] {
     return readProcesses(join(this.#lists, exec));
   }

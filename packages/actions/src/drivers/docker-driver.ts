@@ -11,6 +11,7 @@
  * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
  *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
  *    the images of snapshots.
+ * DK4 when memory runs out, a command goes, not what holds the container.
  */
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
@@ -21,7 +22,7 @@ import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
 import { z } from "zod";
 import { isDeadSession, sessionName } from "./cgroup.ts";
-import { type RunningCommand, runCommand, signalProcess } from "./command.ts";
+import { goesFirst, type RunningCommand, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
@@ -205,8 +206,9 @@ class ContainerSandbox extends OpenSandbox {
     if (this.#driver.fastPath) {
       const { State } = await engine.call("inspect", container.inspect());
       this.#group = ContainerGroup.of(State.Pid, container.id);
-      // When memory runs out a command goes, not what holds the container.
-      if (this.#group) await writeFile(`/proc/${State.Pid}/oom_score_adj`, "-1000").catch(() => {});
+      // A command may take its rank back (DK4), but never these.
+      for (const pid of this.#group?.ownProcesses() ?? [])
+        await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
     }
     this.#cores = new ContainerCores(this.#group, async (list) => {
       await engine.call("update", container.update({ CpusetCpus: list }));
@@ -325,7 +327,7 @@ class ContainerSandbox extends OpenSandbox {
   async #start(environment: Readonly<Record<string, string>>, command: readonly string[]): Promise<Started> {
     const name = `treadle-${this.#execs++}`;
     const group = this.#group;
-    const begin = group === undefined ? "echo $$ >&2" : "read -r _";
+    const begin = `${goesFirst}; ${group === undefined ? "echo $$ >&2" : "read -r _"}`;
     const variables = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
     await group?.createExec(name);
     const started = await this.#engine.exec(this.#container!, {

@@ -21,7 +21,7 @@ import { randomBytes } from "node:crypto";
 import { PassThrough, Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
-import type { CommandHost, RunningCommand } from "./command.ts";
+import { type CommandHost, goesFirst, type RunningCommand } from "./command.ts";
 import { wholeProgram } from "./held-shell.ts";
 
 /** The control group in which a supervisor and what it starts are. */
@@ -44,7 +44,8 @@ export type SupervisorOptions = {
 /** After an action its shell's parent may still have to be told of those that it left: for so long at most. */
 const settleMs = 20;
 
-const supervise = 'while read -r mark; do printf "%s" "$mark"; "$@" <&4 3>&- 4<&-; echo "$?" >&3; done';
+const turn = `(${goesFirst}; exec "$@") <&4 3>&- 4<&-`;
+const supervise = `while read -r mark; do printf "%s" "$mark"; ${turn}; echo "$?" >&3; done`;
 
 type End = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
 
