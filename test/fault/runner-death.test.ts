@@ -1,3 +1,4 @@
+import { mkdirSync, rmdirSync } from "node:fs";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
@@ -61,6 +62,23 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
   expect(await readdir(join(folder, "state"))).toHaveLength(1);
 }, 360_000);
 
+test("J1: whatever a taken run fails of first, its runner says that another one has it", async () => {
+  const kill = new AbortController();
+  let runId = "";
+  const onEvent = (event: RunEvent) => {
+    if (event.type === "run-started") runId = event.runId;
+    if (event.type !== "step-finished") return;
+    const lock = join(runners.root, runId, "runner.lock");
+    rmdirSync(lock);
+    mkdirSync(lock);
+    kill.abort();
+  };
+  const run = runWorkflow({ ...ledgerOptions(runners.root, onEvent, ["steps=3", "ranks=1"]), kill: kill.signal });
+  expect(await thrownBy(run)).toMatchObject({ code: "run.locked", message: expect.stringContaining("another runner") });
+  // Which is still the other one's.
+  expect(await readdir(join(runners.root, runId))).toContain("runner.lock");
+}, 120_000);
+
 test("a run in use, and damage to what it has saved, are named, and end a resume cleanly", async () => {
   const events: RunEvent[] = [];
   const onEvent = (event: RunEvent) => void events.push(event);
@@ -74,7 +92,7 @@ test("a run in use, and damage to what it has saved, are named, and end a resume
     resumeRun({ runId, runsRoot: runners.root, projectRoot, overrides: ["steps=3"], onEvent, ...more });
 
   const damaged = Buffer.from(journal);
-  const release = await new RunFolder(runners.root, runId).acquire(() => {});
+  const { release } = await new RunFolder(runners.root, runId).acquire(() => {});
   expect(await thrownBy(resume())).toMatchObject({ code: "run.locked" });
   await release();
 

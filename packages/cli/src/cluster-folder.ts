@@ -128,11 +128,11 @@ async function changing<T>(
 ): Promise<T> {
   const path = resolve(folder);
   const setup = await readJson(path, serversFile, ServerSetup);
-  const free = await lockFolder(path, join(path, "change.lock"), () => {});
+  const lock = await lockFolder(path, join(path, "change.lock"), () => {});
   try {
     return await act(path, setup, parseTrust(await readFile(join(path, trustFile), "utf8"), join(path, trustFile)));
   } finally {
-    await free();
+    await lock.release();
   }
 }
 

@@ -29,7 +29,7 @@ export async function drive(run: OpenedRun): Promise<RunResult> {
 }
 
 async function execute(run: OpenedRun, over: AbortSignal): Promise<RunResult> {
-  const { cluster, config, stop, nodes, trace, emit } = run;
+  const { cluster, config, stop, nodes, trace, emit, taken } = run;
   const records = new RunRecords(run);
   const tracker = openTracker(run, records);
   cluster.onCall((handle) => tracker.track(handle));
@@ -48,7 +48,9 @@ async function execute(run: OpenedRun, over: AbortSignal): Promise<RunResult> {
     emit({ type: "run-finished", atMs: Date.now(), summary });
     return { summary, stopped };
   } catch (error) {
-    const first = cluster.failure ?? error; // S1
+    await run.lookIfTaken();
+    // S1; but what a runner that took the run does, as removing what this one uses, is no failure of this one.
+    const first = taken.aborted ? taken.reason : (cluster.failure ?? error);
     if (first instanceof TreadleError && first.code === "run.rolled-back" && run.rollsBack?.(first, run.journal)) {
       run.warn(first.message);
       throw first;

@@ -17,17 +17,25 @@ const lookMs = 500;
 /** A holder that is just ending is waited for, too. */
 const waitMs = 9000;
 
+export type FolderLock = {
+  /** Frees the folder, unless another process has it by now. */
+  release(): Promise<void>;
+  /** Sees at once, and tells, whether another process has it by now: else the next beat does. */
+  look(): Promise<void>;
+};
+
 /**
- * Resolves with how to free it. Rejects when a holder lives. `onLost`: this process did not beat for so long, suspended or
- * starved, that another one has the folder now.
+ * Rejects when a holder lives. `onLost`: this process did not beat for so long, suspended or starved, that another one has
+ * the folder now.
  */
 export async function lockFolder(
   folder: string,
   lockPath: string,
   onLost: (cause: Error) => void,
-): Promise<() => Promise<void>> {
+): Promise<FolderLock> {
   const startMs = performance.now();
   let seen: { readonly beat: string; readonly sinceMs: number } | undefined;
+  const compromised = new AbortController();
   for (;;) {
     try {
       const release = await lock(folder, {
@@ -35,13 +43,28 @@ export async function lockFolder(
         realpath: false,
         stale: Number.POSITIVE_INFINITY, // it would compare the time of change with the clock
         update: beatMs,
-        onCompromised: onLost,
+        onCompromised: (cause) => {
+          compromised.abort();
+          onLost(cause);
+        },
       });
-      const holder = await holderHere(lockPath);
+      const own = await lockOf(lockPath);
+      const holder = own === undefined ? undefined : await holderHere(own);
       await writeFile(ownerOf(lockPath), JSON.stringify(holder), { mode: 0o600 }).catch(() => {}); // then its beat counts
-      return async () => {
-        await rm(ownerOf(lockPath), { force: true });
-        await release();
+      const isLost = async () => own !== undefined && (await lockOf(lockPath)) !== own;
+      return {
+        look: async () => {
+          if (await isLost()) onLost(new Error(`'${lockPath}' is the lock of another process`));
+        },
+        release: async () => {
+          if (await isLost()) {
+            // The library removes a lock by its path, also when the process exits, until a beat of its own has missed it.
+            await delay(2 * beatMs, undefined, { signal: compromised.signal }).catch(() => {});
+            return;
+          }
+          await rm(ownerOf(lockPath), { force: true });
+          await release();
+        },
       };
     } catch (cause) {
       const nowMs = performance.now();
@@ -70,9 +93,9 @@ const Holder = z.object({
   lock: z.string(),
 });
 
-async function holderHere(lockPath: string): Promise<z.infer<typeof Holder> | undefined> {
-  const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(process.pid), lockOf(lockPath)]);
-  if (machine === undefined || startedAt === undefined || lock === undefined) return undefined;
+async function holderHere(lock: string): Promise<z.infer<typeof Holder> | undefined> {
+  const [machine, startedAt] = await Promise.all([machineHere(), startOf(process.pid)]);
+  if (machine === undefined || startedAt === undefined) return undefined;
   return { machine, pid: process.pid, startedAt, lock };
 }
 

@@ -103,6 +103,8 @@ export type OpenedRun = RunStart & {
   readonly stop: AbortSignal;
   /** aborted, with the reason, when another runner has taken the run */
   readonly taken: AbortSignal;
+  /** Aborts `taken` at once where the run is another runner's by now. */
+  readonly lookIfTaken: () => Promise<void>;
   /** Ends what still runs, and frees everything. */
   readonly close: () => Promise<void>;
 };
@@ -133,8 +135,8 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   };
   const warn = (line: string) => emit({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
 
-  const release = await folder.acquire(lost);
-  held.push(() => release().catch(() => {}));
+  const lock = await folder.acquire(lost);
+  held.push(() => lock.release().catch(() => {}));
   await folder.create();
   const nodes = await connectNodes(config, projectRoot, warn, runId);
   held.push(() => nodes?.close());
@@ -220,6 +222,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     warn,
     stop: AbortSignal.any([asked.signal, ...(options.stop ? [options.stop] : [])]),
     taken: taken.signal,
+    lookIfTaken: () => lock.look(),
   };
 }
 

@@ -5,7 +5,7 @@ import { TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
-import { lockFolder } from "./folder-lock.ts";
+import { type FolderLock, lockFolder } from "./folder-lock.ts";
 
 /** What a run is of. */
 const StoredConfig = z.object({ workflow: z.string(), config: z.record(z.string(), z.unknown()) });
@@ -86,7 +86,7 @@ export class RunFolder {
    * Takes the folder for this process; the lock of a dead runner goes stale by itself within seconds, and so does that of
    * one that is suspended, which is told by `onLost` when it goes on and finds that another one has taken the folder.
    */
-  async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
+  async acquire(onLost: (error: Error) => void): Promise<FolderLock> {
     const lost = (cause: Error) =>
       onLost(
         new TreadleError(

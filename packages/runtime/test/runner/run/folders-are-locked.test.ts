@@ -30,13 +30,13 @@ async function folderOf(runId: string): Promise<RunFolder> {
 test("J1: a clock that is set forwards takes no run from the runner that has it", async () => {
   const folder = await folderOf("run-1");
   const losses: Error[] = [];
-  const release = await folder.acquire((error) => losses.push(error));
+  const { release } = await folder.acquire((error) => losses.push(error));
   const steady = Date.now;
   vi.spyOn(Date, "now").mockImplementation(() => steady() + 6 * hourMs);
   await expect(new RunFolder(root, "run-1").acquire(never)).rejects.toMatchObject({ code: "run.locked" });
   expect(losses).toEqual([]);
   await release();
-  await (await folder.acquire(never))();
+  await (await folder.acquire(never)).release();
 }, 60_000);
 
 test("J1: a runner of this machine that was killed keeps its run from nobody, and one that is only suspended does", async () => {
@@ -67,7 +67,7 @@ test("J1: a runner of this machine that was killed keeps its run from nobody, an
   const held = await open(lock);
   const beating = setInterval(() => void held.utimes(new Date(), new Date()).catch(() => {}), 20);
   holder.kill("SIGKILL");
-  const release = await taking;
+  const { release } = await taking;
   clearInterval(beating);
   await held.close();
   expect(readFileSync(`${lock}.holder`, "utf8")).toContain(`"pid":${process.pid}`);
@@ -84,5 +84,5 @@ test("J1: a clock that was set back keeps no run from whoever resumes it", async
   await mkdir(lock); // of a runner that was killed
   const ahead = new Date(Date.now() + 6 * hourMs);
   await utimes(lock, ahead, ahead);
-  await (await folder.acquire(never))();
+  await (await folder.acquire(never)).release();
 }, 60_000);
