@@ -5,7 +5,7 @@ import { colourSlots } from "../src/view/colours.ts";
 import { chooseEpisodes, type EpisodeLine } from "../src/view/episodes.ts";
 import { whyIdle } from "../src/view/idle.ts";
 import { runPhase } from "../src/view/run-status.ts";
-import { categories, SpanTable } from "../src/view/span-table.ts";
+import { categories, type SpanInput, SpanTable, spanHeader } from "../src/view/span-table.ts";
 
 describe("labels of an axis", () => {
   it("tell its ticks apart, however close they are", () => {
@@ -56,9 +56,9 @@ const arbitrarySpan = fc.record({
   durationMs: fc.double({ min: 0, max: 300, noNaN: true }),
 });
 
-const tableOf = (spans: readonly (Parameters<SpanTable["append"]>[1] & { worker: string })[]) => {
+const tableOf = (spans: readonly (SpanInput & { readonly worker: string; readonly durationMs: number })[]) => {
   const table = new SpanTable();
-  for (const { worker, ...span } of spans) table.append(worker, span, { worker: 0, device: 0 });
+  for (const { worker, ...span } of spans) table.append(worker, span, span.durationMs, 0, 0);
   return table;
 };
 
@@ -71,6 +71,8 @@ describe("a table of spans", () => {
         do {
           const bytes = sent.encode(got.length, part);
           expect(got.decode(bytes.buffer as ArrayBuffer)).toBe(true);
+          expect(spanHeader(bytes.buffer as ArrayBuffer).isAll).toBe(got.length === sent.length);
+          expect(spanHeader(sent.encode(0, part, false).buffer as ArrayBuffer).isAll).toBe(false);
         } while (got.length < sent.length);
         expect(got.decode(sent.encode(got.length + 1).buffer as ArrayBuffer)).toBe(got.length === sent.length);
         expect([got.names, got.workers, got.length]).toEqual([sent.names, sent.workers, sent.length]);

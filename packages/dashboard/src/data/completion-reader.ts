@@ -17,6 +17,8 @@ export class CompletionReader {
   #lines: EpisodeLine[] = [];
   #places: Place[] = [];
   #numDamaged = 0;
+  #isRead = false;
+  #refreshing: Promise<void> | undefined;
 
   constructor(folder: string) {
     this.#folder = join(folder, "artifacts", completionFolder);
@@ -29,11 +31,24 @@ export class CompletionReader {
   get version(): number {
     return this.#lines.length;
   }
+  /** Somebody has looked at them. */
+  get isRead(): boolean {
+    return this.#isRead;
+  }
   get numDamaged(): number {
     return this.#numDamaged;
   }
 
-  async refresh(): Promise<void> {
+  /** A second call waits for the first. */
+  refresh(): Promise<void> {
+    this.#isRead = true;
+    this.#refreshing ??= this.#refresh().finally(() => {
+      this.#refreshing = undefined;
+    });
+    return this.#refreshing;
+  }
+
+  async #refresh(): Promise<void> {
     const names = (await readdir(this.#folder).catch(() => [])).filter((name) => name.endsWith(".jsonl")).sort();
     for (const file of names) {
       const found = await stat(join(this.#folder, file)).catch(() => undefined);

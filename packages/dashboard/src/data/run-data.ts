@@ -97,7 +97,7 @@ export class RunData {
     this.#eventsTail = new LineTail(join(folder, "events.jsonl"));
   }
 
-  /** Everything but the trace, which takes longer and is read when it is looked at. */
+  /** Everything but the trace and episodes, which take longer and are read when they are looked at. */
   refresh(): Promise<void> {
     this.#refreshing ??= this.#refresh().finally(() => {
       this.#refreshing = undefined;
@@ -112,7 +112,7 @@ export class RunData {
       this.#readEvents(),
       this.#readJournal(),
       this.#readBeat(),
-      this.completions.refresh(),
+      this.completions.isRead ? this.completions.refresh() : undefined,
     ]);
     const phase = `${this.phase} ${this.#summary.version}`;
     if (phase !== this.#lastPhase) this.#nowVersion++;

@@ -4,7 +4,7 @@
  * Lines are checked by hand: a schema would take ten times as long as reading a million spans may. What is no span of the
  * right shape is left out and counted; a half-written line waits for its end.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { Lanes, LineTail } from "@treadle/observe";
 import { type SpanInput, SpanTable } from "../view/span-table.ts";
 
@@ -12,6 +12,7 @@ type Batch = { readonly line: number; readonly firstRow: number };
 
 /** How long the thread reads before others have a turn. */
 const turnMs = 12;
+const lookMs = 10;
 const blockBytes = 1 << 20;
 
 const occupying: ReadonlySet<string> = new Set(["compute", "transfer", "onload", "offload"]);
@@ -20,13 +21,15 @@ export class TraceReader {
   readonly #path: string;
   #tail: LineTail;
   #table = new SpanTable();
-  #lanes = new Map<string, Lanes>();
+  #lanesOfWorkers = new Map<string, Lanes>();
+  #lanesOfDevices = new Map<string, Lanes>();
   /** where in the file the rows from `firstRow` on are, for the little that the table leaves out */
   #batches: Batch[] = [];
   #numDamaged = 0;
   #numDropped = 0;
   #reading: Promise<void> | undefined;
   #isAtEnd = false;
+  #isRead = false;
 
   constructor(path: string) {
     this.#path = path;
@@ -43,16 +46,32 @@ export class TraceReader {
   get numDropped(): number {
     return this.#numDropped;
   }
+  /** Somebody has looked at it. */
+  get isRead(): boolean {
+    return this.#isRead;
+  }
   get isAtEnd(): boolean {
     return this.#isAtEnd;
   }
 
   /** Reads what is new, in turns with everything else; a second call waits for the first. */
   read(): Promise<void> {
+    this.#isRead = true;
     this.#reading ??= this.#readAll().finally(() => {
       this.#reading = undefined;
     });
     return this.#reading;
+  }
+
+  /** Until there are so many rows, or all are there, or for so long; what is left is read meanwhile. */
+  async readTo(numRows: number, forMs: number): Promise<void> {
+    const untilMs = performance.now() + forMs;
+    const read = this.read().then(
+      () => true,
+      () => true,
+    );
+    while (this.#table.length < numRows && performance.now() < untilMs)
+      if (await Promise.race([read, delay(lookMs, false)])) return;
   }
 
   async #readAll(): Promise<void> {
@@ -61,7 +80,8 @@ export class TraceReader {
       const { lines, restarted, hasMore } = await this.#tail.read(blockBytes);
       if (restarted) {
         this.#table = new SpanTable(this.#table.generation + 1);
-        this.#lanes = new Map();
+        this.#lanesOfWorkers = new Map();
+        this.#lanesOfDevices = new Map();
         this.#batches = [];
         this.#numDamaged = this.#numDropped = 0;
       }
@@ -85,28 +105,20 @@ export class TraceReader {
     }
     if (typeof batch["dropped"] === "number") this.#numDropped += batch["dropped"];
     const worker = batch["worker"];
-    const spans = batch["records"].flatMap((record) => spanOf(record) ?? []);
-    // Lanes are given in the order of ends.
-    spans.sort((a, b) => a.startMs + a.durationMs - b.startMs - b.durationMs);
     this.#batches.push({ line: atByte, firstRow: this.#table.length });
-    for (const span of spans) {
-      const lane = this.#laneOf(`w ${worker}`, span);
-      let deviceLane = 0;
-      if (occupying.has(span.category)) {
-        for (const device of span.devices ?? []) deviceLane = Math.max(deviceLane, this.#laneOf(`d ${device}`, span));
+    const lanesOfWorker = lanesOf(this.#lanesOfWorkers, worker);
+    for (const span of spansOf(batch["records"])) {
+      const { startMs, devices } = span;
+      const durationMs = lengthOf(span);
+      let [lane, deviceLane] = [0, 0];
+      if (durationMs > 0) {
+        lane = lanesOfWorker.assign(startMs, durationMs);
+        if (devices !== undefined && occupying.has(span.category))
+          for (const device of devices)
+            deviceLane = Math.max(deviceLane, lanesOf(this.#lanesOfDevices, device).assign(startMs, durationMs));
       }
-      this.#table.append(worker, span, { worker: lane, device: deviceLane });
+      this.#table.append(worker, span, durationMs, lane, deviceLane);
     }
-  }
-
-  #laneOf(key: string, { startMs, durationMs }: SpanInput): number {
-    if (durationMs === 0) return 0;
-    let lanes = this.#lanes.get(key);
-    if (lanes === undefined) {
-      lanes = new Lanes();
-      this.#lanes.set(key, lanes);
-    }
-    return lanes.assign(startMs, durationMs);
   }
 
   /** What a span carries beside its columns; read from the file again. */
@@ -117,11 +129,7 @@ export class TraceReader {
     const text = await lineAt(this.#path, batch.line);
     const parsed = text === undefined ? undefined : parse(text);
     if (!isObject(parsed) || !Array.isArray(parsed["records"])) return undefined;
-    const records = parsed["records"].filter((record) => spanOf(record) !== undefined) as Record<string, unknown>[];
-    const endOf = (record: Record<string, unknown>) =>
-      (record["startMs"] as number) + ((record["durationMs"] as number | undefined) ?? 0);
-    records.sort((a, b) => endOf(a) - endOf(b));
-    const attributes = records[row - batch.firstRow]?.["attributes"];
+    const attributes = spansOf(parsed["records"])[row - batch.firstRow]?.attributes;
     return isObject(attributes) ? attributes : {};
   }
 }
@@ -151,18 +159,37 @@ function parse(text: string): unknown {
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
-function spanOf(record: unknown): SpanInput | undefined {
-  if (!isObject(record)) return undefined;
-  const { kind, name, category, startMs, durationMs = 0, step, devices } = record;
-  if (kind !== "span" && kind !== "instant") return undefined;
-  if (typeof name !== "string" || typeof category !== "string") return undefined;
-  if (typeof startMs !== "number" || typeof durationMs !== "number") return undefined;
-  return {
-    name,
-    category,
-    startMs,
-    durationMs: kind === "instant" ? 0 : durationMs,
-    step: Number.isInteger(step) ? (step as number) : undefined,
-    devices: Array.isArray(devices) ? devices.filter((each) => typeof each === "string") : undefined,
-  };
+/** As a line has it, checked where it lies: a copy of each of a million takes as long as reading them. */
+type SpanRecord = SpanInput & {
+  readonly kind: "span" | "instant";
+  readonly durationMs?: number;
+  readonly attributes?: unknown;
+};
+
+function isSpan(record: unknown): record is SpanRecord {
+  if (!isObject(record)) return false;
+  const { kind, name, category, startMs, durationMs, devices } = record;
+  if (kind !== "span" && kind !== "instant") return false;
+  if (typeof name !== "string" || typeof category !== "string" || typeof startMs !== "number") return false;
+  if (durationMs !== undefined && typeof durationMs !== "number") return false;
+  return devices === undefined || (Array.isArray(devices) && devices.every((each) => typeof each === "string"));
+}
+
+const lengthOf = ({ kind, durationMs = 0 }: SpanRecord): number => (kind === "instant" ? 0 : durationMs);
+
+/** Those of the right shape, in the order of their ends, in which lanes are given. */
+function spansOf(records: readonly unknown[]): readonly SpanRecord[] {
+  const spans = records.filter(isSpan);
+  const endOf = (span: SpanRecord) => span.startMs + lengthOf(span);
+  const isSorted = spans.every((span, at) => at === 0 || endOf(spans[at - 1] as SpanRecord) <= endOf(span));
+  return isSorted ? spans : spans.sort((a, b) => endOf(a) - endOf(b));
+}
+
+function lanesOf(known: Map<string, Lanes>, name: string): Lanes {
+  let lanes = known.get(name);
+  if (lanes === undefined) {
+    lanes = new Lanes();
+    known.set(name, lanes);
+  }
+  return lanes;
 }

@@ -70,11 +70,9 @@ export class EpisodesTab {
   }
 
   render(store: RunStore): TemplateResult {
-    store.want("episodes");
     const list = this.#list(store);
     if (store.episodes.length === 0) {
-      const total = store.versions?.episodes ?? 0;
-      return total > 0
+      return store.isReading("episodes")
         ? empty("reading episodes")
         : empty(
             "no episodes were sampled",

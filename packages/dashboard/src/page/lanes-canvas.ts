@@ -9,9 +9,11 @@ import { LaneColumns } from "../view/lane-columns.ts";
 import { categoryWords, isFrame, type Lane, LaneSet, numPaints } from "../view/lanes.ts";
 import { type Category, categories, categoryNumber, type SpanTable } from "../view/span-table.ts";
 import { tickStepMs, tickText } from "../view/ticks.ts";
+import { LaneStrips } from "./lane-strips.ts";
 import { showSpan } from "./span-tip.ts";
 
 const [gutter, axisHeight, laneHeight, groupHeight, overviewHeight] = [150, 26, 24, 26, 38];
+const [barTop, barHeight] = [3, laneHeight - 10];
 const font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 const waits = new Set((["lock-wait", "channel-wait"] as const).map(categoryNumber));
 const moves = new Set((["onload", "offload", "transfer", "checkpoint"] as const).map(categoryNumber));
@@ -51,6 +53,7 @@ class Lanes extends HTMLElement {
   #tip!: HTMLElement;
   #range!: HTMLElement;
   readonly #columns = new LaneColumns();
+  readonly #strips = new LaneStrips();
 
   set input(input: LanesInput) {
     const isOther = this.#set?.table !== input.table;
@@ -105,11 +108,11 @@ class Lanes extends HTMLElement {
       };
     }
     make("span", "grow", bar);
-    this.#range = make("span", "dim small num", bar);
     const all = make("button", "", bar);
     all.textContent = "all";
     all.title = "shows everything (0)";
     all.onclick = () => this.#view(0, this.#total);
+    this.#range = make("span", "dim small num", bar);
     this.#overview = make("canvas", "overview", this);
     this.#scroller = make("div", "scroller", this);
     this.#scroller.tabIndex = 0;
@@ -229,10 +232,13 @@ class Lanes extends HTMLElement {
     });
     context.fillStyle = this.#colour("grid");
     for (const at of ticks) context.fillRect(Math.round(x(at)), axisHeight, 1, viewHeight);
-    for (const { lane, y } of this.#rows) {
-      if (!lane || y - top + laneHeight < axisHeight || y - top > viewHeight) continue;
-      this.#drawLane(context, set, lane, y - top, width);
-    }
+    const inView = ({ y }: Row): boolean => y - top + laneHeight >= axisHeight && y - top <= viewHeight;
+    const lanes = this.#rows.flatMap((row) => (row.lane && inView(row) ? [{ lane: row.lane, y: row.y - top }] : []));
+    this.#strips.begin(lanes.length, width - gutter, 2 * barHeight);
+    for (const [strip, { lane, y }] of lanes.entries()) this.#drawLane(context, set, lane, y, width, strip);
+    // Two rows are a pixel here, or where pixels are small one.
+    context.imageSmoothingEnabled = (devicePixelRatio || 1) < 2;
+    this.#strips.draw(context, gutter, barHeight, (strip) => (lanes[strip] as { y: number }).y + barTop);
     this.#drawSteps(context, set, x, width, viewHeight);
     this.#drawLabels(context, top, viewHeight);
     context.fillStyle = this.#colour("card");
@@ -248,7 +254,15 @@ class Lanes extends HTMLElement {
     this.#range.textContent = `${set.numRows.toLocaleString("en-US").replaceAll(",", " ")} spans, ${formatSeconds(range / 1000)} in view`;
   }
 
-  #drawLane(context: CanvasRenderingContext2D, set: LaneSet, lane: Lane, y: number, width: number): void {
+  /** Its columns go to the strip; what comes to lie left of the lanes, or above them, is drawn over. */
+  #drawLane(
+    context: CanvasRenderingContext2D,
+    set: LaneSet,
+    lane: Lane,
+    y: number,
+    width: number,
+    strip: number,
+  ): void {
     const { table } = set;
     const pixels = width - gutter;
     const scale = pixels / (this.#to - this.#from);
@@ -257,13 +271,8 @@ class Lanes extends HTMLElement {
     columns.begin(pixels);
     const cover = (paint: number, firstMs: number, lastMs: number, ms: number) =>
       columns.cover(paint, (firstMs - this.#from) * scale, (lastMs - this.#from) * scale, ms * scale);
-    const top = y + 3;
-    const high = laneHeight - 10;
+    const top = y + barTop;
     let lastInstant = -9;
-    context.save();
-    context.beginPath();
-    context.rect(gutter, Math.max(axisHeight, y), pixels, laneHeight);
-    context.clip();
     lane.visit(
       table,
       { fromMs: this.#from, toMs: this.#to, leastMs: 2 / scale },
@@ -296,7 +305,7 @@ class Lanes extends HTMLElement {
           return;
         }
         context.fillStyle = (devices ? moves : waits).has(category) ? this.#hatch(context, colour) : colour;
-        context.fillRect(left, top, shown, high);
+        context.fillRect(left, top, shown, barHeight);
         if (shown > 46 && !waits.has(category))
           this.#label(
             context,
@@ -305,7 +314,7 @@ class Lanes extends HTMLElement {
               : (table.names[table.name[row] as number] as string),
             left,
             right,
-            top + high / 2,
+            top + barHeight / 2,
             devices && moves.has(category),
           );
       },
@@ -316,13 +325,9 @@ class Lanes extends HTMLElement {
         }
       },
     );
-    for (const { paint, column, width: across, low, high: up } of columns.blocks(2 * high)) {
-      context.fillStyle = devices
-        ? this.#componentColour(set.components[paint] ?? "")
-        : this.#colour(categories[paint] as Category);
-      context.fillRect(gutter + column, top + high - up / 2, across, (up - low) / 2);
-    }
-    context.restore();
+    const colourOf = (paint: number) =>
+      devices ? this.#componentColour(set.components[paint] ?? "") : this.#colour(categories[paint] as Category);
+    for (const block of columns.blocks(2 * barHeight)) this.#strips.fill(strip, block, colourOf(block.paint));
   }
 
   #componentColour(name: string): string {

@@ -27,7 +27,6 @@ export class Overview {
   #showsAll = false;
 
   render(store: RunStore, redraw: () => void): TemplateResult {
-    for (const part of ["facts", "metrics", "faults", "spans"] as const) store.want(part);
     const { now, metrics } = store;
     if (now === undefined) return empty("reading the run");
     const { state } = now;
@@ -92,7 +91,7 @@ export class Overview {
       ${
         report === undefined
           ? empty(
-              store.isReadingSpans && (store.versions?.spans ?? 0) > 0 ? "reading the trace" : "no spans yet",
+              store.isReadingSpans ? "reading the trace" : "no spans yet",
               html`they are recorded while <code>trace: true</code>`,
             )
           : html`${report.components.map((each) => {

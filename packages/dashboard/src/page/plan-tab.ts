@@ -11,9 +11,6 @@ const [labelWidth, cellWidth, laneHeight] = [120, 128, 30];
 const maxDevices = 64;
 
 export function planTab(store: RunStore): TemplateResult {
-  store.want("facts");
-  store.want("spans");
-  store.want("metrics");
   const { facts } = store;
   if (facts === undefined) return empty("reading the plan");
   const { plan, prediction } = facts;

@@ -6,7 +6,7 @@ import { SpanTable, spanHeader } from "../view/span-table.ts";
 import type { Metric, RunFacts, RunNow, Versions } from "../view/wire.ts";
 import { api, type Connection, follow } from "./api.ts";
 
-type Part = "facts" | "metrics" | "faults" | "episodes" | "spans";
+export type Part = "facts" | "metrics" | "faults" | "episodes" | "spans";
 
 export class RunStore {
   readonly runId: string;
@@ -23,13 +23,15 @@ export class RunStore {
   readonly #close: () => void;
   readonly #busy = new Set<Part>();
   readonly #wanted = new Set<Part>();
-  #factsVersion = -1;
+  /** what was fetched at least once: a server reads it only then, and says from then on that there is more */
+  readonly #answered = new Set<Part>();
+  #factsVersion: number | undefined;
   #isClosed = false;
 
   constructor(runId: string, changed: () => void, onConnection: (connection: Connection) => void) {
     this.runId = runId;
     this.#changed = changed;
-    const path = `/api/runs/${encodeURIComponent(runId)}/live?spans=1`;
+    const path = `/api/runs/${encodeURIComponent(runId)}/live`;
     this.#close = follow(path, (_, data) => this.#onRun(data as { versions: Versions; now?: RunNow }), onConnection, [
       "run",
     ]);
@@ -46,11 +48,16 @@ export class RunStore {
     );
   }
 
-  /** Says that a part is looked at; until then it is not fetched. */
+  /** Says that a part is looked at: it is fetched at once, and kept up to date. */
   want(part: Part): void {
     if (this.#wanted.has(part)) return;
     this.#wanted.add(part);
     this.#catchUp();
+  }
+
+  /** It has never been answered. */
+  isReading(part: Part): boolean {
+    return !this.#answered.has(part);
   }
 
   close(): void {
@@ -78,51 +85,61 @@ export class RunStore {
 
   #catchUp(): void {
     const { versions } = this;
-    if (versions === undefined || this.#isClosed) return;
-    if (versions.metrics < this.metrics.length) this.metrics = [];
-    if (versions.faults < this.faults.length) this.faults = [];
-    if (versions.episodes < this.episodes.length) this.episodes = [];
-    this.#fetch("facts", this.#factsVersion !== versions.facts, async () => {
-      const { facts } = versions;
+    if (this.#isClosed) return;
+    if (versions !== undefined) {
+      if (versions.metrics < this.metrics.length) this.metrics = [];
+      if (versions.faults < this.faults.length) this.faults = [];
+      if (versions.episodes < this.episodes.length) this.episodes = [];
+    }
+    this.#fetch("facts", this.#factsVersion !== versions?.facts, async () => {
       this.facts = await api.facts(this.runId);
-      this.#factsVersion = facts;
+      this.#factsVersion = versions?.facts;
     });
-    this.#fetchMore("metrics", this.metrics, versions.metrics, (from) => api.metrics(this.runId, from));
-    this.#fetchMore("faults", this.faults, versions.faults, (from) => api.faults(this.runId, from));
-    this.#fetchMore("episodes", this.episodes, versions.episodes, (from) => api.episodes(this.runId, from));
-    this.#fetch("spans", versions.spans > this.spans.length || versions.spanGeneration !== this.spans.generation, () =>
-      this.#readSpans(),
-    );
+    this.#fetchMore("metrics", this.metrics, versions?.metrics, (from) => api.metrics(this.runId, from));
+    this.#fetchMore("faults", this.faults, versions?.faults, (from) => api.faults(this.runId, from));
+    this.#fetchMore("episodes", this.episodes, versions?.episodes, (from) => api.episodes(this.runId, from));
+    const { length, generation } = this.spans;
+    const hasSpans = versions !== undefined && (versions.spans > length || versions.spanGeneration !== generation);
+    this.#fetch("spans", hasSpans, () => this.#readSpans());
   }
 
-  #fetchMore<T>(part: Part, list: T[], count: number, get: (from: number) => Promise<T[]>): void {
-    this.#fetch(part, count > list.length, async () => {
+  #fetchMore<T>(part: Part, list: T[], count: number | undefined, get: (from: number) => Promise<T[]>): void {
+    this.#fetch(part, count !== undefined && count > list.length, async () => {
       const more = await get(list.length);
       list.push(...more);
     });
   }
 
-  #fetch(part: Part, isDue: boolean, get: () => Promise<void>): void {
+  /** `hasMore`: the server has said so. */
+  #fetch(part: Part, hasMore: boolean, get: () => Promise<void>): void {
+    const isDue = hasMore || !this.#answered.has(part);
     if (!isDue || this.#busy.has(part) || !this.#wanted.has(part)) return;
     this.#busy.add(part);
     get()
-      .catch(() => {}) // the stream says when the server is back
+      .then(
+        () => {
+          this.#answered.add(part);
+          setTimeout(() => this.#catchUp(), part === "spans" ? 100 : 0);
+        },
+        () => {}, // the stream says when the server is back
+      )
       .finally(() => {
         this.#busy.delete(part);
-        if (this.#isClosed) return;
-        this.#changed();
-      })
-      .then(() => setTimeout(() => this.#catchUp(), part === "spans" ? 100 : 0));
+        if (!this.#isClosed) this.#changed();
+      });
   }
 
   async #readSpans(): Promise<void> {
     for (;;) {
-      const bytes = await api.spans(this.runId, this.spans.length);
-      const { generation, total, count } = spanHeader(bytes);
-      if (generation !== this.spans.generation) this.spans = new SpanTable(generation);
+      const before = this.spans.length;
+      const bytes = await api.spans(this.runId, before);
+      const { generation, isAll } = spanHeader(bytes);
+      const isOther = generation !== this.spans.generation;
+      if (isOther) this.spans = new SpanTable(generation);
       else this.spans.decode(bytes);
-      this.isReadingSpans = this.spans.length < total;
-      if (!this.isReadingSpans || (count === 0 && generation === this.spans.generation)) return;
+      this.isReadingSpans = isOther || !isAll;
+      // Where none came, the stream says when there are more.
+      if (!this.isReadingSpans || (this.spans.length === before && !isOther)) return;
       this.#changed();
     }
   }

@@ -6,13 +6,14 @@ import { LogsTab } from "./logs-tab.ts";
 import { Overview } from "./overview.ts";
 import { badge, empty } from "./parts.ts";
 import { planTab } from "./plan-tab.ts";
-import { RunStore } from "./run-store.ts";
+import { type Part, RunStore } from "./run-store.ts";
 import { styleOf } from "./style-of.ts";
 import type { View, ViewPorts } from "./view-ports.ts";
 
 type Tab = {
   readonly name: string;
   readonly title: string;
+  readonly wants: readonly Part[];
   render(store: RunStore): TemplateResult;
   onKey?(event: KeyboardEvent): boolean;
 };
@@ -23,17 +24,23 @@ export function runView({ redraw, onConnection }: ViewPorts, runId: string): Vie
   const episodes = new EpisodesTab(redraw);
   const logs = new LogsTab(redraw);
   const tabs: readonly Tab[] = [
-    { name: "", title: "overview", render: () => overview.render(store, redraw) },
-    { name: "timeline", title: "timeline", render: () => timeline(store) },
+    {
+      name: "",
+      title: "overview",
+      wants: ["facts", "metrics", "faults", "spans"],
+      render: () => overview.render(store, redraw),
+    },
+    { name: "timeline", title: "timeline", wants: ["spans", "faults", "facts"], render: () => timeline(store) },
     {
       name: "episodes",
       title: "episodes",
+      wants: ["episodes"],
       render: () => episodes.render(store),
       onKey: (event) => episodes.onKey(store, event),
     },
-    { name: "plan", title: "plan", render: () => planTab(store) },
-    { name: "logs", title: "logs", render: () => logs.render(store) },
-    { name: "configuration", title: "configuration", render: () => configuration(store) },
+    { name: "plan", title: "plan", wants: ["facts", "spans", "metrics"], render: () => planTab(store) },
+    { name: "logs", title: "logs", wants: [], render: () => logs.render(store) },
+    { name: "configuration", title: "configuration", wants: ["facts"], render: () => configuration(store) },
   ];
   let current = tabs[0] as Tab;
   // Clocks go on when nothing happens.
@@ -43,6 +50,7 @@ export function runView({ redraw, onConnection }: ViewPorts, runId: string): Vie
     title: runId,
     show(name) {
       current = tabs.find((tab) => tab.name === name) ?? (tabs[0] as Tab);
+      for (const part of current.wants) store.want(part);
     },
     onKey(event) {
       const tab = tabs[Number(event.key) - 1];
@@ -77,12 +85,8 @@ export function runView({ redraw, onConnection }: ViewPorts, runId: string): Vie
 }
 
 function timeline(store: RunStore): TemplateResult {
-  store.want("spans");
-  store.want("faults");
-  store.want("facts");
   if (store.spans.length === 0) {
-    const isComing = (store.versions?.spans ?? 0) > 0;
-    return isComing
+    return store.isReadingSpans
       ? empty("reading the trace")
       : empty("no spans yet", html`they are recorded while <code>trace: true</code>, and come once a second`);
   }
@@ -97,7 +101,6 @@ function timeline(store: RunStore): TemplateResult {
 }
 
 function configuration(store: RunStore): TemplateResult {
-  store.want("facts");
   const { facts } = store;
   if (facts === undefined) return empty("reading");
   if (facts.config === undefined) return empty("the run has no configuration here");

@@ -27,6 +27,8 @@ export type AppPorts = {
 
 const maxMetrics = 20_000;
 const maxSpans = 250_000;
+/** While a trace is read, so many rows are waited for, but no longer than this. */
+const [worthSending, waitMs] = [250_000, 400];
 const maxFaults = 2000;
 const maxEpisodes = 20_000;
 const maxStreams = 32;
@@ -120,8 +122,9 @@ export function createApp({ library, assets, access, cluster, actions }: AppPort
   app.get(
     "/api/runs/:id/spans",
     withRun(async (c, run) => {
-      void run.trace.read().catch(() => {});
-      const bytes = run.trace.table.encode(number(c, "from"), maxSpans);
+      const from = number(c, "from");
+      await run.trace.readTo(from + worthSending, waitMs);
+      const bytes = run.trace.table.encode(from, maxSpans, run.trace.isAtEnd);
       return c.body(bytes.buffer as ArrayBuffer, 200, { "content-type": "application/octet-stream" });
     }),
   );
@@ -134,11 +137,15 @@ export function createApp({ library, assets, access, cluster, actions }: AppPort
   );
   app.get(
     "/api/runs/:id/episodes",
-    withRun((c, run) => json(c, run.completions.lines.slice(number(c, "from")).slice(0, maxEpisodes))),
+    withRun(async (c, run) => {
+      await run.completions.refresh();
+      return json(c, run.completions.lines.slice(number(c, "from")).slice(0, maxEpisodes));
+    }),
   );
   app.get(
     "/api/runs/:id/episodes/:index",
     withRun(async (c, run) => {
+      await run.completions.refresh();
       const record = await run.completions.open(Number(c.req.param("index")));
       return record === undefined ? c.text("there is no such episode\n", 404) : json(c, record);
     }),
@@ -157,10 +164,9 @@ export function createApp({ library, assets, access, cluster, actions }: AppPort
     withRun((c, run) =>
       live(c, async (send) => {
         let last: Versions | undefined;
-        const withSpans = c.req.query("spans") === "1";
         return async () => {
+          if (run.trace.isRead) void run.trace.read().catch(() => {});
           await run.refresh();
-          if (withSpans) void run.trace.read().catch(() => {});
           const { versions } = run;
           if (JSON.stringify(versions) !== JSON.stringify(last)) {
             const hasNow = versions.now !== last?.now;

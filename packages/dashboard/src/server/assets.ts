@@ -62,7 +62,8 @@ export async function readAssets(): Promise<Assets> {
   add("/assets/icon.svg", icon);
   const imports = Object.fromEntries(libraries.flatMap(({ specifier, url }) => (specifier ? [[specifier, url]] : [])));
   const importMap = JSON.stringify({ imports });
-  return { files, shell: shellOf(importMap), importMapHash: `'sha256-${sha256(importMap)}'` };
+  const modules = [...files].flatMap(([url, { contentType }]) => (contentType === contentTypes[".js"] ? [url] : []));
+  return { files, shell: shellOf(importMap, modules), importMapHash: `'sha256-${sha256(importMap)}'` };
 }
 
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("base64");
@@ -87,7 +88,8 @@ function packageFolder(name: string): string {
 
 const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#2f6fd0"/><path d="M6 10h20M6 16h13M6 22h17" stroke="#fff" stroke-width="3.4" stroke-linecap="round"/></svg>`;
 
-const shellOf = (importMap: string): string => `<!doctype html>
+/** All modules are asked for at once: one that names the next would else cost a round trip for each. */
+const shellOf = (importMap: string, modules: readonly string[]): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -98,6 +100,7 @@ const shellOf = (importMap: string): string => `<!doctype html>
 <link rel="stylesheet" href="/vendor/uplot.css">
 <link rel="stylesheet" href="/assets/style.css">
 <script type="importmap">${importMap}</script>
+${modules.map((url) => `<link rel="modulepreload" href="${url}">`).join("\n")}
 <script type="module" src="/assets/page/main${moduleExtension}"></script>
 </head>
 <body><div id="app"><p class="empty">loading</p></div><noscript><p class="empty">This page draws with JavaScript.</p></noscript></body>

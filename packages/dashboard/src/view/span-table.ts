@@ -29,9 +29,8 @@ export type SpanInput = {
   readonly name: string;
   readonly category: string;
   readonly startMs: number;
-  /** 0 is a moment */
-  readonly durationMs: number;
-  readonly step?: number | undefined;
+  /** what is no whole number counts as none */
+  readonly step?: unknown;
   readonly devices?: readonly string[] | undefined;
 };
 
@@ -59,7 +58,8 @@ class Texts {
 type Header = {
   readonly from: number;
   readonly count: number;
-  readonly total: number;
+  /** nothing more was there */
+  readonly isAll: boolean;
   /** rows before it are of no account: the trace is another one */
   readonly generation: number;
   readonly originMs: number;
@@ -109,21 +109,22 @@ export class SpanTable {
     return text === "" ? [] : text.split(separator);
   }
 
-  append(worker: string, span: SpanInput, lanes: { readonly worker: number; readonly device: number }): void {
+  /** `durationMs` of 0 is a moment; the lanes are those of its worker and of its devices. */
+  append(worker: string, span: SpanInput, durationMs: number, workerLane: number, deviceLane: number): void {
     const category = categoryNumbers.get(span.category);
     if (category === undefined || !Number.isFinite(span.startMs)) return;
     if (this.length === 0) this.originMs = Math.floor(span.startMs);
     this.#reserve(this.length + 1);
     const row = this.length++;
     this.start[row] = span.startMs - this.originMs;
-    this.duration[row] = Number.isFinite(span.durationMs) ? Math.max(0, span.durationMs) : 0;
-    this.step[row] = span.step ?? -1;
+    this.duration[row] = Number.isFinite(durationMs) ? Math.max(0, durationMs) : 0;
+    this.step[row] = Number.isInteger(span.step) ? (span.step as number) : -1;
     this.name[row] = this.#names.of(span.name);
     this.worker[row] = this.#workers.of(worker);
     this.deviceSet[row] = this.#deviceSets.of(span.devices?.join(separator) ?? "");
     this.category[row] = category;
-    this.workerLane[row] = Math.min(255, lanes.worker);
-    this.deviceLane[row] = Math.min(255, lanes.device);
+    this.workerLane[row] = Math.min(255, workerLane);
+    this.deviceLane[row] = Math.min(255, deviceLane);
   }
 
   #reserve(rows: number): void {
@@ -150,14 +151,17 @@ export class SpanTable {
     return [start, duration, step, name, worker, deviceSet, category, workerLane, deviceLane] as const;
   }
 
-  /** Rows from `from` on, at most `maxRows`, for a reader who has the rows before; all texts go with them. */
-  encode(from: number, maxRows: number = Number.POSITIVE_INFINITY): Uint8Array {
+  /**
+   * Rows from `from` on, at most `maxRows`, for a reader who has the rows before; all texts go with them. `isWhole`: no row is
+   * known to follow the last one.
+   */
+  encode(from: number, maxRows: number = Number.POSITIVE_INFINITY, isWhole = true): Uint8Array {
     const first = Math.max(0, Math.min(from, this.length));
     const to = Math.min(this.length, first + maxRows);
     const header: Header = {
       from: first,
       count: to - first,
-      total: this.length,
+      isAll: isWhole && to === this.length,
       generation: this.generation,
       originMs: this.originMs,
       names: this.names,
@@ -203,7 +207,7 @@ export class SpanTable {
 }
 
 /** What `encode` says of itself, without its rows. */
-export function spanHeader(bytes: ArrayBuffer): Pick<Header, "from" | "count" | "total" | "generation"> {
+export function spanHeader(bytes: ArrayBuffer): Pick<Header, "isAll" | "generation"> {
   const length = new DataView(bytes).getUint32(0, true);
   return JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length))) as Header;
 }
