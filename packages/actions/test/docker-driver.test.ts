@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
@@ -113,6 +114,33 @@ describe.skipIf(missing !== undefined)(
         await shell.close();
       },
     );
+
+    test("DK5 what waits for the next command is not there while one runs, and is done without where it died", async () => {
+      const own = await driver.open();
+      const isOwn = (pid: number) => {
+        try {
+          return readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(own.id);
+        } catch {
+          return false; // ended meanwhile
+        }
+      };
+      const waiting = () => processesWith("IFS= read -r line").filter(isOwn);
+      const see = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"] as const;
+      await own.exec({ command: ["true"] });
+      expect(await eventually(() => waiting().length > 0)).toBe(true);
+      const [first] = waiting();
+      expect((await own.exec({ command: see })).stdout.toString()).not.toContain("IFS=");
+      expect(await eventually(() => waiting().length > 0)).toBe(true);
+      expect(waiting()).not.toContain(first);
+      for (const pid of waiting()) process.kill(pid, "SIGKILL");
+      const lines = ["printf", "%s|", "a\nb", "'c'\n", "\\n$n`:`"] as const;
+      expect((await own.exec({ command: lines })).stdout.toString()).toBe("a\nb|'c'\n|\\n$n`:`|");
+      expect((await own.exec({ command: ["cat"], stdin: "in\nput" })).stdout.toString()).toBe("in\nput");
+      const both = await Promise.all(["1", "2"].map((n) => own.exec({ command: ["echo", n] })));
+      expect(both.map(({ stdout }) => stdout.toString())).toEqual(["1\n", "2\n"]);
+      await own.close();
+      expect(await eventually(() => waiting().length === 0)).toBe(true);
+    });
 
     test("DK3 S4 nothing is left of a process that was killed, and what never started goes with the next driver", async () => {
       const program = fileURLToPath(new URL("support/holds-a-container.ts", import.meta.url));

@@ -49,6 +49,7 @@ import {
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
+import { WaitingCommand } from "./waiting-command.ts";
 
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
@@ -205,8 +206,12 @@ class HeldSandbox extends OpenSandbox {
   #holder: ChildProcess | undefined;
   #insidePid = 0;
   #execs = 0;
-  #numRunning = 0;
-  #spare: Promise<Entered | undefined> | undefined;
+  readonly #waiting = new WaitingCommand<Entered>({
+    enter: () => this.#enter(),
+    isAlive: ({ running: { child } }) => child.exitCode === null && child.signalCode === null,
+    end: ({ exec }) => this.#tree.killExec(this.id, exec),
+    mayWait: () => !this.isClosed && this.loss === undefined && !this.holdsShells,
+  });
 
   constructor(
     tree: CgroupTree,
@@ -301,7 +306,7 @@ class HeldSandbox extends OpenSandbox {
       this.refuse();
       if (supervisor === undefined || supervisor.hasEnded) {
         await supervisor?.kill();
-        await this.#dropSpare();
+        await this.#waiting.drop();
         exec = `shell-${this.#execs++}`;
         supervisor = await this.#supervisor(exec);
       }
@@ -334,13 +339,7 @@ class HeldSandbox extends OpenSandbox {
   protected override async run(request: ExecRequest): Promise<ExecResult> {
     const environment = { ...baseEnvironment, ...request.environment };
     const text = becoming(environment, request.command);
-    this.#numRunning++;
-    try {
-      return await this.#runIn(await this.#enter(), text, request);
-    } finally {
-      this.#numRunning--;
-      this.#prepare();
-    }
+    return this.#waiting.use((entered) => this.#runIn(entered, text, request));
   }
 
   async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<ExecResult> {
@@ -374,37 +373,7 @@ class HeldSandbox extends OpenSandbox {
     }
   }
 
-  /** CG4. What waits may have died for lack of memory, or of processes that it needs. */
   async #enter(): Promise<Entered> {
-    const spare = this.#spare;
-    this.#spare = undefined;
-    const entered = await spare;
-    if (entered === undefined) return this.#startEntering();
-    const { exitCode, signalCode } = entered.running.child;
-    if (exitCode === null && signalCode === null) return entered;
-    await this.#tree.killExec(this.id, entered.exec);
-    return this.#startEntering();
-  }
-
-  #prepare(): void {
-    if (
-      this.isClosed ||
-      this.loss !== undefined ||
-      this.#numRunning > 0 ||
-      this.#spare !== undefined ||
-      this.holdsShells
-    )
-      return;
-    this.#spare = this.#startEntering().catch(() => undefined);
-  }
-
-  async #dropSpare(): Promise<void> {
-    const spare = await this.#spare;
-    this.#spare = undefined;
-    if (spare !== undefined) await this.#tree.killExec(this.id, spare.exec).catch(() => {});
-  }
-
-  async #startEntering(): Promise<Entered> {
     const exec = `exec-${this.#execs++}`;
     const files = await this.#tree.createExec(this.id, exec);
     const args = joinThen(files, this.#entering(["/bin/sh", "-c", becomeWhatIsTold]));
@@ -438,7 +407,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
-    await this.#dropSpare();
+    await this.#waiting.drop();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });

@@ -12,8 +12,11 @@
  *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
  *    the images of snapshots.
  * DK4 when memory runs out, a command goes, not what holds the container.
+ * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
+ *    lists of their processes, for only there is it known that nothing of the last one lives.
  */
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import type { Duplex, PassThrough } from "node:stream";
@@ -26,7 +29,9 @@ import { goesFirst, type RunningCommand, runCommand, signalProcess } from "./com
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { allowedImage, environmentOf, removeImage } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
+import { quoted } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
@@ -40,12 +45,13 @@ import {
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
+import { WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
 const watchMs = 25;
-/** of the container itself: its first process, what keeps it, and one that ends others */
-const ownProcesses = 4;
+/** of the container itself: its first process, what keeps it, one that ends others, and one that waits */
+const ownProcesses = 5;
 
 /** Ends when its input does (DK3), and meanwhile takes in what has lost its parents. */
 const holderScript =
@@ -109,11 +115,25 @@ export class DockerDriver implements SandboxDriver {
   }
 }
 
-type Started = EngineExec & {
-  /** in the kernel, where it can be seen; else by the number of its first process in the container */
+/** What has entered the container, and is told what to become. */
+type Entered = EngineExec & {
   readonly name: string;
-  readonly insidePid: number | undefined;
+  /** of its first process, in the container, where the kernel lists none of its processes */
+  insidePid: number | undefined;
+  /** on this machine, where it lists them */
+  pid: number | undefined;
+  hasEnded: boolean;
 };
+
+/** Printed by what was told: without it nothing has run. */
+const beginning = "told";
+/**
+ * A shell that becomes what one line tells it, and leaves the rest of its input to that: it reads byte by byte, which `head`
+ * of some images does not. `n` is a line feed, in words that have one.
+ */
+const becomeWhatIsTold = `n=$(printf '\\nx'); n=\${n%x}; IFS= read -r line && echo ${beginning} && eval "$line"`;
+const told = (words: readonly string[]): string =>
+  `exec env -i ${words.map((word) => quoted(word).replaceAll("\n", `'"$n"'`)).join(" ")}\n`;
 
 class ContainerSandbox extends OpenSandbox {
   readonly stateFolder = "/tmp/.treadle";
@@ -131,6 +151,12 @@ class ContainerSandbox extends OpenSandbox {
   #imageEnvironment: Readonly<Record<string, string>> = {};
   #hasDied = false;
   #execs = 0;
+  readonly #waiting = new WaitingCommand<Entered>({
+    enter: () => this.#enter(),
+    isAlive: ({ hasEnded }) => !hasEnded,
+    end: (entered) => this.#kill(entered),
+    mayWait: () => this.#group !== undefined && !this.isClosed && this.loss === undefined,
+  });
 
   constructor(
     engine: DockerEngine,
@@ -294,20 +320,39 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
+    const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...request.environment };
+    const words = [...Object.entries(variables).map(([key, value]) => `${key}=${value}`), ...request.command];
     const release = await this.#cores.hold(request.cores ?? this.#allCores);
-    const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
-    let started: Started | undefined;
     try {
-      const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...request.environment };
-      const command = await this.#start(variables, request.command);
-      started = command;
+      return await this.#waiting.use(async (waiting) => {
+        const result =
+          (await this.#runIn(waiting, told(words), request)) ??
+          (await this.#runIn(await this.#enter(), told(words), request));
+        if (result !== undefined) return result;
+        throw new TreadleError("sandbox.failed", `no command begins in '${this.id}': its shell ends before it is told`);
+      });
+    } finally {
+      release();
+    }
+  }
+
+  /** Undefined, and nothing has run, where it had ended before it was told. */
+  async #runIn(command: Entered, text: string, request: ExecRequest): Promise<ExecResult | undefined> {
+    let watch: NodeJS.Timeout | undefined;
+    const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
+    try {
+      command.stdin.write(text);
+      if ((await firstLine(command.stdout, startTimeoutMs)) !== beginning) return undefined;
       const running: RunningCommand = {
         ...command,
         exited: command.exited.then((code) => ({ code, signal: null })),
       };
       const result = await runCommand(
         {
-          start: () => running,
+          start: () => {
+            watch = this.#watch(command);
+            return running;
+          },
           signal: async (name) => void (await this.#signal(command, name).catch(() => {})),
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
@@ -318,39 +363,35 @@ class ContainerSandbox extends OpenSandbox {
       if (isKilled && (await this.#ranOutOfMemory())) return { ...result, status: "out-of-memory", exitCode: null };
       return result;
     } finally {
-      release();
-      if (started !== undefined) await this.#kill(started);
+      clearInterval(watch);
+      await this.#kill(command);
     }
   }
 
-  /** Its first process waits until it is on its list (DK1). */
-  async #start(environment: Readonly<Record<string, string>>, command: readonly string[]): Promise<Started> {
+  /** It is told only when it is on its list (DK1). */
+  async #enter(): Promise<Entered> {
     const name = `treadle-${this.#execs++}`;
     const group = this.#group;
-    const begin = `${goesFirst}; ${group === undefined ? "echo $$ >&2" : "read -r _"}`;
-    const variables = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
+    const begin = `${goesFirst}${group === undefined ? "; echo $$ >&2" : ""}`;
     await group?.createExec(name);
-    const started = await this.#engine.exec(this.#container!, {
-      Cmd: ["/bin/sh", "-c", `${begin}; exec env -i "$@"`, "sh", ...variables, ...command],
+    const exec = await this.#engine.exec(this.#container!, {
+      Cmd: ["/bin/sh", "-c", `${begin}; ${becomeWhatIsTold}`],
       User: this.#user,
       WorkingDir: this.#workingFolder,
     });
+    const entered: Entered = { ...exec, name, insidePid: undefined, pid: undefined, hasEnded: false };
+    const end = (): void => {
+      entered.hasEnded = true;
+    };
+    exec.exited.then(end, end);
     if (group === undefined) {
-      const insidePid = Number(await firstLine(started.stderr, startTimeoutMs));
-      this.#inside.add(insidePid);
-      return { ...started, name, insidePid };
+      entered.insidePid = Number(await firstLine(exec.stderr, startTimeoutMs));
+      this.#inside.add(entered.insidePid);
+    } else {
+      entered.pid = await this.#hostPid(exec.exec);
+      await group.join(name, entered.pid);
     }
-    const pid = await this.#hostPid(started.exec);
-    await group.join(name, pid);
-    started.stdin.write("\n");
-    // The engine waits seconds for whoever else holds the output open before it tells of an end.
-    const watch = setInterval(() => {
-      if (isAlive(pid)) return;
-      clearInterval(watch);
-      void group.killExec(name).catch(() => {});
-    }, watchMs);
-    void started.exited.catch(() => {}).finally(() => clearInterval(watch));
-    return { ...started, name, insidePid: undefined };
+    return entered;
   }
 
   /** The engine answers a start a moment before the process is there. */
@@ -367,7 +408,18 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  async #signal({ name, insidePid }: Started, signal: CommandSignal): Promise<number> {
+  /** The engine waits seconds for whoever else holds the output open before it tells of an end. */
+  #watch({ name, pid }: Entered): NodeJS.Timeout | undefined {
+    if (pid === undefined) return undefined;
+    const watch = setInterval(() => {
+      if (isAlive(pid)) return;
+      clearInterval(watch);
+      void this.#group?.killExec(name).catch(() => {});
+    }, watchMs);
+    return watch;
+  }
+
+  async #signal({ name, insidePid }: Entered, signal: CommandSignal): Promise<number> {
     if (this.#group !== undefined) {
       for (const pid of this.#group.processes(name)) signalProcess(pid, signal);
       return 0;
@@ -384,7 +436,7 @@ class ContainerSandbox extends OpenSandbox {
     return left;
   }
 
-  async #kill(started: Started): Promise<void> {
+  async #kill(started: Entered): Promise<void> {
     const { name, insidePid } = started;
     if (this.#group !== undefined) {
       // Its folder is gone when it was ended before, or with its container.
@@ -414,6 +466,7 @@ class ContainerSandbox extends OpenSandbox {
 
   protected override async remove(): Promise<void> {
     this.#cores?.close();
+    await this.#waiting.drop();
     if (this.#container !== undefined) await removeContainer(this.#container);
     this.#keeping?.destroy();
   }
@@ -469,78 +522,11 @@ for pid in $hit; do kill -$signal $pid 2>/dev/null && count=$((count+1)); done
 echo $count
 `;
 
-/** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
-async function allowedImage(
-  { docker }: DockerEngine,
-  { image: own, images, pull }: z.infer<typeof DockerOptions>,
-  asked: string = own,
-  signal: AbortSignal,
-): Promise<string> {
-  const allowed = [own, ...images];
-  if (!allowed.some((one) => one === asked || (one.endsWith("*") && asked.startsWith(one.slice(0, -1)))))
-    throw new TreadleError(
-      "sandbox.unavailable",
-      `image '${asked}' is not allowed here; allowed are ${allowed.map((one) => `'${one}'`).join(", ")}; add it to docker.images`,
-    );
-  const found = await docker
-    .getImage(asked)
-    .inspect()
-    .then(
-      () => true,
-      (error: { statusCode?: number }) => {
-        if (error.statusCode !== 404) throw error;
-        return false;
-      },
-    );
-  if (found) return asked;
-  if (pull === "never")
-    throw new TreadleError(
-      "sandbox.unavailable",
-      `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
-    );
-  try {
-    // This side stops waiting at once; the engine may take its time to end a pull whose connection has ended.
-    const progress = (await docker.pull(asked, { abortSignal: signal })) as NodeJS.ReadableStream & Destroyable;
-    const cancel = (): void => void progress.destroy(signal.reason);
-    signal.addEventListener("abort", cancel, { once: true });
-    try {
-      await new Promise<void>((resolve, reject) => {
-        progress.once("error", reject);
-        progress.once("close", () => reject(new Error("the engine ended the connection")));
-        docker.modem.followProgress(progress, (error, told: readonly { error?: string }[]) => {
-          // What fails on the way is told in what is said of the progress.
-          const failure = error ?? told.find((one) => one.error !== undefined)?.error;
-          if (failure == null) resolve();
-          else reject(typeof failure === "string" ? new Error(failure) : failure);
-        });
-      });
-    } finally {
-      signal.removeEventListener("abort", cancel);
-    }
-    return asked;
-  } catch (cause) {
-    signal.throwIfAborted();
-    const why = (cause as Error).message.trim();
-    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}`, { cause });
-  }
-}
-
-type Destroyable = { destroy(error?: Error): unknown };
-
-/** What the image says of every process in it, such as a PATH. */
-async function environmentOf(engine: DockerEngine, image: string): Promise<Record<string, string>> {
-  const { Config } = await engine.call("inspect image", engine.docker.getImage(image).inspect());
-  const variables = (Config?.Env ?? []).map((line) => {
-    const at = line.indexOf("=");
-    return at < 1 ? undefined : ([line.slice(0, at), line.slice(at + 1)] as const);
-  });
-  return Object.fromEntries(variables.filter((one) => one !== undefined));
-}
-
+/** What has ended, and whose parent was not told yet, is no more. */
 function isAlive(pid: number): boolean {
   try {
-    process.kill(pid, 0);
-    return true;
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !"ZX".includes(stat.charAt(stat.lastIndexOf(")") + 2));
   } catch {
     return false;
   }
@@ -551,16 +537,6 @@ async function removeContainer(container: Docker.Container): Promise<void> {
     // Gone, or on its way.
     if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
   });
-}
-
-async function removeImage(docker: Docker, image: string): Promise<void> {
-  await docker
-    .getImage(image)
-    .remove({ force: true })
-    .catch((error: { statusCode?: number }) => {
-      // Gone, or of a container that is on its way: then the next driver removes it.
-      if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
-    });
 }
 
 /** Leaves the rest in the stream. Empty when it ends before. */

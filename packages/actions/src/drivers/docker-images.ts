@@ -1,0 +1,84 @@
+/** Which images may be started, how they come here, and what they say of what runs in them. */
+import { TreadleError } from "@treadle/contracts";
+import type Docker from "dockerode";
+import type { z } from "zod";
+import type { DockerEngine } from "./docker-engine.ts";
+import type { DockerOptions } from "./docker-options.ts";
+
+/** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
+export async function allowedImage(
+  { docker }: DockerEngine,
+  { image: own, images, pull }: z.infer<typeof DockerOptions>,
+  asked: string = own,
+  signal: AbortSignal,
+): Promise<string> {
+  const allowed = [own, ...images];
+  if (!allowed.some((one) => one === asked || (one.endsWith("*") && asked.startsWith(one.slice(0, -1)))))
+    throw new TreadleError(
+      "sandbox.unavailable",
+      `image '${asked}' is not allowed here; allowed are ${allowed.map((one) => `'${one}'`).join(", ")}; add it to docker.images`,
+    );
+  const found = await docker
+    .getImage(asked)
+    .inspect()
+    .then(
+      () => true,
+      (error: { statusCode?: number }) => {
+        if (error.statusCode !== 404) throw error;
+        return false;
+      },
+    );
+  if (found) return asked;
+  if (pull === "never")
+    throw new TreadleError(
+      "sandbox.unavailable",
+      `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
+    );
+  try {
+    // This side stops waiting at once; the engine may take its time to end a pull whose connection has ended.
+    const progress = (await docker.pull(asked, { abortSignal: signal })) as NodeJS.ReadableStream & Destroyable;
+    const cancel = (): void => void progress.destroy(signal.reason);
+    signal.addEventListener("abort", cancel, { once: true });
+    try {
+      await new Promise<void>((resolve, reject) => {
+        progress.once("error", reject);
+        progress.once("close", () => reject(new Error("the engine ended the connection")));
+        docker.modem.followProgress(progress, (error, told: readonly { error?: string }[]) => {
+          // What fails on the way is told in what is said of the progress.
+          const failure = error ?? told.find((one) => one.error !== undefined)?.error;
+          if (failure == null) resolve();
+          else reject(typeof failure === "string" ? new Error(failure) : failure);
+        });
+      });
+    } finally {
+      signal.removeEventListener("abort", cancel);
+    }
+    return asked;
+  } catch (cause) {
+    signal.throwIfAborted();
+    const why = (cause as Error).message.trim();
+    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}`, { cause });
+  }
+}
+
+type Destroyable = { destroy(error?: Error): unknown };
+
+/** What the image says of every process in it, such as a PATH. */
+export async function environmentOf(engine: DockerEngine, image: string): Promise<Record<string, string>> {
+  const { Config } = await engine.call("inspect image", engine.docker.getImage(image).inspect());
+  const variables = (Config?.Env ?? []).map((line) => {
+    const at = line.indexOf("=");
+    return at < 1 ? undefined : ([line.slice(0, at), line.slice(at + 1)] as const);
+  });
+  return Object.fromEntries(variables.filter((one) => one !== undefined));
+}
+
+export async function removeImage(docker: Docker, image: string): Promise<void> {
+  await docker
+    .getImage(image)
+    .remove({ force: true })
+    .catch((error: { statusCode?: number }) => {
+      // Gone, or of a container that is on its way: then the next driver removes it.
+      if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+    });
+}
