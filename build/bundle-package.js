@@ -3,7 +3,7 @@
  * into `dist`, each with the modules that only it needs, and what they share in chunks. Other packages stay imports, so that
  * there is one copy of each. A process loads one file for what were fifty: reading and linking them was most of its start.
  */
-import { readFileSync, rmSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { build } from "esbuild";
 
 const { exports, name } = JSON.parse(readFileSync("package.json", "utf8"));
@@ -11,9 +11,7 @@ const exported = Object.values(exports ?? {}).flatMap(({ source }) => source ?? 
 const entryPoints = [...new Set([...exported.map((path) => path.replace(/^\.\//, "")), ...process.argv.slice(2)])];
 if (entryPoints.length === 0) throw new Error(`package '${name}' exports nothing to bundle`);
 
-// Chunks are named by what is in them: those of earlier builds would stay, and be published.
-rmSync("dist/shared", { recursive: true, force: true });
-await build({
+const { metafile } = await build({
   entryPoints,
   bundle: true,
   splitting: true,
@@ -27,4 +25,10 @@ await build({
   sourcemap: true,
   sourcesContent: false,
   logLevel: "warning",
+  metafile: true,
 });
+
+// Chunks are named by what is in them: those of earlier builds would stay, and be published.
+const built = new Set(Object.keys(metafile.outputs));
+const chunks = existsSync("dist/shared") ? readdirSync("dist/shared").map((file) => `dist/shared/${file}`) : [];
+for (const path of chunks) if (!built.has(path)) rmSync(path);

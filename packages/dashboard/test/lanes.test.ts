@@ -30,7 +30,7 @@ it("a lane gives exactly the spans of a window, one by one or by blocks, whateve
         const table = new SpanTable();
         const set = new LaneSet(table);
         for (const span of list)
-          table.append("rollout/0", { name: "x", category: "compute", ...span }, span.durationMs, 0, 0);
+          table.append("rollout/0", { name: "x", category: "compute", ...span }, span, { worker: 0, device: 0 });
         while (set.update(part)) {
           // as it comes in
         }

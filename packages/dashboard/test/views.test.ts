@@ -58,7 +58,7 @@ const arbitrarySpan = fc.record({
 
 const tableOf = (spans: readonly (SpanInput & { readonly worker: string; readonly durationMs: number })[]) => {
   const table = new SpanTable();
-  for (const { worker, ...span } of spans) table.append(worker, span, span.durationMs, 0, 0);
+  for (const { worker, ...span } of spans) table.append(worker, span, span, { worker: 0, device: 0 });
   return table;
 };
 

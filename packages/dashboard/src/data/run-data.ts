@@ -97,7 +97,7 @@ export class RunData {
     this.#eventsTail = new LineTail(join(folder, "events.jsonl"));
   }
 
-  /** Everything but the trace and episodes, which take longer and are read when they are looked at. */
+  /** Everything but the trace, which takes longer, and episodes until somebody has asked for them. */
   refresh(): Promise<void> {
     this.#refreshing ??= this.#refresh().finally(() => {
       this.#refreshing = undefined;
@@ -132,13 +132,18 @@ export class RunData {
   get versions(): Versions {
     return {
       now: this.#nowVersion,
-      facts: [this.#config, this.#plan, this.#prediction, this.#graph].reduce((sum, { version }) => sum + version, 0),
+      facts: this.#factsVersion,
       metrics: this.#rows.length,
-      spans: this.trace.table.length,
+      spans: this.trace.isRead ? this.trace.table.length : null,
       spanGeneration: this.trace.table.generation,
+      isReadingSpans: this.trace.isRead && !this.trace.isAtEnd,
       faults: this.#faults.length,
-      episodes: this.completions.version,
+      episodes: this.completions.isRead ? this.completions.version : null,
     };
+  }
+
+  get #factsVersion(): number {
+    return [this.#config, this.#plan, this.#prediction, this.#graph].reduce((sum, { version }) => sum + version, 0);
   }
 
   get now(): RunNow {
@@ -173,6 +178,7 @@ export class RunData {
   get facts(): RunFacts {
     const config = this.#config.value;
     return {
+      version: this.#factsVersion,
       runId: this.runId,
       folder: this.folder,
       workflow: config?.workflow ?? "",

@@ -76,7 +76,7 @@ export function follow(
     };
     for (const name of names) {
       source.addEventListener(name, (event) =>
-        onEvent(name, JSON.parse((event as MessageEvent<string>).data, decodeNumber)),
+        onEvent(name, JSON.parse((event as MessageEvent).data as string, decodeNumber)),
       );
     }
   };

@@ -72,7 +72,7 @@ export class EpisodesTab {
   render(store: RunStore): TemplateResult {
     const list = this.#list(store);
     if (store.episodes.length === 0) {
-      return store.isReading("episodes")
+      return store.lacks("episodes")
         ? empty("reading episodes")
         : empty(
             "no episodes were sampled",

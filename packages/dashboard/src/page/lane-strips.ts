@@ -6,11 +6,11 @@ import type { ColumnBlock } from "../view/lane-columns.ts";
 
 export class LaneStrips {
   readonly #canvas = document.createElement("canvas");
-  // It is written anew for every frame, by the processor.
+  // The processor writes every frame.
   readonly #context = this.#canvas.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
   readonly #values = new Map<string, number>();
   #image = new ImageData(1, 1);
-  #pixels = new Uint32Array(1);
+  #pixels = new Uint32Array(this.#image.data.buffer);
   #rows = 1;
   #used: boolean[] = [];
 
@@ -56,10 +56,12 @@ export class LaneStrips {
   #valueOf(colour: string): number {
     let value = this.#values.get(colour);
     if (value === undefined) {
-      const one = new OffscreenCanvas(1, 1).getContext("2d") as OffscreenCanvasRenderingContext2D;
-      one.fillStyle = colour;
-      one.fillRect(0, 0, 1, 1);
-      value = new Uint32Array(one.getImageData(0, 0, 1, 1).data.buffer)[0] as number;
+      this.#context.fillStyle = colour;
+      // As the standard has it, an opaque colour reads as `#rrggbb`. What is read of pixels, some browsers disturb.
+      const [red, green, blue] = [1, 3, 5].map((at) =>
+        Number.parseInt((this.#context.fillStyle as string).slice(at, at + 2), 16),
+      ) as [number, number, number];
+      value = ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
       this.#values.set(colour, value);
     }
     return value;

@@ -236,9 +236,10 @@ class Lanes extends HTMLElement {
     const lanes = this.#rows.flatMap((row) => (row.lane && inView(row) ? [{ lane: row.lane, y: row.y - top }] : []));
     this.#strips.begin(lanes.length, width - gutter, 2 * barHeight);
     for (const [strip, { lane, y }] of lanes.entries()) this.#drawLane(context, set, lane, y, width, strip);
-    // Two rows are a pixel here, or where pixels are small one.
-    context.imageSmoothingEnabled = (devicePixelRatio || 1) < 2;
+    // Two rows of a strip are one pixel; where the screen has more of them, smoothing would blur columns into each other.
+    context.imageSmoothingEnabled = (devicePixelRatio || 1) === 1;
     this.#strips.draw(context, gutter, barHeight, (strip) => (lanes[strip] as { y: number }).y + barTop);
+    context.imageSmoothingEnabled = true;
     this.#drawSteps(context, set, x, width, viewHeight);
     this.#drawLabels(context, top, viewHeight);
     context.fillStyle = this.#colour("card");

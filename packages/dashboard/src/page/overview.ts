@@ -91,7 +91,7 @@ export class Overview {
       ${
         report === undefined
           ? empty(
-              store.isReadingSpans ? "reading the trace" : "no spans yet",
+              store.lacks("spans") ? "reading the trace" : "no spans yet",
               html`they are recorded while <code>trace: true</code>`,
             )
           : html`${report.components.map((each) => {

@@ -8,6 +8,9 @@ import { api, type Connection, follow } from "./api.ts";
 
 export type Part = "facts" | "metrics" | "faults" | "episodes" | "spans";
 
+/** After a request that failed, and between those for spans, of which there may be more each time. */
+const [failedMs, spansMs] = [1000, 100];
+
 export class RunStore {
   readonly runId: string;
   now: RunNow | undefined;
@@ -17,15 +20,13 @@ export class RunStore {
   faults: Fault[] = [];
   episodes: EpisodeLine[] = [];
   spans: SpanTable = new SpanTable();
-  isReadingSpans = true;
   versions: Versions | undefined;
   readonly #changed: () => void;
   readonly #close: () => void;
   readonly #busy = new Set<Part>();
   readonly #wanted = new Set<Part>();
-  /** what was fetched at least once: a server reads it only then, and says from then on that there is more */
-  readonly #answered = new Set<Part>();
-  #factsVersion: number | undefined;
+  /** what was fetched, by what was known of it then */
+  readonly #answered = new Map<Part, Versions | undefined>();
   #isClosed = false;
 
   constructor(runId: string, changed: () => void, onConnection: (connection: Connection) => void) {
@@ -55,9 +56,17 @@ export class RunStore {
     this.#catchUp();
   }
 
-  /** It has never been answered. */
-  isReading(part: Part): boolean {
-    return !this.#answered.has(part);
+  /** The server has more of it than was fetched, or nobody has asked it yet. */
+  lacks(part: Part): boolean {
+    const { versions, spans } = this;
+    if (versions === undefined) return !this.#answered.has(part);
+    // What was asked for since may be ahead of what was said.
+    const isNews = this.#answered.get(part) !== versions;
+    if (part === "facts") return isNews && this.facts?.version !== versions.facts;
+    const count = versions[part];
+    if (count === null) return isNews;
+    if (part !== "spans") return count > this[part].length;
+    return count > spans.length || versions.spanGeneration !== spans.generation || (isNews && versions.isReadingSpans);
   }
 
   close(): void {
@@ -78,54 +87,52 @@ export class RunStore {
   #onRun({ versions, now }: { versions: Versions; now?: RunNow }): void {
     this.versions = versions;
     this.problem = undefined;
+    for (const part of ["metrics", "faults", "episodes"] as const)
+      if ((versions[part] ?? Number.POSITIVE_INFINITY) < this[part].length) this[part] = [];
+    const { spans, isReadingSpans } = versions;
+    if (spans !== null && !isReadingSpans && spans < this.spans.length)
+      this.spans = new SpanTable(this.spans.generation);
     if (now) this.now = now;
     this.#catchUp();
     this.#changed();
   }
 
   #catchUp(): void {
-    const { versions } = this;
     if (this.#isClosed) return;
-    if (versions !== undefined) {
-      if (versions.metrics < this.metrics.length) this.metrics = [];
-      if (versions.faults < this.faults.length) this.faults = [];
-      if (versions.episodes < this.episodes.length) this.episodes = [];
-    }
-    this.#fetch("facts", this.#factsVersion !== versions?.facts, async () => {
+    this.#fetch("facts", async () => {
       this.facts = await api.facts(this.runId);
-      this.#factsVersion = versions?.facts;
     });
-    this.#fetchMore("metrics", this.metrics, versions?.metrics, (from) => api.metrics(this.runId, from));
-    this.#fetchMore("faults", this.faults, versions?.faults, (from) => api.faults(this.runId, from));
-    this.#fetchMore("episodes", this.episodes, versions?.episodes, (from) => api.episodes(this.runId, from));
-    const { length, generation } = this.spans;
-    const hasSpans = versions !== undefined && (versions.spans > length || versions.spanGeneration !== generation);
-    this.#fetch("spans", hasSpans, () => this.#readSpans());
+    this.#fetchMore("metrics", (from) => api.metrics(this.runId, from));
+    this.#fetchMore("faults", (from) => api.faults(this.runId, from));
+    this.#fetchMore("episodes", (from) => api.episodes(this.runId, from));
+    this.#fetch("spans", () => this.#readSpans());
   }
 
-  #fetchMore<T>(part: Part, list: T[], count: number | undefined, get: (from: number) => Promise<T[]>): void {
-    this.#fetch(part, count !== undefined && count > list.length, async () => {
+  #fetchMore<T>(part: "metrics" | "faults" | "episodes", get: (from: number) => Promise<T[]>): void {
+    this.#fetch(part, async () => {
+      const list = this[part] as unknown as T[];
       const more = await get(list.length);
       list.push(...more);
     });
   }
 
-  /** `hasMore`: the server has said so. */
-  #fetch(part: Part, hasMore: boolean, get: () => Promise<void>): void {
-    const isDue = hasMore || !this.#answered.has(part);
-    if (!isDue || this.#busy.has(part) || !this.#wanted.has(part)) return;
+  #fetch(part: Part, get: () => Promise<void>): void {
+    if (this.#busy.has(part) || !this.#wanted.has(part) || !this.lacks(part)) return;
+    const { versions } = this;
     this.#busy.add(part);
+    let retryMs = 0;
     get()
       .then(
+        () => void this.#answered.set(part, versions),
         () => {
-          this.#answered.add(part);
-          setTimeout(() => this.#catchUp(), part === "spans" ? 100 : 0);
+          retryMs = failedMs;
         },
-        () => {}, // the stream says when the server is back
       )
       .finally(() => {
         this.#busy.delete(part);
-        if (!this.#isClosed) this.#changed();
+        if (this.#isClosed) return;
+        this.#changed();
+        setTimeout(() => this.#catchUp(), Math.max(retryMs, part === "spans" ? spansMs : 0));
       });
   }
 
@@ -137,9 +144,7 @@ export class RunStore {
       const isOther = generation !== this.spans.generation;
       if (isOther) this.spans = new SpanTable(generation);
       else this.spans.decode(bytes);
-      this.isReadingSpans = isOther || !isAll;
-      // Where none came, the stream says when there are more.
-      if (!this.isReadingSpans || (this.spans.length === before && !isOther)) return;
+      if (!isOther && (isAll || this.spans.length === before)) return;
       this.#changed();
     }
   }

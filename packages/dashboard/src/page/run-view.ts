@@ -86,7 +86,7 @@ export function runView({ redraw, onConnection }: ViewPorts, runId: string): Vie
 
 function timeline(store: RunStore): TemplateResult {
   if (store.spans.length === 0) {
-    return store.isReadingSpans
+    return store.lacks("spans")
       ? empty("reading the trace")
       : empty("no spans yet", html`they are recorded while <code>trace: true</code>, and come once a second`);
   }

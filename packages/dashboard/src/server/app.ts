@@ -27,8 +27,8 @@ export type AppPorts = {
 
 const maxMetrics = 20_000;
 const maxSpans = 250_000;
-/** While a trace is read, so many rows are waited for, but no longer than this. */
-const [worthSending, waitMs] = [250_000, 400];
+/** While a trace is read, so many rows are waited for no longer than this. */
+const spansWaitMs = 400;
 const maxFaults = 2000;
 const maxEpisodes = 20_000;
 const maxStreams = 32;
@@ -123,7 +123,7 @@ export function createApp({ library, assets, access, cluster, actions }: AppPort
     "/api/runs/:id/spans",
     withRun(async (c, run) => {
       const from = number(c, "from");
-      await run.trace.readTo(from + worthSending, waitMs);
+      await run.trace.readTo(from + maxSpans, spansWaitMs);
       const bytes = run.trace.table.encode(from, maxSpans, run.trace.isAtEnd);
       return c.body(bytes.buffer as ArrayBuffer, 200, { "content-type": "application/octet-stream" });
     }),

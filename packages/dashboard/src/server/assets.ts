@@ -62,8 +62,19 @@ export async function readAssets(): Promise<Assets> {
   add("/assets/icon.svg", icon);
   const imports = Object.fromEntries(libraries.flatMap(({ specifier, url }) => (specifier ? [[specifier, url]] : [])));
   const importMap = JSON.stringify({ imports });
-  const modules = [...files].flatMap(([url, { contentType }]) => (contentType === contentTypes[".js"] ? [url] : []));
+  const modules = importedBy(`/assets/page/main${moduleExtension}`, files, imports);
   return { files, shell: shellOf(importMap, modules), importMapHash: `'sha256-${sha256(importMap)}'` };
+}
+
+/** The paths of a module and of all that it imports. */
+function importedBy(entry: string, files: Assets["files"], names: Readonly<Record<string, string>>): string[] {
+  const found = new Set([entry]);
+  for (const path of found)
+    for (const [, name = ""] of files.get(path)?.body.matchAll(/(?:\bfrom|\bimport)\s*"([^"]+)"/g) ?? []) {
+      const imported = names[name] ?? new URL(name, `http://page${path}`).pathname;
+      if (files.has(imported)) found.add(imported);
+    }
+  return [...found];
 }
 
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("base64");

@@ -21,6 +21,7 @@ export const categories = [
 export type Category = (typeof categories)[number];
 const categoryNumbers = new Map<string, number>(categories.map((name, index) => [name, index]));
 
+export const isCategory = (name: string): name is Category => categoryNumbers.has(name);
 /** The number of a category, as rows have it. */
 export const categoryNumber = (name: Category): number => categoryNumbers.get(name) as number;
 
@@ -29,9 +30,8 @@ export type SpanInput = {
   readonly name: string;
   readonly category: string;
   readonly startMs: number;
-  /** what is no whole number counts as none */
+  /** ignored unless an integer */
   readonly step?: unknown;
-  readonly devices?: readonly string[] | undefined;
 };
 
 /** Past this many different texts of a kind, new ones share one. */
@@ -109,8 +109,13 @@ export class SpanTable {
     return text === "" ? [] : text.split(separator);
   }
 
-  /** `durationMs` of 0 is a moment; the lanes are those of its worker and of its devices. */
-  append(worker: string, span: SpanInput, durationMs: number, workerLane: number, deviceLane: number): void {
+  /** A duration of 0 is a moment. */
+  append(
+    worker: string,
+    span: SpanInput,
+    { durationMs, devices = [] }: { readonly durationMs: number; readonly devices?: readonly string[] },
+    lanes: { readonly worker: number; readonly device: number },
+  ): void {
     const category = categoryNumbers.get(span.category);
     if (category === undefined || !Number.isFinite(span.startMs)) return;
     if (this.length === 0) this.originMs = Math.floor(span.startMs);
@@ -121,10 +126,10 @@ export class SpanTable {
     this.step[row] = Number.isInteger(span.step) ? (span.step as number) : -1;
     this.name[row] = this.#names.of(span.name);
     this.worker[row] = this.#workers.of(worker);
-    this.deviceSet[row] = this.#deviceSets.of(span.devices?.join(separator) ?? "");
+    this.deviceSet[row] = this.#deviceSets.of(devices.join(separator));
     this.category[row] = category;
-    this.workerLane[row] = Math.min(255, workerLane);
-    this.deviceLane[row] = Math.min(255, deviceLane);
+    this.workerLane[row] = Math.min(255, lanes.worker);
+    this.deviceLane[row] = Math.min(255, lanes.device);
   }
 
   #reserve(rows: number): void {

@@ -43,6 +43,8 @@ export type RunNow = {
 
 /** What seldom changes. */
 export type RunFacts = {
+  /** as `Versions` has it */
+  readonly version: number;
   readonly runId: string;
   readonly workflow: string;
   readonly folder: string;
@@ -61,15 +63,20 @@ export type LogLine = {
 export type LogPage = { readonly lines: readonly LogLine[]; readonly fromByte: number; readonly toByte: number };
 export type LoggedWorker = { readonly worker: string; readonly sizeBytes: number };
 
-/** How much there is of what; a page asks for what it lacks. A number that shrinks says: begin again. */
+/**
+ * How much there is of what; a page asks for what it lacks. A number that shrinks says: begin again. Spans and episodes are null
+ * until somebody has asked for them, since a server reads them only then.
+ */
 export type Versions = {
   readonly now: number;
   readonly facts: number;
   readonly metrics: number;
-  readonly spans: number;
+  readonly spans: number | null;
   readonly spanGeneration: number;
+  /** spans that the trace has beyond these are not read yet */
+  readonly isReadingSpans: boolean;
   readonly faults: number;
-  readonly episodes: number;
+  readonly episodes: number | null;
 };
 
 /** JSON has no NaN: such values travel as these words. */
