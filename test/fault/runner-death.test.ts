@@ -1,4 +1,4 @@
-import { mkdirSync, rmdirSync } from "node:fs";
+import { mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
@@ -62,7 +62,7 @@ test("J1, WH3, S4: a runner killed again and again leaves no process, and resume
   expect(await readdir(join(folder, "state"))).toHaveLength(1);
 }, 360_000);
 
-test("J1: whatever a taken run fails of first, its runner says that another one has it", async () => {
+test("FL1, J1: whatever a taken run fails of first, its runner says that another one has it", async () => {
   const kill = new AbortController();
   let runId = "";
   const onEvent = (event: RunEvent) => {
@@ -71,6 +71,7 @@ test("J1: whatever a taken run fails of first, its runner says that another one 
     const lock = join(runners.root, runId, "runner.lock");
     rmdirSync(lock);
     mkdirSync(lock);
+    writeFileSync(`${lock}.holder`, JSON.stringify({ token: "another's", pid: process.pid }));
     kill.abort();
   };
   const run = runWorkflow({ ...ledgerOptions(runners.root, onEvent, ["steps=3", "ranks=1"]), kill: kill.signal });

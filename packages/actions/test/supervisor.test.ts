@@ -11,6 +11,7 @@ test("SU4 a shell that ends before it has read its program ends its supervisor, 
   const [pidFile, mark] = [join(folder, "pid"), join(folder, "mark")];
   let numKills = 0;
   const supervisor = new Supervisor({
+    beginning: ":",
     joining: (command) => ["-c", `echo $$ > ${pidFile}; exec "$@"`, "joining", ...command],
     entering: ["/bin/sh", "-c", "exit 5"],
     path: process.env["PATH"] ?? "",

@@ -14,7 +14,8 @@
  *    reaper be killed as well, the next driver on the machine does it.
  * CG6 what runs inside before rights are given up is named by its place in the system. By a name alone, this process's PATH
  *    would choose, and it may have a folder that commands can write to there.
- * CG7 when memory runs out, a command goes, not what holds the sandbox.
+ * CG7 when memory runs out, a command goes, not what holds the sandbox; but one that takes its OOM score back can lose its own
+ *    sandbox where this process may not set its holder's (CAP_SYS_RESOURCE).
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -33,7 +34,7 @@ import {
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
-import { goesFirst, runCommand, signalProcess, spawnCommand } from "./command.ts";
+import { raisesOomScore, runCommand, signalProcess, spawnCommand } from "./command.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
@@ -192,7 +193,7 @@ const keptFolders = ["/work", "/tmp"];
 type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
 
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
-const becomeWhatIsTold = `${goesFirst}; read -r bytes && eval "$(head -c "$bytes")"`;
+const becomeWhatIsTold = 'read -r bytes && eval "$(head -c "$bytes")"';
 
 type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
 
@@ -266,9 +267,13 @@ class HeldSandbox extends OpenSandbox {
     this.#insidePid = await readyHolder(holder);
     holder.unref();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
-    // A command may take its rank back (CG7), but never these.
+    // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
     for (const pid of await this.#tree.processes(this.id, holdingExec))
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+  }
+
+  get #beginning(): string {
+    return raisesOomScore(this.#options.memoryBytes);
   }
 
   get #workingFolder(): string {
@@ -322,6 +327,7 @@ class HeldSandbox extends OpenSandbox {
     const files = await this.#tree.createExec(this.id, exec);
     return new Supervisor({
       joining: (command) => joinThen(files, command),
+      beginning: this.#beginning,
       entering: this.#entering(["/bin/sh"]),
       path: process.env.PATH ?? baseEnvironment.PATH,
       group: {
@@ -376,7 +382,7 @@ class HeldSandbox extends OpenSandbox {
   async #enter(): Promise<Entered> {
     const exec = `exec-${this.#execs++}`;
     const files = await this.#tree.createExec(this.id, exec);
-    const args = joinThen(files, this.#entering(["/bin/sh", "-c", becomeWhatIsTold]));
+    const args = joinThen(files, this.#entering(["/bin/sh", "-c", `${this.#beginning}; ${becomeWhatIsTold}`]));
     const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
     const running = spawnCommand({ program: "/bin/sh", args, environment: path });
     // Whoever takes it asks whether it lives.

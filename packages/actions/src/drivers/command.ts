@@ -24,11 +24,22 @@ export type CommandHost = {
   ranOutOfMemory?(): boolean;
 };
 
+/** Above what holds a sandbox, and what the engine starts a command in a container with. */
+const holderBytes = 16 * 2 ** 20;
+
 /**
- * Shell text: what the shell becomes and starts is what the kernel ends when memory runs out, before what holds the sandbox,
- * which may be just as large. Nobody needs a right to make oneself the first to go.
+ * Shell text (CG7, DK4): when its sandbox's memory runs out, the kernel ends this shell and its children before the sandbox's
+ * holder, which may be as large as they are, since so much more counts as theirs. The score is in thousandths of the memory that
+ * ran out: no more than is needed here, because where a machine's memory runs out, what uses most of it is to go. Raising
+ * one's own needs no right.
  */
-export const goesFirst = "{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null";
+export function raisesOomScore(memoryBytes: number | undefined): string {
+  if (memoryBytes === undefined) return ":";
+  return `{ echo ${oomScore(memoryBytes)} > /proc/self/oom_score_adj; } 2>/dev/null`;
+}
+
+/** 1 to 1000, for a sandbox of so much memory. */
+export const oomScore = (memoryBytes: number): number => Math.min(1000, Math.ceil((holderBytes / memoryBytes) * 1000));
 
 /**
  * Runs one command within its limits.

@@ -53,9 +53,12 @@ export class ContainerCores {
     }
     const isAsWritten = this.#group.cores() === this.#seen;
     if (list === this.#wanted && isAsWritten) return;
-    // Whoever else wrote may have written a record, too.
-    if (!isAsWritten) this.#recorded = "";
+    if (!isAsWritten) this.#recorded = ""; // another writer may have changed the engine's record, too
     this.#write(this.#group, list);
+    this.#reconcileLater();
+  }
+
+  #reconcileLater(): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#inTurn(() => this.#reconcile()).catch(() => {}), reconcileMs);
     this.#timer.unref();
@@ -71,7 +74,10 @@ export class ContainerCores {
     if (this.#group === undefined || this.#recorded === this.#wanted) return;
     await this.#update(this.#wanted);
     this.#recorded = this.#wanted;
-    if (this.#group.cores() !== this.#seen) this.#write(this.#group, this.#wanted);
+    if (this.#group.cores() === this.#seen) return;
+    this.#recorded = "";
+    this.#write(this.#group, this.#wanted);
+    this.#reconcileLater();
   }
 
   #inTurn(run: () => Promise<void>): Promise<void> {

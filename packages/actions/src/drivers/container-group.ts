@@ -62,7 +62,7 @@ export class ContainerGroup {
     return writeFile(join(this.#lists, exec, "cgroup.procs"), String(pid));
   }
 
-  /** Of no command: those that hold the container. */
+  /** Processes that hold the container; none belongs to a command. */
   ownProcesses(): number[] {
     return readProcesses(this.#lists);
   }

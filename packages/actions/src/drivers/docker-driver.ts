@@ -11,7 +11,7 @@
  * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
  *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
  *    the images of snapshots.
- * DK4 when memory runs out, a command goes, not what holds the container.
+ * DK4 when memory runs out, a command goes, not what holds the container, with the exception of CG7.
  * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
  *    lists of their processes, for only there is it known that nothing of the last one lives.
  */
@@ -25,7 +25,7 @@ import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
 import { z } from "zod";
 import { isDeadSession, sessionName } from "./cgroup.ts";
-import { goesFirst, type RunningCommand, runCommand, signalProcess } from "./command.ts";
+import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
@@ -232,7 +232,7 @@ class ContainerSandbox extends OpenSandbox {
     if (this.#driver.fastPath) {
       const { State } = await engine.call("inspect", container.inspect());
       this.#group = ContainerGroup.of(State.Pid, container.id);
-      // A command may take its rank back (DK4), but never these.
+      // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
       for (const pid of this.#group?.ownProcesses() ?? [])
         await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
     }
@@ -372,7 +372,7 @@ class ContainerSandbox extends OpenSandbox {
   async #enter(): Promise<Entered> {
     const name = `treadle-${this.#execs++}`;
     const group = this.#group;
-    const begin = `${goesFirst}${group === undefined ? "; echo $$ >&2" : ""}`;
+    const begin = `${raisesOomScore(this.#options.memoryBytes)}${group === undefined ? "; echo $$ >&2" : ""}`;
     await group?.createExec(name);
     const exec = await this.#engine.exec(this.#container!, {
       Cmd: ["/bin/sh", "-c", `${begin}; ${becomeWhatIsTold}`],

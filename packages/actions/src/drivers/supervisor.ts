@@ -21,7 +21,7 @@ import { randomBytes } from "node:crypto";
 import { PassThrough, Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
-import { type CommandHost, goesFirst, type RunningCommand } from "./command.ts";
+import type { CommandHost, RunningCommand } from "./command.ts";
 import { wholeProgram } from "./held-shell.ts";
 
 /** The control group in which a supervisor and what it starts are. */
@@ -35,6 +35,8 @@ export type SupervisedGroup = {
 export type SupervisorOptions = {
   /** arguments of `/bin/sh` that join the groups, and then become the given command */
   joining: (command: readonly string[]) => readonly string[];
+  /** shell text of each shell before it enters */
+  readonly beginning: string;
   /** enters the namespaces, gives up all rights, and becomes a shell that reads its program from its input */
   readonly entering: readonly string[];
   readonly path: string;
@@ -44,8 +46,8 @@ export type SupervisorOptions = {
 /** After an action its shell's parent may still have to be told of those that it left: for so long at most. */
 const settleMs = 20;
 
-const turn = `(${goesFirst}; exec "$@") <&4 3>&- 4<&-`;
-const supervise = `while read -r mark; do printf "%s" "$mark"; ${turn}; echo "$?" >&3; done`;
+const supervise = (beginning: string): string =>
+  `while read -r mark; do printf "%s" "$mark"; (${beginning}; exec "$@") <&4 3>&- 4<&-; echo "$?" >&3; done`;
 
 type End = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
 
@@ -73,9 +75,9 @@ export class Supervisor {
   #hasEnded = false;
   #killed: Promise<void> | undefined;
 
-  constructor({ joining, entering, path, group }: SupervisorOptions) {
+  constructor({ joining, beginning, entering, path, group }: SupervisorOptions) {
     this.#group = group;
-    const args = joining(["/bin/sh", "-c", supervise, "treadle-supervisor", ...entering]);
+    const args = joining(["/bin/sh", "-c", supervise(beginning), "treadle-supervisor", ...entering]);
     this.#child = spawn("/bin/sh", args, {
       stdio: ["pipe", "pipe", "pipe", "pipe", "pipe"],
       env: { PATH: path },

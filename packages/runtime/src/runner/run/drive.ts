@@ -2,7 +2,8 @@
  * Runs the workflow of an opened run to its end, and closes the run.
  *
  * J1: holds through the journal: a resumed run begins after the last committed step, with the states that
- * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
+ * were committed with it. S1: what ends a run is its first failure, whoever noticed it first; unless another runner has
+ * taken the run.
  */
 import { TreadleError, toErrorRecord } from "@treadle/contracts";
 import type { WorkflowContext } from "../../author/workflow.ts";
@@ -49,7 +50,7 @@ async function execute(run: OpenedRun, over: AbortSignal): Promise<RunResult> {
     return { summary, stopped };
   } catch (error) {
     await run.lookIfTaken();
-    // S1; but what a runner that took the run does, as removing what this one uses, is no failure of this one.
+    // S1; but a failure that a runner which took the run causes is not this run's.
     const first = taken.aborted ? taken.reason : (cluster.failure ?? error);
     if (first instanceof TreadleError && first.code === "run.rolled-back" && run.rollsBack?.(first, run.journal)) {
       run.warn(first.message);

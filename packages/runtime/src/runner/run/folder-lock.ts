@@ -5,6 +5,9 @@
  * date: a lock is stale when whoever wants it has seen it unchanged for `staleMs` of its own monotonic time. So clocks that
  * are set, or differ, neither take a lock from a holder that lives nor keep that of a dead one. Where the holder's process was
  * one of this machine, its end is seen at once, by what it left beside the lock.
+ *
+ * FL1 a holder that lost the folder to another process is told, at its next beat or when it looks, and frees nothing of the
+ *     other's. Who holds it is what the last one to take it wrote beside the lock, not whether the lock can be found.
  */
 import { readFile, readlink, rm, rmdir, stat, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
@@ -14,13 +17,14 @@ import { z } from "zod";
 const staleMs = 5000;
 const beatMs = 1000;
 const lookMs = 500;
+const missedMs = 10 * beatMs;
 /** A holder that is just ending is waited for, too. */
 const waitMs = 9000;
 
 export type FolderLock = {
   /** Frees the folder, unless another process has it by now. */
   release(): Promise<void>;
-  /** Sees at once, and tells, whether another process has it by now: else the next beat does. */
+  /** Calls `onLost` if another process has the folder by now; else the next beat would. */
   look(): Promise<void>;
 };
 
@@ -48,10 +52,12 @@ export async function lockFolder(
           onLost(cause);
         },
       });
-      const own = await lockOf(lockPath);
-      const holder = own === undefined ? undefined : await holderHere(own);
+      const holder = await holderHere(lockPath);
       await writeFile(ownerOf(lockPath), JSON.stringify(holder), { mode: 0o600 }).catch(() => {}); // then its beat counts
-      const isLost = async () => own !== undefined && (await lockOf(lockPath)) !== own;
+      const isLost = async () => {
+        const present = Holder.safeParse(await readJson(ownerOf(lockPath))).data;
+        return present !== undefined && present.token !== holder.token;
+      };
       return {
         look: async () => {
           if (await isLost()) onLost(new Error(`'${lockPath}' is the lock of another process`));
@@ -59,7 +65,7 @@ export async function lockFolder(
         release: async () => {
           if (await isLost()) {
             // The library removes a lock by its path, also when the process exits, until a beat of its own has missed it.
-            await delay(2 * beatMs, undefined, { signal: compromised.signal }).catch(() => {});
+            await delay(missedMs, undefined, { signal: compromised.signal }).catch(() => {});
             return;
           }
           await rm(ownerOf(lockPath), { force: true });
@@ -84,24 +90,28 @@ export async function lockFolder(
 
 const ownerOf = (lockPath: string): string => `${lockPath}.holder`;
 
-/** A process, told from all others that ever were: its machine since it was started, its namespace, its number, its start. */
+/**
+ * A process, told from all others that ever were: its machine since it was started, its namespace, its number, its start. Where
+ * the system does not say these, nobody sees its end but by its beat.
+ */
 const Holder = z.object({
-  machine: z.string(),
+  /** of this time that it took the folder */
+  token: z.string(),
+  machine: z.string().optional(),
   pid: z.int().positive(),
-  startedAt: z.string(),
+  startedAt: z.string().optional(),
   /** the lock that it holds: what an earlier holder left says nothing of the present one */
-  lock: z.string(),
+  lock: z.string().optional(),
 });
 
-async function holderHere(lock: string): Promise<z.infer<typeof Holder> | undefined> {
-  const [machine, startedAt] = await Promise.all([machineHere(), startOf(process.pid)]);
-  if (machine === undefined || startedAt === undefined) return undefined;
-  return { machine, pid: process.pid, startedAt, lock };
+async function holderHere(lockPath: string): Promise<z.infer<typeof Holder>> {
+  const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(process.pid), lockOf(lockPath)]);
+  return { token: crypto.randomUUID(), machine, pid: process.pid, startedAt, lock };
 }
 
 async function hasHolderEnded(lockPath: string): Promise<boolean> {
   const holder = Holder.safeParse(await readJson(ownerOf(lockPath))).data;
-  if (holder === undefined) return false;
+  if (holder?.machine === undefined || holder.startedAt === undefined || holder.lock === undefined) return false;
   const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(holder.pid), lockOf(lockPath)]);
   return machine === holder.machine && lock === holder.lock && startedAt !== holder.startedAt;
 }

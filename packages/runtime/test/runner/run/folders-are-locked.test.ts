@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, mkdtemp, open, rm, utimes } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -77,6 +77,28 @@ test("J1: a runner of this machine that was killed keeps its run from nobody, an
   await expect(new RunFolder(root, "run-1").acquire(never)).rejects.toMatchObject({ code: "run.locked" });
   await release();
 }, 90_000);
+
+test("FL1: where nothing says who holds a folder, it is not lost; another holder's lock is, and stays", async () => {
+  const folder = await folderOf("run-1");
+  const lock = join(folder.path, "runner.lock");
+  const losses: Error[] = [];
+  const held = await folder.acquire((error) => losses.push(error));
+  const own = readFileSync(`${lock}.holder`, "utf8");
+  for (const unclear of ["", "{}"]) {
+    writeFileSync(`${lock}.holder`, unclear);
+    await held.look();
+  }
+  await rm(`${lock}.holder`);
+  await held.look();
+  expect(losses).toEqual([]);
+  writeFileSync(`${lock}.holder`, JSON.stringify({ ...JSON.parse(own), token: "another's" }));
+  await held.look();
+  expect(losses).toEqual([expect.objectContaining({ code: "run.locked" })]);
+  await rm(lock, { recursive: true });
+  await mkdir(lock);
+  await held.release();
+  expect([existsSync(lock), existsSync(`${lock}.holder`)]).toEqual([true, true]);
+}, 60_000);
 
 test("J1: a clock that was set back keeps no run from whoever resumes it", async () => {
   const folder = await folderOf("run-1");
