@@ -298,6 +298,7 @@ class ContainerSandbox extends OpenSandbox {
 
   /** The engine keeps what differs from the image, all of it, the system's folders too; it stops the container for a moment. */
   protected override async copy({ maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal }) {
+    await this.#waiting.drop(); // the engine starts nothing in a container that it has stopped
     const engine = this.#engine;
     const container = this.#container!;
     const filters = { id: [container.id] };
@@ -436,8 +437,8 @@ class ContainerSandbox extends OpenSandbox {
     return left;
   }
 
-  async #kill(started: Entered): Promise<void> {
-    const { name, insidePid } = started;
+  async #kill(entered: Entered): Promise<void> {
+    const { name, insidePid } = entered;
     if (this.#group !== undefined) {
       // Its folder is gone when it was ended before, or with its container.
       await this.#group.killExec(name).catch(() => this.#abandon());
@@ -445,7 +446,7 @@ class ContainerSandbox extends OpenSandbox {
     }
     if (insidePid === undefined || !this.#inside.has(insidePid)) return;
     try {
-      for (let tries = 0; (await this.#signal(started, "SIGKILL")) > 0; tries++)
+      for (let tries = 0; (await this.#signal(entered, "SIGKILL")) > 0; tries++)
         if (tries === 20) throw new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
     } catch {
       await this.#abandon();

@@ -89,9 +89,6 @@ export class RunStore {
     this.problem = undefined;
     for (const part of ["metrics", "faults", "episodes"] as const)
       if ((versions[part] ?? Number.POSITIVE_INFINITY) < this[part].length) this[part] = [];
-    const { spans, isReadingSpans } = versions;
-    if (spans !== null && !isReadingSpans && spans < this.spans.length)
-      this.spans = new SpanTable(this.spans.generation);
     if (now) this.now = now;
     this.#catchUp();
     this.#changed();
