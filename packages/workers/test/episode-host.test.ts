@@ -176,6 +176,15 @@ test("one that nobody waits for gives its place back, which is told", () => {
   expect(told).toEqual(["changed"]);
 });
 
+test("one that is forgotten as its tool answers goes last, by a number that engines take", async () => {
+  const nothing = () => {};
+  const events = { turnEnded: nothing, ended: nothing, lost: nothing, orphanEnded: nothing, changed: nothing };
+  const host = hostOf({ events: { ...events, answered: () => host.forget(0, 0) } });
+  host.run(hosted(0, 0, { priority: () => -1e300 }));
+  expect(await engine.turn(0, 3)).toEqual(answer);
+  expect(engine.priorities.map((one) => Number.isFinite(one) && (one as number) < -1e300)).toEqual([true]);
+});
+
 describe("whoever waits next goes", () => {
   test("by what its owner has said last", async () => {
     const host = hostOf();

@@ -301,7 +301,7 @@ export class EpisodeHost {
 
   #priorityOf(row: Row): number {
     const { arrivals } = this.#options;
-    if (row.isForgotten) return Number.NEGATIVE_INFINITY; // its owner's order knows it no more
+    if (row.isForgotten) return -Number.MAX_VALUE; // its owner's order knows it no more; engines take finite numbers
     if (arrivals === undefined) return row.priority();
     if (arrivals === "latest" || row.arrival === undefined) row.arrival = this.#numArrived++;
     return -row.arrival;
