@@ -322,13 +322,13 @@ class ContainerSandbox extends OpenSandbox {
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
     const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...request.environment };
-    const words = [...Object.entries(variables).map(([key, value]) => `${key}=${value}`), ...request.command];
+    const assigned = Object.entries(variables).map(([key, value]) => `${key}=${value}`);
+    const text = told([...assigned, ...request.command]);
     const release = await this.#cores.hold(request.cores ?? this.#allCores);
     try {
       return await this.#waiting.use(async (waiting) => {
         const result =
-          (await this.#runIn(waiting, told(words), request)) ??
-          (await this.#runIn(await this.#enter(), told(words), request));
+          (await this.#runIn(waiting, text, request)) ?? (await this.#runIn(await this.#enter(), text, request));
         if (result !== undefined) return result;
         throw new TreadleError("sandbox.failed", `no command begins in '${this.id}': its shell ends before it is told`);
       });

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-/** Ids of live processes whose command line holds the text. */
-export function processesWith(text: string): number[] {
+/** Ids of live processes whose command line holds the text; with `group` those in a control group whose path has that. */
+export function processesWith(text: string, group = ""): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number)
@@ -9,6 +9,7 @@ export function processesWith(text: string): number[] {
       try {
         return (
           readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(text) &&
+          readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(group) &&
           !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))
         );
       } catch {

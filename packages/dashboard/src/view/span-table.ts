@@ -157,8 +157,8 @@ export class SpanTable {
   }
 
   /**
-   * Rows from `from` on, at most `maxRows`, for a reader who has the rows before; all texts go with them. `isWhole`: no row is
-   * known to follow the last one.
+   * At most `maxRows` rows from `from` on, with all texts. The reader has the rows before. `isWhole`: the table has all rows that
+   * there are.
    */
   encode(from: number, maxRows: number = Number.POSITIVE_INFINITY, isWhole = true): Uint8Array {
     const first = Math.max(0, Math.min(from, this.length));
