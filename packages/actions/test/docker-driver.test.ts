@@ -1,9 +1,12 @@
 import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
+import { DockerEngine } from "../src/drivers/docker-engine.ts";
 import { ActionPool, CommandActions, CpuManager, describeHost, ProcessDriver, type Sandbox } from "../src/index.ts";
 import { ActionServiceConfig, openActionService } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
@@ -287,6 +290,22 @@ test("an engine that does not answer is named, with the remedy", async () => {
   const driver = new DockerDriver({ image: "any", socket: "unix:///nowhere/docker.sock" });
   await expect(driver.open()).rejects.toMatchObject({ code: "sandbox.failed" });
   await driver.close();
+});
+
+test("no call waits for an engine that accepts it and says nothing; what is gone is removed", async () => {
+  const gone = createHttpServer((request, response) => {
+    if (request.url?.includes("gone")) response.writeHead(404).end("{}");
+  }).listen(0, "127.0.0.1");
+  await once(gone, "listening");
+  const engine = new DockerEngine("session", `tcp://127.0.0.1:${(gone.address() as AddressInfo).port}`, 200);
+  await Promise.all([engine.removeContainer("gone"), engine.removeImage("gone")]);
+  for (const call of [engine.removeContainer("held"), engine.removeImage("held"), engine.listen()])
+    await expect(call).rejects.toMatchObject({
+      code: "sandbox.failed",
+      message: expect.stringMatching(/the Docker engine did not do '[a-z ]+': no answer within 200 ms/),
+    });
+  gone.closeAllConnections();
+  gone.close();
 });
 
 test("a driver without images says so when one is asked for", async () => {

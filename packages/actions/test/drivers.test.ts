@@ -134,8 +134,6 @@ describe.skipIf(lacks !== undefined)(
       expect((await seen()).toString()).not.toContain("head -c");
       expect(await eventually(() => waiting() > 0)).toBe(true);
       for (const pid of spare()) process.kill(pid, "SIGKILL");
-      // This process is told of it.
-      await new Promise((resolve) => setTimeout(resolve, 300));
       expect((await own.exec({ command: ["cat"], stdin: "in" })).stdout.toString()).toBe("in");
       const both = await Promise.all(["1", "2"].map((n) => own.exec({ command: ["echo", n], cores: [0] })));
       expect(both.map(({ stdout }) => stdout.toString())).toEqual(["1\n", "2\n"]);
@@ -246,16 +244,26 @@ describe("control groups", () => {
     });
     const v2 = "1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
     expect(findCgroups(v2, "0::/user.slice", controllers)).toEqual({ version: 2, base: "/sys/fs/cgroup/user.slice" });
-    const worker = "/treadle-worker-0b5c";
-    expect(findCgroups(v2, `0::/user.slice${worker}`, controllers)).toMatchObject({
-      base: "/sys/fs/cgroup/user.slice",
-    });
-    expect(findCgroups(v2, `0::${worker}`, controllers)).toMatchObject({ base: "/sys/fs/cgroup" });
-    expect(findCgroups(v2, "0::/", () => "hugetlb")).toMatchObject({
-      reason: "control groups lack memory, pids, cpuset",
+    for (const own of ["/treadle-worker-0b5c", "/treadle-service", "/treadle-service/treadle-worker-0b5c"]) {
+      const base = "/sys/fs/cgroup/user.slice";
+      expect(findCgroups(v2, `0::/user.slice${own}`, controllers)).toMatchObject({ base });
+      expect(findCgroups(v2, `0::${own}`, controllers)).toMatchObject({ base: "/sys/fs/cgroup" });
+    }
+    expect(findCgroups(v2, "0::/session", (group) => (group.endsWith("session") ? "memory pids" : "cpuset"))).toEqual({
+      version: undefined,
+      reason: expect.stringMatching(/^control group '\/sys\/fs\/cgroup\/session' lacks cpuset; .*Delegate=yes/),
     });
     expect(findCgroups("", "", controllers)).toMatchObject({ reason: "no control groups are mounted" });
   });
+
+  test.skipIf(lacks !== undefined)(
+    "a parent that is no control group is refused: files there would limit nothing",
+    () => {
+      const cgroupParent = tmpdir();
+      expect(cgroupDriverLacks({ cgroupParent })).toMatch(/is no control group of version 2; name one below/);
+      expect(() => new CgroupDriver({ cgroupParent })).toThrow(/is no control group/);
+    },
+  );
 
   test("CG2 version 2 writes its limits where the kernel reads them (on plain files)", async () => {
     const base = await mkdtemp(join(tmpdir(), "treadle-v2-"));
@@ -270,7 +278,7 @@ describe("control groups", () => {
       await at("s/pids.max"),
       await at("s/e/cpuset.cpus"),
       await at("cgroup.subtree_control"),
-    ]).toEqual(["1000", "7", "2,3", "+cpuset +memory +pids"]);
+    ]).toEqual(["1000", "7", "2,3", "+memory +pids +cpuset"]);
     await writeFile(join(base, "session/s/memory.events"), "low 0\noom 2\noom_kill 1\n");
     expect(tree.outOfMemoryKills("s")).toBe(1);
     await rm(base, { recursive: true });

@@ -1,6 +1,6 @@
 import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -76,6 +76,27 @@ describe("the action service as a process", () => {
     expect(waiting.events.at(-1)?.finished).toMatchObject({ status: "exited", exit_code: 0 });
     expect(await service.ended).toBe(0);
     expect(service.output()).toContain("nothing is left");
+  });
+
+  const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  test.each([
+    { at: "127.0.0.1:0", says: "nothing", words: [] },
+    { at: "127.0.0.1:0", says: "how it begins", words: [preface, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])] },
+    { at: "unix", says: "nothing", words: [] },
+    { at: "unix", says: "how it begins", words: [preface, Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])] },
+  ])("a client at '$at' that says $says and hangs does not keep the service from its end", async ({ at, words }) => {
+    const config = folderOf({});
+    const socket = `${config}.sock`;
+    writeFileSync(config, minimal.replace("127.0.0.1:0", at === "unix" ? `unix:${socket}` : at));
+    const service = await serve(config);
+    const hung =
+      at === "unix" ? createConnection(socket) : createConnection(Number(service.address.split(":")[1]), "127.0.0.1");
+    hung.on("error", () => {}).pause();
+    cleanups.push(() => hung.destroy());
+    for (const word of words) hung.write(word);
+    await connect(service.address).call("OpenTrajectory", {});
+    service.child.kill("SIGTERM");
+    expect(await service.ended).toBe(0);
   });
 
   test("what outlives the time to drain is cancelled, with all it started", async () => {

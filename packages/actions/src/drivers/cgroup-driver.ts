@@ -30,7 +30,9 @@ import {
   type CgroupTree,
   CgroupV1,
   CgroupV2,
+  controllersOf,
   findCgroups,
+  groupLacks,
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
@@ -50,14 +52,14 @@ import {
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
-import { WaitingCommand } from "./waiting-command.ts";
+import { beginning, firstLine, WaitingCommand } from "./waiting-command.ts";
 
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
   readonly rootFolder?: string | undefined;
   /** folders of this machine that sandboxes see, read-only, by where they see them: `{ "/testbed": "/srv/suite" }` */
   readonly folders?: Readonly<Record<string, string>> | undefined;
-  /** version 2: the group to work under, without processes of its own */
+  /** version 2: the group to work under; default: this process's own. Processes in it are moved to a group below. */
   readonly cgroupParent?: string | undefined;
   /** of the 65,536 from here each sandbox has one, so that none is anybody else's; default: by the number of this process */
   readonly firstUserId?: number | undefined;
@@ -69,7 +71,7 @@ const firstUserIdOf = (pid: number): number => 1_000_000_000 + (pid % 8192) * nu
 const defaultMaxProcesses = 256;
 /** bubblewrap, its inner init, and what it holds; a supervisor, and what waits for its command */
 const ownProcesses = 5;
-const startTimeoutMs = 10_000;
+const startTimeoutMs = 30_000;
 
 /** What this machine lacks for the driver; undefined when it lacks nothing. */
 export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | undefined {
@@ -100,10 +102,14 @@ function ofSystem(program: string): string | undefined {
 }
 
 function locate({ cgroupParent }: CgroupDriverOptions): CgroupPlace {
-  if (cgroupParent !== undefined) return { version: 2, base: cgroupParent };
-  return findCgroups(readFileSync("/proc/self/mountinfo", "utf8"), readFileSync("/proc/self/cgroup", "utf8"), (mount) =>
-    readFileSync(join(mount, "cgroup.controllers"), "utf8"),
-  );
+  if (cgroupParent === undefined)
+    return findCgroups(
+      readFileSync("/proc/self/mountinfo", "utf8"),
+      readFileSync("/proc/self/cgroup", "utf8"),
+      controllersOf,
+    );
+  const reason = groupLacks(cgroupParent, controllersOf(cgroupParent));
+  return reason === undefined ? { version: 2, base: cgroupParent } : { version: undefined, reason };
 }
 
 export class CgroupDriver implements SandboxDriver {
@@ -193,7 +199,7 @@ const keptFolders = ["/work", "/tmp"];
 type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
 
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
-const becomeWhatIsTold = 'read -r bytes && eval "$(head -c "$bytes")"';
+const becomeWhatIsTold = `read -r bytes && text=$(head -c "$bytes") && echo ${beginning} && eval "$text"`;
 
 type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
 
@@ -348,7 +354,8 @@ class HeldSandbox extends OpenSandbox {
     return this.#waiting.use((entered) => this.#runIn(entered, text, request));
   }
 
-  async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<ExecResult> {
+  /** Undefined, and nothing has run, where it had ended before it was told. */
+  async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<ExecResult | undefined> {
     let ended: Promise<void> | undefined;
     const kill = (): Promise<void> => {
       ended ??= this.#tree.killExec(this.id, exec);
@@ -357,12 +364,12 @@ class HeldSandbox extends OpenSandbox {
     try {
       if (request.cores !== undefined) await this.#tree.setCores(this.id, exec, request.cores);
       const memoryKills = this.#tree.outOfMemoryKills(this.id);
+      running.stdin.on("error", () => {}); // it has ended
+      running.stdin.write(text);
+      if ((await firstLine(running.stdout, startTimeoutMs)) !== beginning) return undefined;
       return await runCommand(
         {
-          start: () => {
-            running.stdin.write(text);
-            return running;
-          },
+          start: () => running,
           signal: (name) => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.

@@ -167,7 +167,10 @@ export class CgroupV1 implements CgroupTree {
   }
 }
 
-/** Version 2: one tree, controllers switched on from parent to child; `base` is a group that holds no processes. */
+/** Below a group that hands its controllers on, for the processes that were in it: the kernel lets no such group hold any. */
+const keptFolder = "treadle-service";
+
+/** Version 2: one tree, controllers switched on from parent to child. Processes in `base` itself are moved to a group below it. */
 export class CgroupV2 implements CgroupTree {
   readonly version = 2;
   readonly roots: readonly string[];
@@ -183,14 +186,7 @@ export class CgroupV2 implements CgroupTree {
   async createSandbox(sandbox: string, { memoryBytes, maxProcesses }: CgroupLimits): Promise<void> {
     const folder = join(this.#session, sandbox);
     await mkdir(folder, { recursive: true });
-    for (const parent of [this.#base, this.#session, folder])
-      await writeFile(join(parent, "cgroup.subtree_control"), "+cpuset +memory +pids").catch((cause: Error) => {
-        throw new TreadleError(
-          "sandbox.unavailable",
-          `controllers cpuset, memory and pids cannot be switched on in '${parent}': ${cause.message}; run in a delegated group without processes of its own, or give cgroupParent`,
-          { cause },
-        );
-      });
+    for (const parent of [this.#base, this.#session, folder]) await this.#handOn(parent);
     await writeFile(join(folder, "pids.max"), String(maxProcesses));
     if (memoryBytes === undefined) return;
     await writeFile(join(folder, "memory.max"), String(memoryBytes));
@@ -236,12 +232,46 @@ export class CgroupV2 implements CgroupTree {
   removeSession(): Promise<void> {
     return removeTree(this.#session);
   }
+
+  async #handOn(parent: string): Promise<void> {
+    for (let tries = 0; ; tries++) {
+      try {
+        await writeFile(join(parent, "cgroup.subtree_control"), neededControllers.map((name) => `+${name}`).join(" "));
+        return;
+      } catch (cause) {
+        const { code, message } = cause as NodeJS.ErrnoException;
+        // Others may have started a process there since.
+        if (code === "EBUSY" && parent === this.#base && tries < 20)
+          await moveProcesses(parent, join(parent, keptFolder));
+        else
+          throw new TreadleError(
+            "sandbox.unavailable",
+            `controllers ${neededControllers.join(", ")} cannot be switched on in '${parent}': ${message}; ${delegated}`,
+            { cause },
+          );
+      }
+    }
+  }
+}
+
+async function moveProcesses(from: string, to: string): Promise<void> {
+  await mkdir(to, { recursive: true });
+  for (const pid of readProcesses(from)) await writeFile(join(to, "cgroup.procs"), String(pid)).catch(() => {}); // it has ended
 }
 
 /** Of a file that holds one; undefined when it is gone. */
 export function readNumber(file: string): number | undefined {
   try {
     return Number(readFileSync(file, "utf8"));
+  } catch {
+    return undefined;
+  }
+}
+
+/** The controllers that a group of version 2 may hand on; undefined where there is no such group. */
+export function controllersOf(group: string): string | undefined {
+  try {
+    return readFileSync(join(group, "cgroup.controllers"), "utf8");
   } catch {
     return undefined;
   }
@@ -264,18 +294,29 @@ export type CgroupPlace =
   | { readonly version: 2; readonly base: string }
   | { readonly version: undefined; readonly reason: string };
 
-/** `controllersOf` reads `cgroup.controllers` of a version 2 mount. */
+const neededControllers = ["memory", "pids", "cpuset"] as const;
+const delegated =
+  "begin in a group that has them and is yours: in a systemd unit with 'Delegate=yes', or by 'systemd-run --scope --property=Delegate=yes'";
+
+/** What a group of version 2 lacks; `controllers` is the text of its `cgroup.controllers`, undefined where it has none. */
+export function groupLacks(group: string, controllers: string | undefined): string | undefined {
+  if (controllers === undefined) return `'${group}' is no control group of version 2; name one below /sys/fs/cgroup`;
+  const missing = neededControllers.filter((name) => !controllers.split(/\s+/).includes(name));
+  if (missing.length === 0) return undefined;
+  return `control group '${group}' lacks ${missing.join(", ")}; ${delegated}`;
+}
+
+/** `controllersOf` reads `cgroup.controllers` of a group of version 2. */
 export function findCgroups(
   mountInfo: string,
   ownGroups: string,
-  controllersOf: (mount: string) => string,
+  controllersOf: (group: string) => string | undefined,
 ): CgroupPlace {
   const own = new Map<string, string>();
   for (const line of ownGroups.split("\n")) {
     const [, controllers, path] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
     if (path !== undefined) for (const c of controllers === "" ? [""] : controllers!.split(",")) own.set(c, path);
   }
-  const needed = ["memory", "pids", "cpuset"] as const;
   const v1 = new Map<string, string>();
   let v2: string | undefined;
   for (const line of mountInfo.split("\n")) {
@@ -285,20 +326,22 @@ export function findCgroups(
     const [type, , options] = after.split(" ");
     if (type === "cgroup2") v2 = mount;
     if (type === "cgroup")
-      for (const c of needed) if (options!.split(",").includes(c)) v1.set(c, below(mount, own.get(c)));
+      for (const c of neededControllers) if (options!.split(",").includes(c)) v1.set(c, below(mount, own.get(c)));
   }
-  if (needed.every((c) => v1.has(c)))
+  if (neededControllers.every((c) => v1.has(c)))
     return { version: 1, memory: v1.get("memory")!, pids: v1.get("pids")!, cpuset: v1.get("cpuset")! };
   if (v2 === undefined) return { version: undefined, reason: "no control groups are mounted" };
-  const controllers = controllersOf(v2).split(/\s+/);
-  const missing = needed.filter((c) => !controllers.includes(c));
-  if (missing.length > 0) return { version: undefined, reason: `control groups lack ${missing.join(", ")}` };
-  return { version: 2, base: below(v2, own.get("")) };
+  const base = below(v2, own.get(""));
+  const reason = groupLacks(base, controllersOf(base));
+  return reason === undefined ? { version: 2, base } : { version: undefined, reason };
 }
 
-/** A worker's own group ends with its process, and may switch no controller on: its sandboxes are beside it. */
+/**
+ * A worker's own group ends with its process, and may switch no controller on: its sandboxes are beside it. So are those of
+ * processes that have made room (`keptFolder`).
+ */
 function below(mount: string, own = "/"): string {
-  const outer = own.replace(/\/treadle-worker-[^/]*$/, "");
+  const outer = own.replace(/\/treadle-worker-[^/]*$/, "").replace(new RegExp(`/${keptFolder}$`), "");
   return outer === "" || outer === "/" ? mount : join(mount, outer);
 }
 

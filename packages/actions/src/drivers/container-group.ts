@@ -1,7 +1,7 @@
 import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { counter, findCgroups, killAll, readNumber, readProcesses, removeFolder } from "./cgroup.ts";
+import { controllersOf, counter, findCgroups, killAll, readNumber, readProcesses, removeFolder } from "./cgroup.ts";
 
 /**
  * The control group of a container, seen and written from the host, which needs the engine on this machine and root.
@@ -29,9 +29,7 @@ export class ContainerGroup {
       const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");
       // A process of that number exists on this machine, too, when the engine is on another.
       if (!groups.includes(containerId)) return undefined;
-      const place = findCgroups(readFileSync("/proc/self/mountinfo", "utf8"), groups, (mount) =>
-        readFileSync(join(mount, "cgroup.controllers"), "utf8"),
-      );
+      const place = findCgroups(readFileSync("/proc/self/mountinfo", "utf8"), groups, controllersOf);
       if (place.version === undefined) return undefined;
       const folders = place.version === 1 ? place : { cpuset: place.base, pids: place.base, memory: place.base };
       const group = new ContainerGroup(place.version, folders);

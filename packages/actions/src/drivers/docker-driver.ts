@@ -19,7 +19,7 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import type { Duplex, PassThrough } from "node:stream";
+import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
@@ -28,8 +28,8 @@ import { isDeadSession, sessionName } from "./cgroup.ts";
 import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
-import { DockerEngine, type EngineExec } from "./docker-engine.ts";
-import { allowedImage, environmentOf, removeImage } from "./docker-images.ts";
+import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
 import { quoted } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
@@ -45,11 +45,13 @@ import {
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
-import { WaitingCommand } from "./waiting-command.ts";
+import { beginning, firstLine, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
 const watchMs = 25;
+/** at which an engine copies files, on a busy disk */
+const slowestBytesPerMs = 5_000;
 /** of the container itself: its first process, what keeps it, one that ends others, and one that waits */
 const ownProcesses = 5;
 
@@ -88,7 +90,7 @@ export class DockerDriver implements SandboxDriver {
     try {
       await sandbox.start(labels, signal);
     } catch (error) {
-      await sandbox.close();
+      await sandbox.close().catch(() => {}); // what came first is told
       throw error;
     }
     return sandbox;
@@ -108,9 +110,9 @@ export class DockerDriver implements SandboxDriver {
     await engine.listen();
     const filters = { label: [`treadle.host=${hostname()}`] };
     for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
-      if (isDeadSession(Labels["treadle.session"] ?? "")) await removeContainer(docker.getContainer(Id));
+      if (isDeadSession(Labels["treadle.session"] ?? "")) await engine.removeContainer(Id);
     for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
-      if (isDeadSession(Labels?.["treadle.session"] ?? "")) await removeImage(docker, Id);
+      if (isDeadSession(Labels?.["treadle.session"] ?? "")) await engine.removeImage(Id);
     return { cores: NCPU };
   }
 }
@@ -125,8 +127,6 @@ type Entered = EngineExec & {
   hasEnded: boolean;
 };
 
-/** Printed by what was told: without it nothing has run. */
-const beginning = "told";
 /**
  * A shell that becomes what one line tells it, and leaves the rest of its input to that: it reads byte by byte, which `head`
  * of some images does not. `n` is a line feed, in words that have one.
@@ -306,8 +306,9 @@ class ContainerSandbox extends OpenSandbox {
     const [{ SizeRw }] = z.tuple([z.object({ SizeRw: z.number().default(0) })]).parse(listed);
     if (SizeRw > maxBytes) throw tooLarge(maxBytes);
     signal.throwIfAborted();
-    const { Id } = z.object({ Id: z.string() }).parse(await engine.call("commit", container.commit({ pause: true })));
-    const snapshot = new ImageSnapshot(engine.docker, Id, SizeRw);
+    const commit = engine.call("commit", container.commit({ pause: true }), callMs + SizeRw / slowestBytesPerMs);
+    const { Id } = z.object({ Id: z.string() }).parse(await commit);
+    const snapshot = new ImageSnapshot(engine, Id, SizeRw);
     this.#keep(snapshot);
     return snapshot;
   }
@@ -326,12 +327,7 @@ class ContainerSandbox extends OpenSandbox {
     const text = told([...assigned, ...request.command]);
     const release = await this.#cores.hold(request.cores ?? this.#allCores);
     try {
-      return await this.#waiting.use(async (waiting) => {
-        const result =
-          (await this.#runIn(waiting, text, request)) ?? (await this.#runIn(await this.#enter(), text, request));
-        if (result !== undefined) return result;
-        throw new TreadleError("sandbox.failed", `no command begins in '${this.id}': its shell ends before it is told`);
-      });
+      return await this.#waiting.use((entered) => this.#runIn(entered, text, request));
     } finally {
       release();
     }
@@ -458,7 +454,7 @@ class ContainerSandbox extends OpenSandbox {
   async #abandon(): Promise<void> {
     if (this.#hasDied || this.isClosed) return;
     this.#hasDied = true;
-    await removeContainer(this.#container!);
+    await this.#engine.removeContainer(this.#container!.id);
   }
 
   async #ranOutOfMemory(): Promise<boolean> {
@@ -468,8 +464,11 @@ class ContainerSandbox extends OpenSandbox {
   protected override async remove(): Promise<void> {
     this.#cores?.close();
     await this.#waiting.drop();
-    if (this.#container !== undefined) await removeContainer(this.#container);
-    this.#keeping?.destroy();
+    try {
+      if (this.#container !== undefined) await this.#engine.removeContainer(this.#container.id);
+    } finally {
+      this.#keeping?.destroy();
+    }
   }
 }
 
@@ -477,10 +476,10 @@ class ContainerSandbox extends OpenSandbox {
 class ImageSnapshot implements Snapshot {
   readonly image: string;
   readonly bytes: number;
-  readonly #docker: Docker;
+  readonly #engine: DockerEngine;
 
-  constructor(docker: Docker, image: string, bytes: number) {
-    this.#docker = docker;
+  constructor(engine: DockerEngine, image: string, bytes: number) {
+    this.#engine = engine;
     this.image = image;
     this.bytes = bytes;
   }
@@ -492,7 +491,7 @@ class ImageSnapshot implements Snapshot {
   }
 
   drop(): Promise<void> {
-    return removeImage(this.#docker, this.image);
+    return this.#engine.removeImage(this.image);
   }
 }
 
@@ -531,44 +530,4 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
-}
-
-async function removeContainer(container: Docker.Container): Promise<void> {
-  await container.remove({ force: true, v: true }).catch((error: { statusCode?: number }) => {
-    // Gone, or on its way.
-    if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
-  });
-}
-
-/** Leaves the rest in the stream. Empty when it ends before. */
-function firstLine(stream: PassThrough, timeoutMs: number): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let seen = Buffer.alloc(0);
-    const finish = (line: string): void => {
-      clearTimeout(timer);
-      stream.off("readable", look);
-      stream.off("end", end);
-      resolve(line);
-    };
-    const end = (): void => finish(seen.toString());
-    const look = (): void => {
-      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
-        seen = Buffer.concat([seen, chunk]);
-        const at = seen.indexOf("\n");
-        if (at < 0) continue;
-        const rest = seen.subarray(at + 1);
-        finish(seen.toString("utf8", 0, at));
-        if (rest.length > 0) stream.unshift(rest);
-        return;
-      }
-    };
-    const timer = setTimeout(() => {
-      stream.off("readable", look);
-      stream.off("end", end);
-      reject(new TreadleError("sandbox.failed", `a container said nothing within ${timeoutMs} ms`));
-    }, timeoutMs);
-    stream.on("readable", look);
-    stream.once("end", end);
-    look();
-  });
 }

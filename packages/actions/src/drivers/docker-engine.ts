@@ -7,7 +7,7 @@ import { TreadleError } from "@treadle/contracts";
 import Docker from "dockerode";
 import { z } from "zod";
 
-const callMs = 30_000;
+export const callMs = 30_000;
 /** After its output has ended, until the engine is asked instead. */
 const toldMs = 1000;
 
@@ -25,12 +25,14 @@ export type EngineExec = EngineStreams & {
 export class DockerEngine {
   readonly docker: Docker;
   readonly #session: string;
+  readonly #callMs: number;
   readonly #waiting = new Map<string, (exitCode: number) => void>();
   #events: Readable | undefined;
 
   /** `socket` as in DOCKER_HOST: `unix:///path` or `tcp://host:port`; without it DOCKER_HOST, then the usual place. */
-  constructor(session: string, socket?: string) {
+  constructor(session: string, socket?: string, limitMs = callMs) {
     this.#session = session;
+    this.#callMs = limitMs;
     this.docker = engineAt(socket);
   }
 
@@ -49,13 +51,37 @@ export class DockerEngine {
     events.on("error", () => {});
   }
 
-  /** Throws `sandbox.failed`. */
-  async call<Result>(what: string, answer: Promise<Result>): Promise<Result> {
+  /** Throws `sandbox.failed`, whose cause is what the engine said. */
+  async call<Result>(what: string, answer: Promise<Result>, limitMs = this.#callMs): Promise<Result> {
     try {
-      return await inTime(answer);
+      return await inTime(answer, limitMs);
     } catch (cause) {
       const why = (cause as Error).message.trim();
       throw new TreadleError("sandbox.failed", `the Docker engine did not do '${what}': ${why}`, { cause });
+    }
+  }
+
+  /** As `call`; undefined where what is asked about is gone. */
+  async unlessGone<Result>(what: string, answer: Promise<Result>): Promise<Result | undefined> {
+    return this.#unless([404], what, answer);
+  }
+
+  /** Where it is on its way already, the next driver sees to what is left. */
+  async removeContainer(id: string): Promise<void> {
+    await this.#unless([404, 409], "remove", this.docker.getContainer(id).remove({ force: true, v: true }));
+  }
+
+  async removeImage(id: string): Promise<void> {
+    await this.#unless([404, 409], "remove image", this.docker.getImage(id).remove({ force: true }));
+  }
+
+  async #unless<Result>(codes: readonly number[], what: string, answer: Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await this.call(what, answer);
+    } catch (error) {
+      const { statusCode } = (error as { cause: { statusCode?: number } }).cause;
+      if (statusCode !== undefined && codes.includes(statusCode)) return undefined;
+      throw error;
     }
   }
 
@@ -139,10 +165,10 @@ export async function dockerDriverLacks(image: string, socket?: string): Promise
   }
 }
 
-async function inTime<Result>(answer: Promise<Result>): Promise<Result> {
+async function inTime<Result>(answer: Promise<Result>, limitMs = callMs): Promise<Result> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${callMs} ms`)), callMs);
+    timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
   });
   try {
     return await Promise.race([answer, late]);

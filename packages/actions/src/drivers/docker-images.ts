@@ -1,13 +1,12 @@
 /** Which images may be started, how they come here, and what they say of what runs in them. */
 import { TreadleError } from "@treadle/contracts";
-import type Docker from "dockerode";
 import type { z } from "zod";
 import type { DockerEngine } from "./docker-engine.ts";
 import type { DockerOptions } from "./docker-options.ts";
 
 /** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
 export async function allowedImage(
-  { docker }: DockerEngine,
+  engine: DockerEngine,
   { image: own, images, pull }: z.infer<typeof DockerOptions>,
   asked: string = own,
   signal: AbortSignal,
@@ -18,17 +17,8 @@ export async function allowedImage(
       "sandbox.unavailable",
       `image '${asked}' is not allowed here; allowed are ${allowed.map((one) => `'${one}'`).join(", ")}; add it to docker.images`,
     );
-  const found = await docker
-    .getImage(asked)
-    .inspect()
-    .then(
-      () => true,
-      (error: { statusCode?: number }) => {
-        if (error.statusCode !== 404) throw error;
-        return false;
-      },
-    );
-  if (found) return asked;
+  const { docker } = engine;
+  if ((await engine.unlessGone("inspect image", docker.getImage(asked).inspect())) !== undefined) return asked;
   if (pull === "never")
     throw new TreadleError(
       "sandbox.unavailable",
@@ -71,14 +61,4 @@ export async function environmentOf(engine: DockerEngine, image: string): Promis
     return at < 1 ? undefined : ([line.slice(0, at), line.slice(at + 1)] as const);
   });
   return Object.fromEntries(variables.filter((one) => one !== undefined));
-}
-
-export async function removeImage(docker: Docker, image: string): Promise<void> {
-  await docker
-    .getImage(image)
-    .remove({ force: true })
-    .catch((error: { statusCode?: number }) => {
-      // Gone, or of a container that is on its way: then the next driver removes it.
-      if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
-    });
 }

@@ -15,7 +15,7 @@ export const driverChoice = {
   /** for the driver `cgroup` */
   cgroup: z
     .strictObject({
-      /** version 2: the group to work under, without processes of its own, such as that of a unit with `Delegate=yes` */
+      /** version 2: the group to work under; default: its own, such as that of a unit with `Delegate=yes` */
       cgroupParent: z.string().min(1).optional(),
       /** what becomes the root of every sandbox, read-only; the system's folders when absent */
       rootFolder: z.string().min(1).optional(),

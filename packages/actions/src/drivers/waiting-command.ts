@@ -1,3 +1,9 @@
+import type { Readable } from "node:stream";
+import { TreadleError } from "@treadle/contracts";
+
+/** What a waiting shell prints when it was told what to become: without it nothing has run. */
+export const beginning = "told";
+
 /**
  * What has entered a sandbox and waits to be told what to become, from one command to the next: to enter takes longer than
  * many a command.
@@ -23,11 +29,13 @@ export class WaitingCommand<Entered> {
     this.#options = options;
   }
 
-  /** `run` resolves when nothing of it runs any more. */
-  async use<Result>(run: (entered: Entered) => Promise<Result>): Promise<Result> {
+  /** `run` resolves when nothing of it runs any more: with nothing where it had ended before it was told. Another one is told then. */
+  async use<Result>(run: (entered: Entered) => Promise<Result | undefined>): Promise<Result> {
     this.#numRunning++;
     try {
-      return await run(await this.#take());
+      const result = (await run(await this.#take())) ?? (await run(await this.#options.enter()));
+      if (result !== undefined) return result;
+      throw new TreadleError("sandbox.failed", "no command begins in the sandbox: its shell ends before it is told");
     } finally {
       this.#numRunning--;
       if (this.#numRunning === 0 && this.#options.mayWait())
@@ -50,4 +58,42 @@ export class WaitingCommand<Entered> {
     await this.#options.end(entered);
     return this.#options.enter();
   }
+}
+
+/** Leaves the rest in the stream. Empty when it ends before. */
+export function firstLine(stream: Readable, timeoutMs: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = Buffer.alloc(0);
+    const finish = (line: string): void => {
+      clearTimeout(timer);
+      stream.off("readable", look);
+      stream.off("end", end);
+      resolve(line);
+    };
+    const end = (): void => finish(seen.toString());
+    const look = (): void => {
+      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
+        seen = Buffer.concat([seen, chunk]);
+        const at = seen.indexOf("\n");
+        if (at < 0) continue;
+        const rest = seen.subarray(at + 1);
+        finish(seen.toString("utf8", 0, at));
+        if (rest.length > 0) stream.unshift(rest);
+        return;
+      }
+    };
+    const timer = setTimeout(() => {
+      stream.off("readable", look);
+      stream.off("end", end);
+      reject(
+        new TreadleError(
+          "sandbox.failed",
+          `what holds a sandbox, or is to become a command in it, said nothing within ${timeoutMs} ms`,
+        ),
+      );
+    }, timeoutMs);
+    stream.on("readable", look);
+    stream.once("end", end);
+    look();
+  });
 }

@@ -2,18 +2,8 @@
 import { chmod } from "node:fs/promises";
 import * as grpc from "@grpc/grpc-js";
 import { isLoopback, TreadleError } from "@treadle/contracts";
-import { type LocalDoor, openLocalDoor } from "./local-door.ts";
+import { type Door, openDoor, type Place } from "./door.ts";
 import type { ActionServerOptions } from "./server.ts";
-
-export type Listening = {
-  /** 1 for a unix socket */
-  readonly port: number;
-  /** what whoever started it should know of who can call */
-  readonly warning: string | undefined;
-  /** Nothing more comes in; who is in may stay until `close`. Where the server itself listens, its own shutdown does both. */
-  stop(): void;
-  close(): Promise<void>;
-};
 
 const ownersAlone = 0o600;
 
@@ -21,7 +11,7 @@ const ownersAlone = 0o600;
 export async function listen(
   options: ActionServerOptions,
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
-): Promise<Listening> {
+): Promise<Door> {
   const { address, tls, tokens, insecure = false } = options;
   const credentials =
     tls === undefined
@@ -33,31 +23,25 @@ export async function listen(
         );
   /** Callers have shown no secret. */
   const isAnybody = tokens === undefined && tls?.clientAuthority === undefined && !insecure;
-  const place = /^(.+):(\d+)$/.exec(address);
-  let door: LocalDoor | undefined;
+  const place = placeOf(address);
+  let door: Door | undefined;
   const server = makeServer((_, call) => refusing(call, () => door?.refusalOf(call.getPeer())));
   try {
-    const [, host = "", port = ""] = place ?? [];
-    if (isAnybody && isLoopback(host)) {
-      const injector = server.createConnectionInjector(credentials);
-      door = await openLocalDoor({
-        host,
-        port: Number(port),
-        inject: (connection) => injector.injectConnection(connection),
-      });
-      return door;
-    }
-    const socket = /^unix:(?:\/\/)?(.+)$/.exec(address)?.[1];
-    if (isAnybody && socket === undefined)
+    if (place === undefined) throw new Error("it is no host:port and no unix:/path");
+    const isLocal = "path" in place || isLoopback(place.host);
+    if (isAnybody && !isLocal)
       throw new Error(
         "other machines may reach it: give tokens, listen at 127.0.0.1:<port> or unix:/path, or set insecure: true",
       );
-    const bound = await new Promise<number>((resolve, reject) => {
-      server.bindAsync(address, credentials, (error, port) => (error === null ? resolve(port) : reject(error)));
+    const injector = server.createConnectionInjector(credentials);
+    door = await openDoor({
+      place,
+      isForOwner: isAnybody && !("path" in place),
+      inject: (connection) => injector.injectConnection(connection),
     });
     // Whatever the umask leaves to others.
-    if (isAnybody && socket !== undefined) await chmod(socket, ownersAlone);
-    return { port: bound, warning: undefined, stop: () => {}, close: async () => {} };
+    if (isAnybody && "path" in place) await chmod(place.path, ownersAlone);
+    return door;
   } catch (cause) {
     const { message } = cause as Error;
     throw new TreadleError(
@@ -66,6 +50,13 @@ export async function listen(
       { cause },
     );
   }
+}
+
+function placeOf(address: string): Place | undefined {
+  const path = /^unix:(?:\/\/)?(.+)$/.exec(address)?.[1];
+  if (path !== undefined) return { path };
+  const [, host, port] = /^(.+):(\d+)$/.exec(address) ?? [];
+  return host === undefined ? undefined : { host, port: Number(port) };
 }
 
 /** Ends a call before it is read, with the reason. */

@@ -572,8 +572,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     repeatable.close();
     listening.stop();
     await new Promise<void>((resolve) => {
-      // Calls that wait for nothing more end by themselves; the others are cut after a moment.
-      const cut = setTimeout(() => server.forceShutdown(), 1000);
+      // Calls that wait for nothing more end by themselves; the others are cut after a moment, and a peer that hangs closes nothing.
+      const cut = setTimeout(() => {
+        server.forceShutdown();
+        resolve();
+      }, 1000);
       server.tryShutdown(() => {
         clearTimeout(cut);
         resolve();

@@ -1,10 +1,10 @@
 /**
- * The listeners of an action service that has no secret: sockets on loopback, whose callers are told apart by their user.
+ * The listeners of an action service. Where it has no secret, on loopback, callers are told apart by their user.
  *
- * Owns the listeners, and which connection is whose. It hands connections to `inject`, and answers of a call's peer whether it
- * may go on.
+ * Owns the listeners and all connections, and which is whose. It hands connections to `inject`, and answers of a call's peer
+ * whether it may go on.
  *
- * LD1 a call is answered only on a connection that a socket of this process's user, or of root, has made; on any other, and on
+ * LD1 without a secret, a call is answered only on a connection that a socket of this process's user, or of root, has made; on any other, and on
  *    one of which the tables say nothing, each call ends with the reason and the remedy.
  *    Others' connections end soon, and are few, so that nobody keeps its owner out.
  * LD2 where the system has no such tables, callers are not told apart, and `warning` says so.
@@ -24,28 +24,33 @@ const refusedMs = 2000;
 /** Such addresses do not exist on this machine, so nobody dials them. */
 const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT"]);
 
+/** A path, or a name with a port. */
+export type Place = { readonly path: string } | { readonly host: string; readonly port: number };
+
 const remedy = "give tenants a tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
-export type LocalDoor = {
+export type Door = {
+  /** 1 for a path */
   readonly port: number;
   readonly warning: string | undefined;
   /** why nothing is done for a call of that peer, `address:port`; undefined where it may go on */
   refusalOf(peer: string): string | undefined;
   /** Nothing more comes in; who is in may stay. */
   stop(): void;
-  /** Ends what is left, too. */
+  /** Ends what is left, too, also of a peer that hangs. */
   close(): Promise<void>;
 };
 
-export async function openLocalDoor(options: {
-  readonly host: string;
-  readonly port: number;
+export async function openDoor(options: {
+  readonly place: Place;
+  /** LD1 */
+  readonly isForOwner: boolean;
   readonly inject: (connection: Socket) => void;
   readonly readTables?: () => Promise<string | undefined>;
-}): Promise<LocalDoor> {
-  const { host, port, inject, readTables = readSocketTables } = options;
+}): Promise<Door> {
+  const { place, isForOwner, inject, readTables = readSocketTables } = options;
   const warning =
-    (await readTables()) === undefined
+    isForOwner && (await readTables()) === undefined
       ? `this system does not say whose a connection is: every user of this machine may call; ${remedy}`
       : undefined;
   /** Those that were handed on. A peer that is not among them may not call (LD1). */
@@ -68,7 +73,7 @@ export async function openLocalDoor(options: {
     });
     const their: Endpoint = { address: remoteAddress, port: remotePort };
     const our: Endpoint = { address: localAddress, port: localPort };
-    const refusal = warning === undefined ? await refusalFor(their, our, readOwners) : undefined;
+    const refusal = isForOwner && warning === undefined ? await refusalFor(their, our, readOwners) : undefined;
     if (isStopped) socket.destroy();
     if (socket.destroyed) return;
     if (refusal !== undefined) {
@@ -96,12 +101,12 @@ export async function openLocalDoor(options: {
     for (const socket of open) socket.destroy();
     await closed;
   };
-  let bound = port;
+  let bound = "path" in place ? 1 : place.port;
   let failure: unknown;
-  for (const { address } of await lookup(host.replace(/^\[|\]$/g, ""), { all: true })) {
+  for (const at of await addressesOf(place)) {
     const server = createServer((socket) => void accept(socket));
     try {
-      bound = await listenAt(server, address, bound);
+      bound = await listenAt(server, "path" in at ? at : { ...at, port: bound });
       servers.push(server);
     } catch (error) {
       failure = error;
@@ -115,6 +120,7 @@ export async function openLocalDoor(options: {
     port: bound,
     warning,
     refusalOf(peer) {
+      if (!isForOwner) return undefined;
       const known = peers.get(peer);
       return known === undefined ? unknownCaller : known.refusal;
     },
@@ -157,13 +163,20 @@ function shared<T>(read: () => Promise<T>): () => Promise<T> {
   };
 }
 
-function listenAt(server: Server, host: string, port: number): Promise<number> {
+async function addressesOf(place: Place): Promise<readonly Place[]> {
+  if ("path" in place) return [place];
+  const found = await lookup(place.host.replace(/^\[|\]$/g, ""), { all: true });
+  return found.map(({ address }) => ({ host: address, port: place.port }));
+}
+
+/** Its port. */
+function listenAt(server: Server, place: Place): Promise<number> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    server.listen({ host, port }, () => {
+    server.listen(place, () => {
       server.off("error", reject);
       const address = server.address();
-      resolve(typeof address === "object" && address !== null ? address.port : port);
+      resolve(typeof address === "object" && address !== null ? address.port : 1);
     });
   });
 }

@@ -1,0 +1,48 @@
+import { execFileSync } from "node:child_process";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { connectActions, outputOf } from "../../packages/actions/test/support/client.ts";
+import { projectRoot } from "../support/project.ts";
+
+const group = "/sys/fs/cgroup/system.slice/treadle-actions.service";
+const control = (...words: string[]): string =>
+  execFileSync("systemctl", [...words, "--no-pager"], { encoding: "utf8" });
+
+test("the shipped unit serves actions in sandboxes of control groups, and leaves nothing when it is stopped", async () => {
+  // ProtectHome hides where tests have unpacked it.
+  const bwrap = execFileSync("sh", ["-c", "command -v bwrap"], { encoding: "utf8" }).trim();
+  copyFileSync(bwrap, "/usr/local/bin/bwrap");
+  symlinkSync(projectRoot, "/opt/treadle");
+  mkdirSync("/etc/treadle", { recursive: true });
+  writeFileSync("/etc/treadle/actions.yaml", "listen: 127.0.0.1:50061\ndrivers: [cgroup]\n");
+  const unit = readFileSync(`${projectRoot}/deploy/systemd/treadle-actions.service`, "utf8");
+  writeFileSync("/run/systemd/system/treadle-actions.service", unit);
+  control("daemon-reload");
+  control("start", "treadle-actions");
+  const { call, submit, close } = connectActions("127.0.0.1:50061");
+  const trajectory = await openWithin(180, () => call("OpenTrajectory", { memory_mib: 64 }));
+  const run = submit({ trajectory, command: ["sh", "-c", "cat /proc/self/cgroup; taskset -p $$"] });
+  expect(await run.ended).toBeUndefined();
+  expect(outputOf(run)).toMatch(/^0::\/system\.slice\/treadle-actions\.service\/treadle-\d+-\d+-\w+\//);
+  const hungry = submit({ trajectory, command: ["python3", "-c", "x = 'x' * 10**9"] });
+  expect(await hungry.ended).toBeUndefined();
+  expect(hungry.events.find(({ finished }) => finished !== undefined)?.finished?.["status"]).toBe("out-of-memory");
+  expect(control("is-active", "treadle-actions").trim()).toBe("active");
+  expect(readFileSync(`${group}/cgroup.procs`, "utf8")).toBe("");
+  close();
+  control("stop", "treadle-actions");
+  expect(control("show", "-p", "Result", "treadle-actions").trim()).toBe("Result=success");
+  expect(existsSync(group)).toBe(false);
+});
+
+/** The service takes its time to start, more so in an emulated machine. */
+async function openWithin(seconds: number, open: () => Promise<Record<string, unknown>>): Promise<unknown> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return (await open())["trajectory"];
+    } catch (error) {
+      if (tries === seconds) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+}
