@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { connectActions, outputOf } from "../../packages/actions/test/support/client.ts";
 import { projectRoot } from "../support/project.ts";
@@ -9,9 +9,12 @@ const control = (...words: string[]): string =>
   execFileSync("systemctl", [...words, "--no-pager"], { encoding: "utf8" });
 
 test("the shipped unit serves actions in sandboxes of control groups, and leaves nothing when it is stopped", async () => {
-  // ProtectHome hides where tests have unpacked it.
+  // ProtectHome hides where they may be.
   const bwrap = execFileSync("sh", ["-c", "command -v bwrap"], { encoding: "utf8" }).trim();
   copyFileSync(bwrap, "/usr/local/bin/bwrap");
+  copyFileSync(process.execPath, "/usr/local/bin/node-of-tests");
+  rmSync("/usr/local/bin/node", { force: true });
+  symlinkSync("node-of-tests", "/usr/local/bin/node");
   symlinkSync(projectRoot, "/opt/treadle");
   mkdirSync("/etc/treadle", { recursive: true });
   writeFileSync("/etc/treadle/actions.yaml", "listen: 127.0.0.1:50061\ndrivers: [cgroup]\n");
@@ -41,7 +44,11 @@ async function openWithin(seconds: number, open: () => Promise<Record<string, un
     try {
       return (await open())["trajectory"];
     } catch (error) {
-      if (tries === seconds) throw error;
+      const state = execFileSync("sh", ["-c", "systemctl is-active treadle-actions || true"], { encoding: "utf8" });
+      if (tries === seconds || state.startsWith("failed"))
+        throw new Error(execFileSync("journalctl", ["-u", "treadle-actions", "--no-pager"], { encoding: "utf8" }), {
+          cause: error,
+        });
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }

@@ -79,12 +79,20 @@ describe("an action service without tokens", () => {
   });
 
   test("does not listen at what is no address", async () => {
-    await expect(serve({ address: "unix-abstract:any" })).rejects.toThrow("it is no host:port and no unix:/path");
+    await expect(serve({ address: "unix-abstract:any" })).rejects.toThrow(
+      "nothing can listen at 'unix-abstract:any': it is no host:port and no unix:/path; give one of them",
+    );
+  });
+
+  test("a path that the system would cut is refused", async () => {
+    await expect(serve({ address: `unix:/tmp/${"long".repeat(40)}` })).rejects.toThrow(
+      /more than 107 bytes; give a shorter/,
+    );
   });
 
   test.each(["0.0.0.0:0", "localhost:1:2"])("does not listen at '%s', where others are", async (address) => {
     await expect(serve({ address })).rejects.toThrow(
-      /nothing can listen at .*: other machines may reach it: give tokens/,
+      /nothing can listen at .*: other machines may reach it; give tokens/,
     );
   });
 

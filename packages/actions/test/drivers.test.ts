@@ -123,6 +123,27 @@ describe.skipIf(lacks !== undefined)(
       await actions.closeTrajectory("filled");
     });
 
+    test("CD1 time limits, cancels and closing hold also where others keep a command from beginning", async () => {
+      const own = await driver.open();
+      const hostile = own.exec({ command: ["sh", "-c", "while :; do kill -STOP -1; done"], timeoutMs: 60_000 });
+      expect(await eventually(() => processesWith("kill -STOP", own.id).length > 0)).toBe(true);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      const cancel = new AbortController();
+      const late = own.exec({ command: ["sleep", "60"], timeoutMs: 500, graceMs: 100 });
+      const cancelled = own.exec({ command: ["sleep", "60"], signal: cancel.signal, graceMs: 100 });
+      setTimeout(() => cancel.abort(), 300);
+      expect([(await late).status, (await cancelled).status]).toEqual(["timeout", "cancelled"]);
+      await own.close();
+      expect((await hostile).status).toBe("cancelled");
+    });
+
+    test("an end of memory before a command begins is one", async () => {
+      const small = await driver.open({ memoryBytes: 16 * 2 ** 20 });
+      const words = Array.from({ length: 80 }, () => "x".repeat(100_000));
+      expect((await small.exec({ command: ["true", ...words] })).status).toBe("out-of-memory");
+      await small.close();
+    });
+
     test("CG4 what waits for the next command is not there while one runs, and is done without where it died", async () => {
       const own = await driver.open();
       const spare = () => processesWith("head -c", own.id);
@@ -267,7 +288,7 @@ describe("control groups", () => {
 
   test("CG2 version 2 writes its limits where the kernel reads them (on plain files)", async () => {
     const base = await mkdtemp(join(tmpdir(), "treadle-v2-"));
-    const tree = new CgroupV2(base, "session");
+    const tree = new CgroupV2(base, "session", { isOwn: true });
     await mkdir(join(base, "session"));
     await tree.createSandbox("s", { memoryBytes: 1000, maxProcesses: 7 });
     expect(await tree.createExec("s", "e")).toEqual([join(base, "session/s/e/cgroup.procs")]);

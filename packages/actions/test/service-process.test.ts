@@ -2,7 +2,7 @@ import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, describe, expect, test } from "vitest";
@@ -97,6 +97,20 @@ describe("the action service as a process", () => {
     await connect(service.address).call("OpenTrajectory", {});
     service.child.kill("SIGTERM");
     expect(await service.ended).toBe(0);
+  });
+
+  test("a socket that a killed service left is taken; one at which somebody listens, or what is no socket, is not", async () => {
+    const config = folderOf({});
+    const listen = `unix:${config}.sock`;
+    writeFileSync(config, minimal.replace("127.0.0.1:0", listen));
+    const killed = await serve(config);
+    await killed.kill();
+    const service = await serve(config);
+    await connect(service.address).call("OpenTrajectory", {});
+    await expect(startService(config)).rejects.toThrow(/EADDRINUSE[\s\S]*give a path/);
+    const file = folderOf({ taken: "kept" });
+    writeFileSync(config, minimal.replace("127.0.0.1:0", `unix:${join(dirname(file), "taken")}`));
+    await expect(startService(config)).rejects.toThrow(/EADDRINUSE/);
   });
 
   test("what outlives the time to drain is cancelled, with all it started", async () => {

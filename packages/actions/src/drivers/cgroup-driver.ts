@@ -11,16 +11,18 @@
  *    into a group on an idle machine, so what enters them waits from one command to the next. It waits only while
  *    nothing runs in the sandbox, so that no command can touch what the next one becomes.
  * CG5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
- *    reaper be killed as well, the next driver on the machine does it.
+ *    reaper be killed as well, the next driver does it that works under the same group.
  * CG6 what runs inside before rights are given up is named by its place in the system. By a name alone, this process's PATH
  *    would choose, and it may have a folder that commands can write to there.
  * CG7 when memory runs out, a command goes, not what holds the sandbox; but one that takes its OOM score back can lose its own
  *    sandbox where this process may not set its holder's (CAP_SYS_RESOURCE).
+ * CG8 on version 2 the kernel hands no controllers on from a group that holds processes, unless it is the root: those in this
+ *    process's own group are moved to one below it, and stay there. A `cgroupParent` that holds others' processes is refused.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
-import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -33,6 +35,7 @@ import {
   controllersOf,
   findCgroups,
   groupLacks,
+  isDeadSession,
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
@@ -52,14 +55,14 @@ import {
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
-import { beginning, firstLine, WaitingCommand } from "./waiting-command.ts";
+import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
   readonly rootFolder?: string | undefined;
   /** folders of this machine that sandboxes see, read-only, by where they see them: `{ "/testbed": "/srv/suite" }` */
   readonly folders?: Readonly<Record<string, string>> | undefined;
-  /** version 2: the group to work under; default: this process's own. Processes in it are moved to a group below. */
+  /** version 2: the group to work under; default: this process's own (CG8) */
   readonly cgroupParent?: string | undefined;
   /** of the 65,536 from here each sandbox has one, so that none is anybody else's; default: by the number of this process */
   readonly firstUserId?: number | undefined;
@@ -102,14 +105,20 @@ function ofSystem(program: string): string | undefined {
 }
 
 function locate({ cgroupParent }: CgroupDriverOptions): CgroupPlace {
-  if (cgroupParent === undefined)
-    return findCgroups(
-      readFileSync("/proc/self/mountinfo", "utf8"),
-      readFileSync("/proc/self/cgroup", "utf8"),
-      controllersOf,
-    );
+  if (cgroupParent === undefined) return ownGroups();
   const reason = groupLacks(cgroupParent, controllersOf(cgroupParent));
   return reason === undefined ? { version: 2, base: cgroupParent } : { version: undefined, reason };
+}
+
+function ownGroups(): CgroupPlace {
+  const files = ["/proc/self/mountinfo", "/proc/self/cgroup"].map((file) => readFileSync(file, "utf8"));
+  return findCgroups(...(files as [string, string]), controllersOf);
+}
+
+/** CG8 */
+function isOwn(base: string): boolean {
+  const own = ownGroups();
+  return own.version === 2 && own.base === base;
 }
 
 export class CgroupDriver implements SandboxDriver {
@@ -138,12 +147,17 @@ export class CgroupDriver implements SandboxDriver {
     this.#options = options;
     this.#firstUserId = options.firstUserId ?? firstUserIdOf(process.pid);
     const session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
-    this.#tree = place.version === 1 ? new CgroupV1(place, session) : new CgroupV2(place.base, session);
+    this.#tree =
+      place.version === 1
+        ? new CgroupV1(place, session)
+        : new CgroupV2(place.base, session, { isOwn: isOwn(place.base) });
     this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities`;
     const bases = place.version === 1 ? [place.pids, place.cpuset, place.memory] : [place.base];
     this.#folder = join(tmpdir(), session);
     this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
     this.#ready = removeDeadSessions(bases).then(async () => {
+      for (const name of await readdir(tmpdir()).catch(() => []))
+        if (isDeadSession(name)) await rm(join(tmpdir(), name), { recursive: true, force: true });
       await mkdir(this.#folder, { recursive: true });
     });
   }
@@ -162,7 +176,7 @@ export class CgroupDriver implements SandboxDriver {
       await sandbox.start();
       await ArchiveSnapshot.ofOwn(options.from)?.unpackInto(sandbox, keptFolders, signal);
     } catch (error) {
-      await sandbox.close();
+      await sandbox.close().catch(() => {}); // what came first is told
       throw error;
     }
     return sandbox;
@@ -354,8 +368,7 @@ class HeldSandbox extends OpenSandbox {
     return this.#waiting.use((entered) => this.#runIn(entered, text, request));
   }
 
-  /** Undefined, and nothing has run, where it had ended before it was told. */
-  async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<ExecResult | undefined> {
+  async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<Ran> {
     let ended: Promise<void> | undefined;
     const kill = (): Promise<void> => {
       ended ??= this.#tree.killExec(this.id, exec);
@@ -364,12 +377,13 @@ class HeldSandbox extends OpenSandbox {
     try {
       if (request.cores !== undefined) await this.#tree.setCores(this.id, exec, request.cores);
       const memoryKills = this.#tree.outOfMemoryKills(this.id);
-      running.stdin.on("error", () => {}); // it has ended
-      running.stdin.write(text);
-      if ((await firstLine(running.stdout, startTimeoutMs)) !== beginning) return undefined;
-      return await runCommand(
+      const told = { ...running, ...toldOutput(running.stdout) };
+      const result = await runCommand(
         {
-          start: () => running,
+          start: () => {
+            running.stdin.write(text);
+            return told;
+          },
           signal: (name) => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.
@@ -381,6 +395,7 @@ class HeldSandbox extends OpenSandbox {
         },
         request,
       );
+      return { result, hasBegun: await told.begins };
     } finally {
       await kill();
     }

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -56,7 +56,10 @@ async function removeTree(folder: string): Promise<void> {
   await removeFolder(folder);
 }
 
-/** Files of the kernel are read and written at once: that takes microseconds, and the way through a thread ten times more. */
+/**
+ * Files of the kernel are read and written at once: that takes microseconds, and the way through a thread ten times more.
+ * Processes that have no number here, as they are of another namespace, are listed as 0, which to the kernel means whoever writes it.
+ */
 export function readProcesses(folder: string): number[] {
   let text = "";
   try {
@@ -64,7 +67,10 @@ export function readProcesses(folder: string): number[] {
   } catch {
     // It is gone, with all its processes.
   }
-  return text.split("\n").filter(Boolean).map(Number);
+  return text
+    .split("\n")
+    .map(Number)
+    .filter((pid) => pid > 0);
 }
 
 /** No new processes, then SIGKILL to all, until none is left: a fork bomb cannot outrun a limit of zero. */
@@ -167,18 +173,21 @@ export class CgroupV1 implements CgroupTree {
   }
 }
 
-/** Below a group that hands its controllers on, for the processes that were in it: the kernel lets no such group hold any. */
+/** Where the processes go that a group held which is to hand its controllers on (CG8). */
 const keptFolder = "treadle-service";
 
-/** Version 2: one tree, controllers switched on from parent to child. Processes in `base` itself are moved to a group below it. */
+/** Version 2: one tree, controllers switched on from parent to child (CG8). */
 export class CgroupV2 implements CgroupTree {
   readonly version = 2;
   readonly roots: readonly string[];
   readonly #base: string;
+  readonly #isOwn: boolean;
   readonly #session: string;
 
-  constructor(base: string, session: string) {
+  /** `isOwn`: `base` is the group of this process, or above it. Others' processes are left where they are. */
+  constructor(base: string, session: string, { isOwn }: { readonly isOwn: boolean }) {
     this.#base = base;
+    this.#isOwn = isOwn;
     this.#session = join(base, session);
     this.roots = [this.#session];
   }
@@ -234,21 +243,23 @@ export class CgroupV2 implements CgroupTree {
   }
 
   async #handOn(parent: string): Promise<void> {
+    const refused = (cause: unknown): TreadleError => {
+      const why = (cause as Error).message;
+      const which = neededControllers.join(", ");
+      const said = `controllers ${which} cannot be switched on in '${parent}': ${why}; ${delegated}`;
+      return new TreadleError("sandbox.unavailable", said, { cause });
+    };
     for (let tries = 0; ; tries++) {
       try {
         await writeFile(join(parent, "cgroup.subtree_control"), neededControllers.map((name) => `+${name}`).join(" "));
         return;
       } catch (cause) {
-        const { code, message } = cause as NodeJS.ErrnoException;
+        const isBusy = (cause as NodeJS.ErrnoException).code === "EBUSY";
         // Others may have started a process there since.
-        if (code === "EBUSY" && parent === this.#base && tries < 20)
-          await moveProcesses(parent, join(parent, keptFolder));
-        else
-          throw new TreadleError(
-            "sandbox.unavailable",
-            `controllers ${neededControllers.join(", ")} cannot be switched on in '${parent}': ${message}; ${delegated}`,
-            { cause },
-          );
+        if (!isBusy || !this.#isOwn || parent !== this.#base || tries === 20) throw refused(cause);
+        await moveProcesses(parent, join(parent, keptFolder)).catch((error) => {
+          throw refused(error);
+        });
       }
     }
   }
@@ -256,7 +267,8 @@ export class CgroupV2 implements CgroupTree {
 
 async function moveProcesses(from: string, to: string): Promise<void> {
   await mkdir(to, { recursive: true });
-  for (const pid of readProcesses(from)) await writeFile(join(to, "cgroup.procs"), String(pid)).catch(() => {}); // it has ended
+  // One that has ended needs no move; one that cannot be moved keeps the group busy.
+  for (const pid of readProcesses(from)) await writeFile(join(to, "cgroup.procs"), String(pid)).catch(() => {});
 }
 
 /** Of a file that holds one; undefined when it is gone. */
@@ -302,8 +314,19 @@ const delegated =
 export function groupLacks(group: string, controllers: string | undefined): string | undefined {
   if (controllers === undefined) return `'${group}' is no control group of version 2; name one below /sys/fs/cgroup`;
   const missing = neededControllers.filter((name) => !controllers.split(/\s+/).includes(name));
+  if (missing.length === 0 && isReadOnly(group))
+    return `control group '${group}' is read-only here; start this container with '--privileged'`;
   if (missing.length === 0) return undefined;
   return `control group '${group}' lacks ${missing.join(", ")}; ${delegated}`;
+}
+
+function isReadOnly(group: string): boolean {
+  try {
+    accessSync(group, constants.W_OK);
+    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EROFS";
+  }
 }
 
 /** `controllersOf` reads `cgroup.controllers` of a group of version 2. */

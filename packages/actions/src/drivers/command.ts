@@ -9,6 +9,8 @@ export type RunningCommand = {
   readonly stdin: Writable;
   readonly stdout: Readable;
   readonly stderr: Readable;
+  /** Resolves with whether it begins: input is for it alone. It begins at once when absent. */
+  readonly begins?: Promise<boolean>;
   /** Rejects when it could not be started. */
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
 };
@@ -104,9 +106,14 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
   }
   // The command may end without reading what it was given.
   command.stdin.on("error", () => {});
-  if (stdin instanceof Readable) stdin.pipe(command.stdin);
-  else command.stdin.end(stdin ?? "");
   let isOver = false;
+  const giveInput = (): void => {
+    if (isOver || ending !== undefined) return;
+    if (stdin instanceof Readable) stdin.pipe(command.stdin);
+    else command.stdin.end(stdin ?? "");
+  };
+  if (command.begins === undefined) giveInput();
+  else void command.begins.then((begins) => begins && giveInput());
   request.onStart?.((name) => {
     // What has its number by then may be somebody else's.
     if (!isOver) void host.signal(name);

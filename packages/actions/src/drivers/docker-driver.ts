@@ -45,7 +45,7 @@ import {
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
-import { beginning, firstLine, WaitingCommand } from "./waiting-command.ts";
+import { beginning, firstLine, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
@@ -98,9 +98,10 @@ export class DockerDriver implements SandboxDriver {
 
   async close(): Promise<void> {
     await this.#ready.catch(() => {});
-    await Promise.all([...this.#sandboxes].map((sandbox) => sandbox.close()));
-    await Promise.all([...this.#snapshots].map((snapshot) => snapshot.drop()));
+    const ends = await Promise.allSettled([...this.#sandboxes].map((sandbox) => sandbox.close()));
+    ends.push(...(await Promise.allSettled([...this.#snapshots].map((snapshot) => snapshot.drop()))));
     this.#engine.close();
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
   async #prepare(): Promise<{ cores: number }> {
@@ -333,20 +334,20 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  /** Undefined, and nothing has run, where it had ended before it was told. */
-  async #runIn(command: Entered, text: string, request: ExecRequest): Promise<ExecResult | undefined> {
+  async #runIn(command: Entered, text: string, request: ExecRequest): Promise<Ran> {
     let watch: NodeJS.Timeout | undefined;
     const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
+    const told = toldOutput(command.stdout);
     try {
-      command.stdin.write(text);
-      if ((await firstLine(command.stdout, startTimeoutMs)) !== beginning) return undefined;
       const running: RunningCommand = {
         ...command,
+        ...told,
         exited: command.exited.then((code) => ({ code, signal: null })),
       };
       const result = await runCommand(
         {
           start: () => {
+            command.stdin.write(text);
             watch = this.#watch(command);
             return running;
           },
@@ -356,9 +357,11 @@ class ContainerSandbox extends OpenSandbox {
         },
         request,
       );
+      const hasBegun = await told.begins;
       const isKilled = this.#group === undefined && result.exitCode === 128 + 9;
-      if (isKilled && (await this.#ranOutOfMemory())) return { ...result, status: "out-of-memory", exitCode: null };
-      return result;
+      if (isKilled && (await this.#ranOutOfMemory()))
+        return { result: { ...result, status: "out-of-memory", exitCode: null }, hasBegun };
+      return { result, hasBegun };
     } finally {
       clearInterval(watch);
       await this.#kill(command);

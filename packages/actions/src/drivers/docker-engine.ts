@@ -1,7 +1,8 @@
 /**
- * What the driver asks of a Docker Engine: every call with a deadline, every failure in words, and the end of each exec as
+ * What the driver asks of a Docker Engine: every call but a pull with a deadline, every failure in words, and the end of each exec as
  * the engine tells it (`exec_die`), because a command's output ends only with the last process that holds it open.
  */
+import { Agent } from "node:http";
 import { type Duplex, PassThrough, type Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import Docker from "dockerode";
@@ -26,6 +27,8 @@ export class DockerEngine {
   readonly docker: Docker;
   readonly #session: string;
   readonly #callMs: number;
+  /** Those of calls that were given up would keep this process. */
+  readonly #connections = new Agent();
   readonly #waiting = new Map<string, (exitCode: number) => void>();
   #events: Readable | undefined;
 
@@ -34,6 +37,8 @@ export class DockerEngine {
     this.#session = session;
     this.#callMs = limitMs;
     this.docker = engineAt(socket);
+    const modem = this.docker.modem as unknown as { readonly protocol: string; agent?: Agent };
+    if (modem.protocol === "http") modem.agent = this.#connections;
   }
 
   /** Begins to listen for the ends of commands of containers with the label `treadle.session`. */
@@ -119,6 +124,7 @@ export class DockerEngine {
 
   close(): void {
     this.#events?.destroy();
+    this.#connections.destroy();
   }
 
   #told(line: string): void {

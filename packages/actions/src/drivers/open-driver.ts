@@ -15,8 +15,8 @@ export const driverChoice = {
   /** for the driver `cgroup` */
   cgroup: z
     .strictObject({
-      /** version 2: the group to work under; default: its own, such as that of a unit with `Delegate=yes` */
-      cgroupParent: z.string().min(1).optional(),
+      /** version 2: the group to work under, which holds no processes; default: its own, such as of a unit with `Delegate=yes` */
+      cgroupParent: z.string().startsWith("/", "is an absolute path of this machine").optional(),
       /** what becomes the root of every sandbox, read-only; the system's folders when absent */
       rootFolder: z.string().min(1).optional(),
       /** folders of this machine that sandboxes see, read-only, by where: `{ /testbed: /srv/suite }` */

@@ -123,8 +123,7 @@ export abstract class OpenSandbox implements Sandbox {
     this.#closed ??= (async () => {
       this.#closing.abort();
       await Promise.allSettled([this.#copying, ...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
-      await this.remove();
-      this.#forget();
+      await this.remove().finally(() => this.#forget());
     })();
     return this.#closed;
   }

@@ -44,10 +44,15 @@ export class Reaper {
   }
 }
 
-/** A worker's control group ends with the worker, before this could do anything: it leaves that group first. */
+/**
+ * A worker's control group ends with the worker, before this could do anything: it leaves that group first, for the one above, or,
+ * where that hands its controllers on (CG8), for the one beside.
+ */
 const script = `
 trap '' HUP INT TERM
-[ -n "$3" ] && echo $$ > "$3/../cgroup.procs" 2>/dev/null
+if [ -n "$3" ]; then
+  for above in "$3/.." "$3/../treadle-service"; do echo $$ 2>/dev/null > "$above/cgroup.procs" && break; done
+fi
 groups=" "
 while read -r line; do
   n="\${line#?}"

@@ -1,7 +1,8 @@
-import type { Readable } from "node:stream";
+import { type Readable, Transform } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import type { ExecResult } from "./sandbox.ts";
 
-/** What a waiting shell prints when it was told what to become: without it nothing has run. */
+/** The first line of a shell that was told what to become: without it nothing has run. */
 export const beginning = "told";
 
 /**
@@ -29,13 +30,17 @@ export class WaitingCommand<Entered> {
     this.#options = options;
   }
 
-  /** `run` resolves when nothing of it runs any more: with nothing where it had ended before it was told. Another one is told then. */
-  async use<Result>(run: (entered: Entered) => Promise<Result | undefined>): Promise<Result> {
+  /**
+   * `run` tells it what to become, and resolves when all of it has ended. Where it had ended before it was told, another one is
+   * told once.
+   */
+  async use(run: (entered: Entered) => Promise<Ran>): Promise<ExecResult> {
     this.#numRunning++;
     try {
-      const result = (await run(await this.#take())) ?? (await run(await this.#options.enter()));
-      if (result !== undefined) return result;
-      throw new TreadleError("sandbox.failed", "no command begins in the sandbox: its shell ends before it is told");
+      const { entered, hasWaited } = await this.#take();
+      const { result, hasBegun } = await run(entered);
+      const isOver = hasBegun || !hasWaited || (result.status !== "exited" && result.status !== "killed");
+      return isOver ? result : (await run(await this.#options.enter())).result;
     } finally {
       this.#numRunning--;
       if (this.#numRunning === 0 && this.#options.mayWait())
@@ -49,16 +54,49 @@ export class WaitingCommand<Entered> {
     if (waiting !== undefined) await this.#options.end(waiting).catch(() => {});
   }
 
-  async #take(): Promise<Entered> {
+  async #take(): Promise<{ readonly entered: Entered; readonly hasWaited: boolean }> {
     const waiting = this.#waiting;
     this.#waiting = undefined;
     const entered = await waiting;
-    if (entered === undefined) return this.#options.enter();
-    if (this.#options.isAlive(entered)) return entered;
-    await this.#options.end(entered);
-    return this.#options.enter();
+    if (entered !== undefined) {
+      if (this.#options.isAlive(entered)) return { entered, hasWaited: true };
+      await this.#options.end(entered);
+    }
+    return { entered: await this.#options.enter(), hasWaited: false };
   }
 }
+
+/** What a shell prints that was told what to become, without its first line, by which it says so. */
+export function toldOutput(printed: Readable): { readonly stdout: Readable; readonly begins: Promise<boolean> } {
+  let seen: Buffer | undefined = Buffer.alloc(0);
+  let say: (begins: boolean) => void = () => {};
+  const begins = new Promise<boolean>((resolve) => {
+    say = resolve;
+  });
+  const stdout = new Transform({
+    transform(chunk: Buffer, _, done) {
+      if (seen === undefined) return done(null, chunk);
+      seen = Buffer.concat([seen, chunk]);
+      const at = seen.indexOf("\n");
+      if (at < 0) return done();
+      const rest = seen.subarray(seen.toString("utf8", 0, at) === beginning ? at + 1 : 0);
+      seen = undefined;
+      say(true);
+      done(null, rest);
+    },
+    flush: (done) => done(null, seen),
+  });
+  stdout.once("close", () => {
+    say(false);
+    printed.destroy();
+  });
+  printed.once("close", () => stdout.end());
+  printed.on("error", () => {}).pipe(stdout);
+  return { stdout, begins };
+}
+
+/** Of a command that was told to something that had entered. */
+export type Ran = { readonly result: ExecResult; readonly hasBegun: boolean };
 
 /** Leaves the rest in the stream. Empty when it ends before. */
 export function firstLine(stream: Readable, timeoutMs: number): Promise<string> {
@@ -88,7 +126,7 @@ export function firstLine(stream: Readable, timeoutMs: number): Promise<string> 
       reject(
         new TreadleError(
           "sandbox.failed",
-          `what holds a sandbox, or is to become a command in it, said nothing within ${timeoutMs} ms`,
+          `a shell in the sandbox said nothing within ${timeoutMs} ms; the machine may have too much to do`,
         ),
       );
     }, timeoutMs);

@@ -4,8 +4,8 @@
  * Owns the listeners and all connections, and which is whose. It hands connections to `inject`, and answers of a call's peer
  * whether it may go on.
  *
- * LD1 without a secret, a call is answered only on a connection that a socket of this process's user, or of root, has made; on any other, and on
- *    one of which the tables say nothing, each call ends with the reason and the remedy.
+ * LD1 on loopback, without a secret and unless it trusts everybody, a call is answered only on a connection of this process's
+ *    user or of root. On any other, and on one that the tables do not name, each call ends with the reason and the remedy.
  *    Others' connections end soon, and are few, so that nobody keeps its owner out.
  * LD2 where the system has no such tables, callers are not told apart, and `warning` says so.
  */
@@ -22,7 +22,7 @@ const mostRefused = 32;
 const refusedMs = 2000;
 
 /** Such addresses do not exist on this machine, so nobody dials them. */
-const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT"]);
+const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EINVAL"]);
 
 /** A path, or a name with a port. */
 export type Place = { readonly path: string } | { readonly host: string; readonly port: number };
@@ -35,9 +35,9 @@ export type Door = {
   readonly warning: string | undefined;
   /** why nothing is done for a call of that peer, `address:port`; undefined where it may go on */
   refusalOf(peer: string): string | undefined;
-  /** Nothing more comes in; who is in may stay. */
+  /** Accepts no more connections; open ones stay. */
   stop(): void;
-  /** Ends what is left, too, also of a peer that hangs. */
+  /** Ends the open ones, too, even of a peer that hangs. */
   close(): Promise<void>;
 };
 

@@ -1,11 +1,15 @@
 /** Where the door of an action service is: its credentials, its listeners, and who may come in where there is no secret. */
-import { chmod } from "node:fs/promises";
+import { once } from "node:events";
+import { chmod, lstat, rm } from "node:fs/promises";
+import { createConnection } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { isLoopback, TreadleError } from "@treadle/contracts";
 import { type Door, openDoor, type Place } from "./door.ts";
 import type { ActionServerOptions } from "./server.ts";
 
 const ownersAlone = 0o600;
+/** What is beyond is cut off without a word. */
+const longestPath = 107;
 
 /** `makeServer` is given what stands before every call. */
 export async function listen(
@@ -27,12 +31,15 @@ export async function listen(
   let door: Door | undefined;
   const server = makeServer((_, call) => refusing(call, () => door?.refusalOf(call.getPeer())));
   try {
-    if (place === undefined) throw new Error("it is no host:port and no unix:/path");
+    if (place === undefined) throw new Error("it is no host:port and no unix:/path; give one of them");
     const isLocal = "path" in place || isLoopback(place.host);
     if (isAnybody && !isLocal)
       throw new Error(
-        "other machines may reach it: give tokens, listen at 127.0.0.1:<port> or unix:/path, or set insecure: true",
+        "other machines may reach it; give tokens, listen at 127.0.0.1:<port> or unix:/path, or set insecure: true",
       );
+    if ("path" in place && Buffer.byteLength(place.path) > longestPath)
+      throw new Error(`the path has more than ${longestPath} bytes; give a shorter one`);
+    if ("path" in place) await removeDeadSocket(place.path);
     const injector = server.createConnectionInjector(credentials);
     door = await openDoor({
       place,
@@ -43,19 +50,34 @@ export async function listen(
     if (isAnybody && "path" in place) await chmod(place.path, ownersAlone);
     return door;
   } catch (cause) {
-    const { message } = cause as Error;
-    throw new TreadleError(
-      "config.invalid",
-      `nothing can listen at '${address}': ${message}; give a free port of this machine, or port 0 for any`,
-      { cause },
-    );
+    await door?.close();
+    const { message, syscall } = cause as NodeJS.ErrnoException;
+    const other =
+      place !== undefined && "path" in place
+        ? "give a path in a folder that is there, where nothing is"
+        : "give a free port of this machine, or port 0 for any";
+    const remedy = syscall === undefined ? "" : `; ${other}`;
+    throw new TreadleError("config.invalid", `nothing can listen at '${address}': ${message}${remedy}`, { cause });
   }
 }
 
+/** Of a service that was killed: nobody accepts there, and it would be in the way. */
+async function removeDeadSocket(path: string): Promise<void> {
+  const isSocket = await lstat(path).then(
+    (found) => found.isSocket(),
+    () => false,
+  );
+  if (!isSocket) return;
+  const probe = createConnection(path);
+  const error = await once(probe, "connect").catch((cause: NodeJS.ErrnoException) => cause);
+  probe.destroy();
+  if ("code" in error && error.code === "ECONNREFUSED") await rm(path, { force: true });
+}
+
 function placeOf(address: string): Place | undefined {
-  const path = /^unix:(?:\/\/)?(.+)$/.exec(address)?.[1];
+  const path = /^unix:(?:\/\/)?([^\0]+)$/.exec(address)?.[1];
   if (path !== undefined) return { path };
-  const [, host, port] = /^(.+):(\d+)$/.exec(address) ?? [];
+  const [, host, port] = /^(?!(?:unix|unix-abstract|dns|ipv4|ipv6|vsock):)(.+):(\d+)$/.exec(address) ?? [];
   return host === undefined ? undefined : { host, port: Number(port) };
 }
 

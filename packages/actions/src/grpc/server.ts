@@ -565,14 +565,14 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const close = async (): Promise<void> => {
     clearInterval(sweep);
     for (const { handle } of running.values()) handle.cancel("the server was closed");
+    listening.stop();
     const open = [...trajectories.keys()];
     trajectories.clear();
-    await Promise.all(open.map((t) => actions.closeTrajectory(t)));
-    await snapshots.close();
+    const ends = await Promise.allSettled(open.map((t) => actions.closeTrajectory(t)));
+    ends.push(...(await Promise.allSettled([snapshots.close()])));
     repeatable.close();
-    listening.stop();
     await new Promise<void>((resolve) => {
-      // Calls that wait for nothing more end by themselves; the others are cut after a moment, and a peer that hangs closes nothing.
+      // Calls with nothing to wait for end on their own. The rest are cut after a second, since a peer that hangs closes nothing.
       const cut = setTimeout(() => {
         server.forceShutdown();
         resolve();
@@ -583,6 +583,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       });
     });
     await listening.close();
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   };
   let closing: Promise<void> | undefined;
   return {

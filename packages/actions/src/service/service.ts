@@ -114,9 +114,15 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     drain: server.drain,
     async close() {
       unguard();
-      await server.close();
-      await actions.close();
-      await devices?.services.close();
+      try {
+        await server.close();
+      } finally {
+        try {
+          await actions.close();
+        } finally {
+          await devices?.services.close();
+        }
+      }
     },
   };
 }

@@ -12,7 +12,7 @@ export const ActionsConfig = z
     /** `slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end */
     sandboxes: z.enum(["slot", "trajectory"]).default("slot"),
     ...driverChoice,
-    drivers: driverChoice.drivers.default(["cgroup", "process"]),
+    drivers: driverChoice.drivers.default(["cgroup"]),
     timeoutMs: z.number().positive().default(2000),
     maxOutputBytes: z.int().positive().default(4096),
     /** of a sandbox; `process` has no such limits */
