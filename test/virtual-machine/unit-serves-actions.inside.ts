@@ -1,10 +1,12 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { connectActions, outputOf } from "../../packages/actions/test/support/client.ts";
 import { projectRoot } from "../support/project.ts";
 
-const group = "/sys/fs/cgroup/system.slice/treadle-actions.service";
+const unit = "treadle-actions.service";
+const group = `/sys/fs/cgroup/system.slice/${unit}`;
 const control = (...words: string[]): string =>
   execFileSync("systemctl", [...words, "--no-pager"], { encoding: "utf8" });
 
@@ -18,10 +20,9 @@ test("the shipped unit serves actions in sandboxes of control groups, and leaves
   symlinkSync(projectRoot, "/opt/treadle");
   mkdirSync("/etc/treadle", { recursive: true });
   writeFileSync("/etc/treadle/actions.yaml", "listen: 127.0.0.1:50061\ndrivers: [cgroup]\n");
-  const unit = readFileSync(`${projectRoot}/deploy/systemd/treadle-actions.service`, "utf8");
-  writeFileSync("/run/systemd/system/treadle-actions.service", unit);
+  copyFileSync(join(projectRoot, "deploy/systemd", unit), join("/run/systemd/system", unit));
   control("daemon-reload");
-  control("start", "treadle-actions");
+  control("start", unit);
   const { call, submit, close } = connectActions("127.0.0.1:50061");
   const trajectory = await openWithin(180, () => call("OpenTrajectory", { memory_mib: 64 }));
   const run = submit({ trajectory, command: ["sh", "-c", "cat /proc/self/cgroup; taskset -p $$"] });
@@ -30,11 +31,11 @@ test("the shipped unit serves actions in sandboxes of control groups, and leaves
   const hungry = submit({ trajectory, command: ["python3", "-c", "x = 'x' * 10**9"] });
   expect(await hungry.ended).toBeUndefined();
   expect(hungry.events.find(({ finished }) => finished !== undefined)?.finished?.["status"]).toBe("out-of-memory");
-  expect(control("is-active", "treadle-actions").trim()).toBe("active");
+  expect(control("is-active", unit).trim()).toBe("active");
   expect(readFileSync(`${group}/cgroup.procs`, "utf8")).toBe("");
   close();
-  control("stop", "treadle-actions");
-  expect(control("show", "-p", "Result", "treadle-actions").trim()).toBe("Result=success");
+  control("stop", unit);
+  expect(control("show", "-p", "Result", unit).trim()).toBe("Result=success");
   expect(existsSync(group)).toBe(false);
 });
 
@@ -44,11 +45,8 @@ async function openWithin(seconds: number, open: () => Promise<Record<string, un
     try {
       return (await open())["trajectory"];
     } catch (error) {
-      const state = execFileSync("sh", ["-c", "systemctl is-active treadle-actions || true"], { encoding: "utf8" });
-      if (tries === seconds || state.startsWith("failed"))
-        throw new Error(execFileSync("journalctl", ["-u", "treadle-actions", "--no-pager"], { encoding: "utf8" }), {
-          cause: error,
-        });
+      const { stdout } = spawnSync("systemctl", ["status", "--lines=50", "--no-pager", unit], { encoding: "utf8" });
+      if (tries === seconds || stdout.includes("Active: failed")) throw new Error(stdout, { cause: error });
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
