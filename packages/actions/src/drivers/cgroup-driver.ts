@@ -11,7 +11,7 @@
  *    into a group on an idle machine, so what enters them waits from one command to the next. It waits only while
  *    nothing runs in the sandbox, so that no command can touch what the next one becomes.
  * CG5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
- *    reaper be killed as well, the next driver does it that works under the same group.
+ *    reaper be killed as well, the next driver under the same group removes the groups, and the files are left to the system.
  * CG6 what runs inside before rights are given up is named by its place in the system. By a name alone, this process's PATH
  *    would choose, and it may have a folder that commands can write to there.
  * CG7 when memory runs out, a command goes, not what holds the sandbox; but one that takes its OOM score back can lose its own
@@ -22,7 +22,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
-import { chmod, chown, mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -35,7 +35,6 @@ import {
   controllersOf,
   findCgroups,
   groupLacks,
-  isDeadSession,
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
@@ -74,7 +73,7 @@ const firstUserIdOf = (pid: number): number => 1_000_000_000 + (pid % 8192) * nu
 const defaultMaxProcesses = 256;
 /** bubblewrap, its inner init, and what it holds; a supervisor, and what waits for its command */
 const ownProcesses = 5;
-const startTimeoutMs = 30_000;
+const startTimeoutMs = 10_000;
 
 /** What this machine lacks for the driver; undefined when it lacks nothing. */
 export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | undefined {
@@ -156,8 +155,6 @@ export class CgroupDriver implements SandboxDriver {
     this.#folder = join(tmpdir(), session);
     this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
     this.#ready = removeDeadSessions(bases).then(async () => {
-      for (const name of await readdir(tmpdir()).catch(() => []))
-        if (isDeadSession(name)) await rm(join(tmpdir(), name), { recursive: true, force: true });
       await mkdir(this.#folder, { recursive: true });
     });
   }

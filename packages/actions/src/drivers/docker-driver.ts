@@ -19,7 +19,7 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import type { Duplex } from "node:stream";
+import type { Duplex, PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
@@ -45,7 +45,7 @@ import {
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
-import { beginning, firstLine, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
+import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
@@ -533,4 +533,37 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
+}
+
+/** Leaves the rest in the stream. Empty when it ends before. */
+function firstLine(stream: PassThrough, timeoutMs: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = Buffer.alloc(0);
+    const finish = (line: string): void => {
+      clearTimeout(timer);
+      stream.off("readable", look);
+      stream.off("end", end);
+      resolve(line);
+    };
+    const end = (): void => finish(seen.toString());
+    const look = (): void => {
+      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
+        seen = Buffer.concat([seen, chunk]);
+        const at = seen.indexOf("\n");
+        if (at < 0) continue;
+        const rest = seen.subarray(at + 1);
+        finish(seen.toString("utf8", 0, at));
+        if (rest.length > 0) stream.unshift(rest);
+        return;
+      }
+    };
+    const timer = setTimeout(() => {
+      stream.off("readable", look);
+      stream.off("end", end);
+      reject(new TreadleError("sandbox.failed", `a container said nothing within ${timeoutMs} ms`));
+    }, timeoutMs);
+    stream.on("readable", look);
+    stream.once("end", end);
+    look();
+  });
 }

@@ -1,9 +1,9 @@
 import { type Readable, Transform } from "node:stream";
-import { TreadleError } from "@treadle/contracts";
 import type { ExecResult } from "./sandbox.ts";
 
-/** The first line of a shell that was told what to become: without it nothing has run. */
+/** Printed by a shell that was told what to become: without it nothing has run. */
 export const beginning = "told";
+const firstLine = `${beginning}\n`;
 
 /**
  * What has entered a sandbox and waits to be told what to become, from one command to the next: to enter takes longer than
@@ -77,9 +77,9 @@ export function toldOutput(printed: Readable): { readonly stdout: Readable; read
     transform(chunk: Buffer, _, done) {
       if (seen === undefined) return done(null, chunk);
       seen = Buffer.concat([seen, chunk]);
-      const at = seen.indexOf("\n");
-      if (at < 0) return done();
-      const rest = seen.subarray(seen.toString("utf8", 0, at) === beginning ? at + 1 : 0);
+      // What comes in its place is somebody else's, and may have no end.
+      if (seen.length < firstLine.length) return done();
+      const rest = seen.subarray(seen.toString("utf8", 0, firstLine.length) === firstLine ? firstLine.length : 0);
       seen = undefined;
       say(true);
       done(null, rest);
@@ -97,41 +97,3 @@ export function toldOutput(printed: Readable): { readonly stdout: Readable; read
 
 /** Of a command that was told to something that had entered. */
 export type Ran = { readonly result: ExecResult; readonly hasBegun: boolean };
-
-/** Leaves the rest in the stream. Empty when it ends before. */
-export function firstLine(stream: Readable, timeoutMs: number): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let seen = Buffer.alloc(0);
-    const finish = (line: string): void => {
-      clearTimeout(timer);
-      stream.off("readable", look);
-      stream.off("end", end);
-      resolve(line);
-    };
-    const end = (): void => finish(seen.toString());
-    const look = (): void => {
-      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
-        seen = Buffer.concat([seen, chunk]);
-        const at = seen.indexOf("\n");
-        if (at < 0) continue;
-        const rest = seen.subarray(at + 1);
-        finish(seen.toString("utf8", 0, at));
-        if (rest.length > 0) stream.unshift(rest);
-        return;
-      }
-    };
-    const timer = setTimeout(() => {
-      stream.off("readable", look);
-      stream.off("end", end);
-      reject(
-        new TreadleError(
-          "sandbox.failed",
-          `a shell in the sandbox said nothing within ${timeoutMs} ms; the machine may have too much to do`,
-        ),
-      );
-    }, timeoutMs);
-    stream.on("readable", look);
-    stream.once("end", end);
-    look();
-  });
-}
