@@ -61,6 +61,25 @@ describe.skipIf(lacks !== undefined)(
       );
     });
 
+    test("CG9 commands make no user namespace, in the system's folders and in a root of their own", async () => {
+      const rootFolder = await mkdtemp(join(tmpdir(), "treadle-root-"));
+      const system = ["/usr", "/bin", "/lib", "/lib64"].filter((folder) => existsSync(folder));
+      for (const folder of [...system, "/etc", "/dev", "/proc", "/tmp", "/work"]) await mkdir(join(rootFolder, folder));
+      await writeFile(join(rootFolder, "own"), "");
+      await chmod(rootFolder, 0o755);
+      const other = new CgroupDriver({ rootFolder, folders: Object.fromEntries(system.map((path) => [path, path])) });
+      try {
+        const tried =
+          "unshare -U true 2>&1 | grep -c 'Operation not permitted'; test -e /own; echo $?; test -e /sandbox; echo $?";
+        expect(await say(tried)).toBe("1\n1\n1");
+        const own = await other.open();
+        expect(lines((await own.exec({ command: ["sh", "-c", tried] })).stdout)).toEqual(["1", "0", "1"]);
+      } finally {
+        await other.close();
+        await rm(rootFolder, { recursive: true });
+      }
+    });
+
     test("programs can read the system's configuration that they are given", async () => {
       const { stdout } = await sandbox.exec({ command: ["sh", "-c", "id -un; ls -d /etc/ssl"] });
       expect(lines(stdout)).toEqual(["sandbox", "/etc/ssl"]);

@@ -18,6 +18,8 @@
  *    sandbox where this process may not set its holder's (CAP_SYS_RESOURCE).
  * CG8 on version 2 the kernel hands no controllers on from a group that holds processes, unless it is the root: those in this
  *    process's own group are moved to one below it, and stay there. A `cgroupParent` that holds others' processes is refused.
+ * CG9 commands make no user namespace, which would give them rights to parts of the kernel that are seldom attacked: their root is
+ *    not that of their mount namespace, and to such processes the kernel refuses one.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -203,6 +205,8 @@ export class CgroupDriver implements SandboxDriver {
 }
 
 const holdingExec = "hold";
+/** The root of commands, in the namespaces that they enter (CG9). */
+const inner = "/sandbox";
 /** that a snapshot is of; what is in /dev/shm belongs to processes */
 const keptFolders = ["/work", "/tmp"];
 
@@ -412,7 +416,7 @@ class HeldSandbox extends OpenSandbox {
   /** What enters the namespaces, gives up its rights and its session, and becomes the command. */
   #entering(command: readonly string[]): string[] {
     const user = String(this.#driver.userId);
-    const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net"];
+    const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", `--root=/proc/${this.#insidePid}/root${inner}`];
     const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
     const variables = Object.entries(baseEnvironment).map(([name, value]) => `${name}=${value}`);
     const [setsid, setpriv, env] = ["setsid", "setpriv", "env"].map(ofSystem) as [string, string, string];
@@ -452,50 +456,42 @@ class HeldSandbox extends OpenSandbox {
       "/etc/ssl",
     ];
     const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
+    const bind = (folder: string, seen: string): string[] => ["--ro-bind", folder, seen];
+    const present = system.filter((path) => existsSync(path));
+    // Made by itself as the parent of a mount, it would be closed to whom commands run as.
+    const open = (folder: string): string[] => ["--perms", "0755", "--dir", inner + folder];
     const root =
       rootFolder === undefined
         ? [
-            // Made by itself as the parent of a mount, it would be closed to whom commands run as.
-            ...["--perms", "0755", "--dir", "/etc"],
-            ...[...system, ...forNetwork].filter((p) => existsSync(p)).flatMap((p) => ["--ro-bind", p, p]),
+            ...[...open(""), ...open("/etc")],
+            ...[...present, ...forNetwork.filter((path) => existsSync(path))].flatMap((path) =>
+              bind(path, inner + path),
+            ),
           ]
-        : ["--ro-bind", rootFolder, "/"];
+        : bind(rootFolder, inner);
     const users = ["passwd", "group"]
       .filter((file) => rootFolder === undefined || existsSync(join(rootFolder, "etc", file)))
-      .flatMap((file) => ["--ro-bind", join(this.#folder, file), `/etc/${file}`]);
+      .flatMap((file) => bind(join(this.#folder, file), `${inner}/etc/${file}`));
     const own = Object.entries(folders).flatMap(([seen, folder]) => [
-      // As above; in a root of its own a folder has its place already.
-      ...(rootFolder === undefined ? foldersAbove(seen).flatMap((above) => ["--perms", "0755", "--dir", above]) : []),
-      ...["--ro-bind", folder, seen],
+      // In a root of its own a folder has its place already.
+      ...(rootFolder === undefined ? foldersAbove(seen).flatMap(open) : []),
+      ...bind(folder, inner + seen),
     ]);
     // Their files are of the sandbox's memory: beyond this, a process would be ended for what another wrote.
     const { memoryBytes } = this.#options;
-    const upTo = (share: number): string[] =>
-      memoryBytes === undefined ? [] : ["--size", String(Math.max(4096, Math.floor(memoryBytes * share)))];
+    const scratch = (share: number, folder: string): string[] => [
+      ...(memoryBytes === undefined ? [] : ["--size", String(Math.max(4096, Math.floor(memoryBytes * share)))]),
+      ...["--perms", "1777", "--tmpfs", inner + folder],
+    ];
     return [
-      ...root,
-      ...users,
-      ...own,
-      "--dev",
-      "/dev",
+      // What holds the sandbox has programs of its own.
+      ...present.filter((path) => !path.startsWith("/etc")).flatMap((path) => bind(path, path)),
+      ...[...root, ...users, ...own, "--dev", `${inner}/dev`],
       // Semaphores of parallel test runners live here.
-      ...upTo(0.25),
-      "--perms",
-      "1777",
-      "--tmpfs",
-      "/dev/shm",
-      "--proc",
-      "/proc",
-      ...upTo(0.5),
-      "--perms",
-      "1777",
-      "--tmpfs",
-      "/tmp",
-      "--bind",
-      join(this.#folder, "work"),
-      "/work",
-      "--chdir",
-      "/work",
+      ...scratch(0.25, "/dev/shm"),
+      ...["--proc", `${inner}/proc`],
+      ...scratch(0.5, "/tmp"),
+      ...["--bind", join(this.#folder, "work"), `${inner}/work`],
     ];
   }
 }
