@@ -6,7 +6,7 @@ const lacks = await machineLacks();
 
 /** `npm run test:cgroup2` runs all tests of the drivers so. */
 test.skipIf(lacks !== undefined)(
-  `CG5 CG8 a service on control groups of version 2 makes room in its group, and its sandboxes keep their limits${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
+  `CG5 CG8 on control groups of version 2 a service makes room in its group, and sandboxes keep their limits${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
   async () => {
     const words = ["--conditions=source", "--import", "tsx", "test/virtual-machine/sandbox-with-limits.inside.ts"];
     const { output } = await nodeInMachine(words, { limitMs: 570_000 });

@@ -58,7 +58,7 @@ async function removeTree(folder: string): Promise<void> {
 
 /**
  * Files of the kernel are read and written at once: that takes microseconds, and the way through a thread ten times more.
- * Processes that have no number here, as they are of another namespace, are listed as 0, which to the kernel means whoever writes it.
+ * Processes of another namespace, which have no number here, are listed as 0, which means the writer where it is written.
  */
 export function readProcesses(folder: string): number[] {
   let text = "";

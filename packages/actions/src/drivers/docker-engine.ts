@@ -1,6 +1,6 @@
 /**
- * What the driver asks of a Docker Engine: every call but a pull with a deadline, every failure in words, and the end of each exec as
- * the engine tells it (`exec_die`), because a command's output ends only with the last process that holds it open.
+ * What the driver asks of a Docker Engine: every call but a pull with a deadline, every failure in words, and the end of each
+ * exec as the engine tells it (`exec_die`), because a command's output ends only with the last process that holds it open.
  */
 import { Agent } from "node:http";
 import { type Duplex, PassThrough, type Readable } from "node:stream";
