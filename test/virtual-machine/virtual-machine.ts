@@ -63,7 +63,7 @@ export async function runInMachine(
       join(unpacked, "usr/bin/qemu-system-x86_64"),
       [
         ...["-L", join(share, "qemu"), "-L", join(share, "seabios"), "-machine", "q35", "-cpu", "max", "-smp", "2"],
-        ...["-accel", accelerator(), "-m", String(memoryMiB), "-nodefaults", "-no-reboot"],
+        ...[...accelerators(), "-m", String(memoryMiB), "-nodefaults", "-no-reboot"],
         ...["-display", "none", "-serial", "stdio", "-kernel", join(unpacked, "boot", `vmlinuz-${kernel}`)],
         ...["-initrd", archive, "-append", "console=ttyS0 quiet panic=-1 loglevel=3"],
         ...["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"],
@@ -99,10 +99,11 @@ function programs(): Promise<string> {
   return unpackPackages("virtual-machine", ["qemu-system-x86", "linux-image-amd64", "busybox-static"], { whole: true });
 }
 
-/** Some machines have the device and not the processor for it, and hang. */
-function accelerator(): string {
+/** The first that works. Some machines have KVM's device and not the processor for it, and hang. */
+function accelerators(): string[] {
   const isVirtual = /^flags\s*:.*\b(vmx|svm)\b/m.test(readFileSync("/proc/cpuinfo", "utf8"));
-  return isVirtual && existsSync("/dev/kvm") ? "kvm" : "tcg,thread=multi";
+  const emulated = ["-accel", "tcg,thread=multi"];
+  return isVirtual && existsSync("/dev/kvm") ? ["-accel", "kvm", ...emulated] : emulated;
 }
 
 const kernelOf = (unpacked: string): string => readdirSync(join(unpacked, "lib/modules"))[0]!;
