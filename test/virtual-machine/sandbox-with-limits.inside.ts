@@ -1,4 +1,4 @@
-/** Prints what a sandbox of control groups does, as JSON, for who has started it in an emulated machine. */
+/** Run in an emulated machine: prints what sandboxes of control groups do there, as JSON. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";

@@ -1,20 +1,15 @@
 import { join } from "node:path";
-import { unpackPackages } from "../../packages/transport/src/testing/debian-packages.ts";
+import { dockerPrograms } from "../../packages/actions/test/support/docker-engine.ts";
 import { projectRoot } from "../support/project.ts";
+import { bubblewrap } from "../support/sandbox-programs.ts";
 import { type MachineOptions, runInMachine } from "./virtual-machine.ts";
 
-/** What is run there needs them, and can fetch nothing. */
-const programs: Readonly<Record<string, readonly string[]>> = {
-  bubblewrap: ["bubblewrap"],
-  docker: ["docker.io", "containerd", "runc", "busybox-static"],
-};
-
-/** Runs a command of Node with the programs that tests unpack. */
+/** Runs a command of Node with the programs that tests unpack: nothing can be fetched there. */
 export async function nodeInMachine(
   words: readonly string[],
   options: Omit<MachineOptions, "environment">,
 ): ReturnType<typeof runInMachine> {
-  const folders = await Promise.all(Object.entries(programs).map((entry) => unpackPackages(...entry)));
+  const folders = await Promise.all([bubblewrap(), dockerPrograms()]);
   const { CI = "", TREADLE_SEED = "1", TREADLE_COMPILED = "", PATH = "" } = process.env;
   const path = [PATH, ...folders.map((folder) => join(folder, "usr/bin"))].join(":");
   return runInMachine([process.execPath, ...words], projectRoot, {

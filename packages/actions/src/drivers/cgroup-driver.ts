@@ -458,7 +458,7 @@ class HeldSandbox extends OpenSandbox {
     const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
     const bind = (folder: string, seen: string): string[] => ["--ro-bind", folder, seen];
     const present = system.filter((path) => existsSync(path));
-    // Made by itself as the parent of a mount, it would be closed to whom commands run as.
+    // The folder of a mount, where bubblewrap makes it, is open to root alone.
     const open = (folder: string): string[] => ["--perms", "0755", "--dir", inner + folder];
     const root =
       rootFolder === undefined

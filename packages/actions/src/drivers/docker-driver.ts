@@ -24,6 +24,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
 import { z } from "zod";
+import { endInTurn } from "../end-in-turn.ts";
 import { isDeadSession, sessionName } from "./cgroup.ts";
 import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
@@ -98,10 +99,10 @@ export class DockerDriver implements SandboxDriver {
 
   async close(): Promise<void> {
     await this.#ready.catch(() => {});
-    const ends = await Promise.allSettled([...this.#sandboxes].map((sandbox) => sandbox.close()));
-    ends.push(...(await Promise.allSettled([...this.#snapshots].map((snapshot) => snapshot.drop()))));
-    this.#engine.close();
-    for (const end of ends) if (end.status === "rejected") throw end.reason;
+    await endInTurn(
+      () => [...this.#sandboxes].map((sandbox) => sandbox.close()),
+      () => [...this.#snapshots].map((snapshot) => snapshot.drop()),
+    ).finally(() => this.#engine.close());
   }
 
   async #prepare(): Promise<{ cores: number }> {

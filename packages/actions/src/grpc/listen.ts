@@ -81,6 +81,20 @@ function placeOf(address: string): Place | undefined {
   return host === undefined ? undefined : { host, port: Number(port) };
 }
 
+/** Calls with nothing to wait for end on their own. The rest are cut after a second, since a peer that hangs closes nothing. */
+export function endCalls(server: grpc.Server): Promise<void> {
+  return new Promise((resolve) => {
+    const cut = setTimeout(() => {
+      server.forceShutdown();
+      resolve();
+    }, 1000);
+    server.tryShutdown(() => {
+      clearTimeout(cut);
+      resolve();
+    });
+  });
+}
+
 /** Ends a call before it is read, with the reason. */
 function refusing(
   call: grpc.ServerInterceptingCallInterface,

@@ -18,11 +18,12 @@ import * as grpc from "@grpc/grpc-js";
 import type { z } from "zod";
 import type { CommandSignal } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
+import { endInTurn } from "../end-in-turn.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
 import { Leases } from "./leases.ts";
-import { listen } from "./listen.ts";
+import { endCalls, listen } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -568,22 +569,15 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     listening.stop();
     const open = [...trajectories.keys()];
     trajectories.clear();
-    const ends = await Promise.allSettled(open.map((t) => actions.closeTrajectory(t)));
-    ends.push(...(await Promise.allSettled([snapshots.close()])));
-    repeatable.close();
-    await new Promise<void>((resolve) => {
-      // Calls with nothing to wait for end on their own. The rest are cut after a second, since a peer that hangs closes nothing.
-      const cut = setTimeout(() => {
-        server.forceShutdown();
-        resolve();
-      }, 1000);
-      server.tryShutdown(() => {
-        clearTimeout(cut);
-        resolve();
-      });
-    });
-    await listening.close();
-    for (const end of ends) if (end.status === "rejected") throw end.reason;
+    await endInTurn(
+      () => open.map((t) => actions.closeTrajectory(t)),
+      () => [snapshots.close()],
+      () => {
+        repeatable.close();
+        return [endCalls(server)];
+      },
+      () => [listening.close()],
+    );
   };
   let closing: Promise<void> | undefined;
   return {

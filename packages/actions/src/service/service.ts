@@ -8,6 +8,7 @@ import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { openDriver } from "../drivers/open-driver.ts";
+import { endInTurn } from "../end-in-turn.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
 import { GpuManager } from "../managers/gpu.ts";
@@ -114,15 +115,11 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     drain: server.drain,
     async close() {
       unguard();
-      try {
-        await server.close();
-      } finally {
-        try {
-          await actions.close();
-        } finally {
-          await devices?.services.close();
-        }
-      }
+      await endInTurn(
+        () => [server.close()],
+        () => [actions.close()],
+        () => [devices?.services.close()],
+      );
     },
   };
 }

@@ -21,13 +21,16 @@ export type TestEngine = {
   close(): Promise<void>;
 };
 
+export const dockerPrograms = (): Promise<string> =>
+  unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
+
 /** The engine, or why there is none here. */
 export async function startDockerEngine(): Promise<TestEngine | string> {
   if (process.platform !== "linux") return "Docker's engine runs on Linux";
   if (process.getuid?.() !== 0) return "Docker's engine needs root";
   let programs: string;
   try {
-    programs = await unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
+    programs = await dockerPrograms();
   } catch (error) {
     return `Docker's engine cannot be had: ${(error as Error).message.split("\n")[0]}`;
   }
