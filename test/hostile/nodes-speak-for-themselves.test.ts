@@ -76,6 +76,7 @@ beforeAll(async () => {
       onLog: (_, __, line) => lines.push(line),
       onStatus: () => ({ restarts: 0, workers: [], channels: [], waits: [] }),
       onRead: async (asked) => ({ ...asked, sizeBytes: 0, data: "" }),
+      onLeave: async () => {},
       onStop: () => {},
     },
   );

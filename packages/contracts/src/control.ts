@@ -201,6 +201,8 @@ export const ReadRunFile = z.object({
   fromByte: z.int().nonnegative(),
   /** of the answer before; empty at first */
   version: z.string().max(100),
+  /** a name that the reader alone has, and keeps; the runner waits at its end until it has read all */
+  reader: z.string().min(1).max(100),
 });
 export type ReadRunFile = z.infer<typeof ReadRunFile>;
 

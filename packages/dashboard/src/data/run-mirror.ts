@@ -30,6 +30,7 @@ const maxRuns = 100;
 export class RunMirror {
   readonly root: string;
   readonly #remote: RemoteRuns;
+  readonly #reader = crypto.randomUUID();
   readonly #isHere: (runId: string) => Promise<boolean>;
   readonly #known = new Map<string, Map<File, Known>>();
   readonly #looking = new Map<string, Promise<void>>();
@@ -110,7 +111,7 @@ export class RunMirror {
     const path = join(this.root, runId, file);
     for (let parts = 0; parts < maxPartsOfLook; parts++) {
       const { version, atByte } = known;
-      const part = await this.#remote.read(runId, { file, fromByte: atByte, version });
+      const part = await this.#remote.read(runId, { file, fromByte: atByte, version, reader: this.#reader });
       const data = Buffer.from(part.data, "base64");
       const isOther = part.version !== version;
       if (isOther) {

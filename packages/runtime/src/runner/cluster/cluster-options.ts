@@ -29,8 +29,8 @@ export type ClusterOptions = {
   readonly telemetry?: Telemetry | undefined;
   /** somebody asks over the control plane for an end after the step under way */
   readonly onStopAsked?: (() => void) | undefined;
-  /** somebody looks at the run from another machine */
-  readonly onRead?: ((asked: ReadRunFile) => Promise<RunFilePart>) | undefined;
+  /** what those see who look at the run from other machines, and whether they have seen all of it */
+  readonly shown?: { read(asked: ReadRunFile): Promise<RunFilePart>; areRead(): Promise<void> } | undefined;
   /** the nodes that were found; without them this process is the only one */
   readonly nodes?: Nodes | undefined;
   /** of a run that shares the devices of this machine with others */

@@ -132,7 +132,7 @@ export class Fleet {
   }
 
   /** Opens the runner's links and announces the run; then processes can be started. */
-  async open(serve: ServeWorker, answers: Pick<NodesListener, "onStatus" | "onRead" | "onStop">): Promise<void> {
+  async open(serve: ServeWorker, answers: Omit<NodesListener, "onHeartbeat" | "onLog">): Promise<void> {
     const { nodes, links, loop, cluster } = this.#ports;
     await links.open((link) => this.#connected(link, serve));
     await nodes.open(

@@ -500,7 +500,8 @@ export class RunCluster implements Cluster {
     };
     await this.#fleet.open(serve, {
       onStatus: () => this.status(),
-      onRead: (asked) => this.#options.onRead?.(asked) ?? Promise.resolve(nothingMore(asked)),
+      onRead: async (asked) => this.#options.shown?.read(asked) ?? nothingMore(asked),
+      onLeave: async () => this.#options.shown?.areRead(),
       onStop: () => this.#options.onStopAsked?.(),
     });
     await this.#fleet.ready();

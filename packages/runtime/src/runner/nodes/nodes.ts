@@ -58,6 +58,8 @@ export type NodesListener = {
   /** Answers what anybody may ask of this runner. */
   readonly onStatus: () => RunStatus;
   readonly onRead: (asked: ReadRunFile) => Promise<RunFilePart>;
+  /** Resolves when nobody waits for answers of this runner any more; asked before it is withdrawn. */
+  readonly onLeave: () => Promise<void>;
   readonly onStop: () => void;
 };
 
@@ -348,6 +350,7 @@ export class Nodes {
             ask(plane, "node", member, "release", release, { timeoutMs: releaseTimeoutMs }).catch(() => {}),
           ),
         );
+        if (isHeard) await this.#listener?.onLeave();
         await this.#announcement?.withdraw("the run is over").catch(() => {});
       }
       for (const end of this.#ends) end();

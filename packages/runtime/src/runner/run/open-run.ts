@@ -26,7 +26,7 @@ import { Checkpoints } from "./checkpoints.ts";
 import { Journal } from "./journal.ts";
 import { type KeptRun, openKeptRun } from "./kept-run.ts";
 import type { LoadedWorkflow } from "./load-workflow.ts";
-import { readRunFile } from "./run-files.ts";
+import { ShownFiles } from "./run-files.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { openRunObservation } from "./run-observation.ts";
 import { RunTrace } from "./run-trace.ts";
@@ -184,7 +184,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     runId,
     nodes,
     onStopAsked: () => asked.abort(),
-    onRead: (part) => readRunFile(folder.path, part),
+    shown: new ShownFiles(folder.path),
     pool: options.pool,
     config,
     projectRoot,

@@ -1,6 +1,11 @@
-/** Files of a run's folder, part by part, for those who look at the run from another machine. */
+/**
+ * Files of a run's folder, part by part, for those who look at the run from another machine.
+ *
+ * SF1 a run leaves when all who follow it have all that its files have; who has been silent for long is not waited for.
+ */
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import type { ReadRunFile, RunFilePart } from "@treadle/contracts";
 import { redactSecrets } from "@treadle/observe";
 
@@ -8,8 +13,57 @@ import { redactSecrets } from "@treadle/observe";
 const maxPartBytes = 256 * 1024;
 const maxJsonBytes = 16 * 2 ** 20;
 
+const silentMs = 5000;
+const waitMs = 30_000;
+const lookMs = 50;
+const maxReaders = 100;
+
+type Reader = { heardMs: number; readonly behind: Set<ReadRunFile["file"]>; readonly files: Set<ReadRunFile["file"]> };
+
+export class ShownFiles {
+  readonly #folder: string;
+  readonly #readers = new Map<string, Reader>();
+  #areFinal = false;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  async read(asked: ReadRunFile): Promise<RunFilePart> {
+    const reader = this.#readerOf(asked.reader);
+    const areFinal = this.#areFinal;
+    const part = await readRunFile(this.#folder, asked);
+    const isAtEnd = part.fromByte + Buffer.byteLength(part.data, "base64") >= part.sizeBytes;
+    reader.files.add(asked.file);
+    if (areFinal && isAtEnd) reader.behind.delete(asked.file);
+    return part;
+  }
+
+  /** The files are as they will stay: resolves when all who follow have read to their ends, or when too long has passed. SF1 */
+  async areRead(limits = { silentMs, waitMs }): Promise<void> {
+    const startedMs = performance.now();
+    this.#areFinal = true;
+    for (const { behind, files } of this.#readers.values()) for (const file of files) behind.add(file);
+    for (;;) {
+      const nowMs = performance.now();
+      const follows = ({ heardMs, behind }: Reader) => behind.size > 0 && nowMs - heardMs < limits.silentMs;
+      if (nowMs - startedMs >= limits.waitMs || ![...this.#readers.values()].some(follows)) return;
+      await delay(lookMs);
+    }
+  }
+
+  #readerOf(name: string): Reader {
+    const reader = this.#readers.get(name) ?? { heardMs: 0, behind: new Set(), files: new Set() };
+    reader.heardMs = performance.now();
+    this.#readers.delete(name);
+    this.#readers.set(name, reader); // the one that was heard last is the last
+    if (this.#readers.size > maxReaders) this.#readers.delete(this.#readers.keys().next().value as string);
+    return reader;
+  }
+}
+
 /** A file that is not there, or that is too large to be shown, has nothing. */
-export async function readRunFile(folder: string, asked: ReadRunFile): Promise<RunFilePart> {
+async function readRunFile(folder: string, asked: ReadRunFile): Promise<RunFilePart> {
   const path = join(folder, asked.file);
   const found = await stat(path).catch(() => undefined);
   if (found === undefined) return { version: "", fromByte: 0, sizeBytes: 0, data: "" };

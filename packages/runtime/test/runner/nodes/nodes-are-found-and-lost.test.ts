@@ -102,6 +102,7 @@ const openRun = () =>
       onLog: (_, __, line) => lines.push(line),
       onStatus: () => status,
       onRead: async (asked) => ({ ...asked, sizeBytes: 0, data: "" }),
+      onLeave: async () => {},
       onStop: () => {},
     },
   );

@@ -3,16 +3,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ReadRunFile } from "@treadle/contracts";
 import { expect, onTestFinished, test } from "vitest";
-import { readRunFile } from "../../../src/runner/run/run-files.ts";
+import { ShownFiles } from "../../../src/runner/run/run-files.ts";
 
 function folderOfRun() {
   const folder = mkdtempSync(join(tmpdir(), "treadle-shown-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const shown = new ShownFiles(folder);
   /** All that comes after what is known, part by part. */
   const rest = async (file: ReadRunFile["file"], known = { version: "", fromByte: 0 }) => {
     const parts: Buffer[] = [];
     for (;;) {
-      const part = await readRunFile(folder, { file, ...known });
+      const part = await shown.read({ file, ...known, reader: "one" });
       const data = Buffer.from(part.data, "base64");
       parts.push(data);
       known = { version: part.version, fromByte: part.fromByte + data.length };
@@ -20,7 +21,7 @@ function folderOfRun() {
         return { text: Buffer.concat(parts).toString(), known };
     }
   };
-  return { folder, rest };
+  return { folder, shown, rest };
 }
 
 test("what grows is read on from where it was known, what is replaced from its beginning, what is not there is empty", async () => {
@@ -45,4 +46,45 @@ test("secrets of the configuration stay where they are", async () => {
   const { text } = await rest("config.json");
   expect(text).not.toContain("abc123");
   expect(JSON.parse(text)).toMatchObject({ config: { tool: {} } });
+});
+
+test("SF1: a runner waits for all who follow it to read to the ends of what they read before, and for nobody who is silent", async () => {
+  const { folder, shown, rest } = folderOfRun();
+  const path = join(folder, "events.jsonl");
+  const limits = { silentMs: 200_000, waitMs: 400_000 };
+  await shown.areRead(limits); // nobody follows
+
+  writeFileSync(path, "{}\n");
+  const { known } = await rest("events.jsonl");
+  await rest("plan.json");
+  await shown.read({ file: "events.jsonl", fromByte: 0, version: "", reader: "other" });
+  appendFileSync(path, "[]\n".repeat(200_000)); // more than a part
+  let isOver = false;
+  const over = shown.areRead(limits).then(() => {
+    isOver = true;
+  });
+  const expectWaiting = async () => {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(isOver).toBe(false);
+  };
+  await expectWaiting();
+  await shown.read({ file: "events.jsonl", ...known, reader: "one" }); // not to its end
+  await rest("plan.json");
+  await expectWaiting();
+  await rest("events.jsonl", known);
+  await expectWaiting(); // of the other
+  const other = await shown.read({ file: "events.jsonl", fromByte: 600_003, version: known.version, reader: "other" });
+  expect(other).toMatchObject({ fromByte: 600_003, data: "" });
+  await over;
+});
+
+test("SF1: a reader that has left holds a runner no longer than it may be silent, one that never comes to an end no longer than the limit", async () => {
+  const { folder, shown } = folderOfRun();
+  writeFileSync(join(folder, "events.jsonl"), "{}\n".repeat(200_000));
+  const ask = () => shown.read({ file: "events.jsonl", fromByte: 0, version: "", reader: "slow" });
+  await ask();
+  await shown.areRead({ silentMs: 100, waitMs: Number.POSITIVE_INFINITY });
+  const asking = setInterval(() => void ask(), 20);
+  onTestFinished(() => clearInterval(asking));
+  await shown.areRead({ silentMs: Number.POSITIVE_INFINITY, waitMs: 300 });
 });
