@@ -153,7 +153,12 @@ test("CA1 what is declared restorable is prepared again in another sandbox", asy
 test("a node that is out of memory ends the action that is furthest above its reservation, and no other", async () => {
   const { clock, cpu, actions } = setUp([], 0, ["local"]);
   let available = 1000;
-  const unguard = guardMemory({ actions, cpu, clock, reserveBytes: 100, availableBytes: () => available });
+  const unguard = guardMemory({
+    actions,
+    cpu,
+    clock,
+    memory: () => new Map([["local", { reserveBytes: 100, availableBytes: available }]]),
+  });
   // Sandboxes use 50 bytes each.
   for (const [trajectory, memoryBytes] of [
     ["modest", 50],

@@ -252,6 +252,100 @@ describe("CPU manager", () => {
       ),
     ).toEqual(["t2"]);
   });
+
+  test("MG1 CM1 whatever nodes come and go: no core is held twice, none of a node that is away, and what is reserved is theirs who are there", () => {
+    const ids = ["n0", "n1", "n2"] as const;
+    const op = fc.record({
+      act: fc.constantFrom("join", "leave", "bind", "place", "acquire", "acquire", "release", "end"),
+      node: fc.constantFrom(...ids),
+      trajectory: fc.integer({ min: 0, max: 5 }),
+      cores: fc.integer({ min: 1, max: 4 }),
+    });
+    fc.assert(
+      fc.property(fc.array(op, { maxLength: 60 }), (ops) => {
+        const cpu = new CpuManager({ nodes: [], overcommit: 1.5 });
+        /** cores by node that is there, and what is held of them */
+        const present = new Map<string, { cores: number; held: Map<string, readonly number[]> }>();
+        const bytesOf = (trajectory: number) => 10 + 7 * trajectory;
+        const only = (trajectory: number) => (trajectory === 5 ? "n1" : undefined);
+        const open = new Set<number>();
+        let most = 0;
+        const opened = (trajectory: number): string => {
+          if (!open.has(trajectory)) cpu.openTrajectory(`t${trajectory}`, bytesOf(trajectory), only(trajectory));
+          open.add(trajectory);
+          return `t${trajectory}`;
+        };
+        cpu.join({ id: "n0", numa: [[0, 1, 2, 3]], memoryBytes: 100 });
+        present.set("n0", { cores: 4, held: new Map() });
+        most = 4;
+        ops.forEach(({ act, node, trajectory, cores }, i) => {
+          if (act === "join") {
+            cpu.join({ id: node, numa: [Array.from({ length: cores }, (_, core) => core)], memoryBytes: 100 });
+            present.set(node, { cores, held: new Map() });
+          }
+          if (act === "leave") {
+            cpu.leave(node);
+            present.delete(node);
+          }
+          if (act === "bind") {
+            const pool = cpu.bind({ actionId: `b${i}`, trajectory: opened(trajectory), minimum: cores });
+            if (pool !== undefined) expect(present.has(pool.slice("cpu@".length))).toBe(true);
+          }
+          if (act === "place") expect(cpu.place(opened(trajectory)) !== undefined).toBe(present.size > 0);
+          if (act === "acquire") {
+            const grant = cpu.acquire(`cpu@${node}`, request(`a${i}`), cores);
+            const there = present.get(node);
+            const free = there === undefined ? -1 : there.cores - [...there.held.values()].flat().length;
+            expect(grant !== undefined).toBe(cores <= free);
+            if (grant === undefined) return;
+            const taken = [...there!.held.values()].flat();
+            expect(grant.cores!.filter((core) => taken.includes(core))).toEqual([]);
+            there!.held.set(`a${i}`, grant.cores!);
+          }
+          // Also of what was granted by a node that has left since, or come again.
+          if (act === "release") {
+            const ofOld = `a${trajectory}`;
+            cpu.release(ofOld);
+            for (const { held } of present.values()) held.delete(ofOld);
+          }
+          if (act === "end") {
+            cpu.endTrajectory(`t${trajectory}`);
+            open.delete(trajectory);
+          }
+          for (const one of present.values()) most = Math.max(most, one.cores);
+          expect([...cpu.pools()].map(([pool, { free }]) => [pool, free])).toEqual(
+            expect.arrayContaining(
+              [...present].map(([id, one]) => [`cpu@${id}`, one.cores - [...one.held.values()].flat().length]),
+            ),
+          );
+          expect(cpu.pools().size).toBe(present.size);
+          const reserved = new Map<string, number>(ids.map((id) => [`cpu@${id}`, 0]));
+          for (const each of open) {
+            const home = cpu.home(`t${each}`);
+            if (home === undefined) continue;
+            expect(present.has(home.slice("cpu@".length))).toBe(true);
+            reserved.set(home, reserved.get(home)! + bytesOf(each));
+          }
+          for (const [id, { reservedBytes }] of cpu.load()) expect(reservedBytes).toBe(reserved.get(`cpu@${id}`));
+          expect(cpu.capacity).toBeLessThanOrEqual(most);
+        });
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  test("CM1 what has to be on one node waits for it while it is there, and goes elsewhere when it is not", () => {
+    const cpu = new CpuManager({ nodes: [twoNuma, { ...twoNuma, id: "n1" }], trajectoryMemoryBytes: 60 });
+    cpu.bind(request("a", "first"));
+    cpu.openTrajectory("fork", 60, "n0");
+    expect(cpu.bind(request("b", "fork"))).toBeUndefined();
+    expect([cpu.place("fork"), cpu.home("fork")]).toEqual(["n0", "cpu@n0"]); // beyond what may be reserved, and counted
+    expect(cpu.load().get("n0")).toMatchObject({ reservedBytes: 120 });
+    cpu.openTrajectory("late", 60, "n0");
+    cpu.leave("n0");
+    expect(cpu.bind(request("c", "late"))).toBe("cpu@n1");
+    expect(cpu.load().get("n0")).toMatchObject({ reservedBytes: 0, held: 0 });
+  });
 });
 
 describe("GPU manager", () => {

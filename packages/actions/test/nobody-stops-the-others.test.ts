@@ -82,7 +82,12 @@ test("a trajectory that cannot be ended keeps nobody from looking again", async 
       throw new Error("the group is gone");
     },
   };
-  const stop = guardMemory({ actions: actions as never, cpu, clock, reserveBytes: 10, availableBytes: () => 1 });
+  const stop = guardMemory({
+    actions: actions as never,
+    cpu,
+    clock,
+    memory: () => new Map([["n", { reserveBytes: 10, availableBytes: 1 }]]),
+  });
   for (let i = 0; i < 3; i++) await clock.advance(250);
   stop();
   expect(looks).toBeGreaterThan(1);

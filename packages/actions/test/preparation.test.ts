@@ -159,7 +159,12 @@ test("the guard of the memory does not wait for a sandbox that is being made", a
   actions.submit("slow", spec, { command: ["run"] });
   await settle();
   expect(pool.numRunning).toBe(1);
-  const unguard = guardMemory({ actions, cpu, clock, reserveBytes: 100, availableBytes: () => 60 });
+  const unguard = guardMemory({
+    actions,
+    cpu,
+    clock,
+    memory: () => new Map([["n", { reserveBytes: 100, availableBytes: 60 }]]),
+  });
   await clock.advance(300);
   expect(() => actions.submit("greedy", spec, { command: ["run"] })).toThrow(/ran out of memory/);
   unguard();

@@ -185,7 +185,7 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
   });
 
   test.each([
-    ["listen: 0.0.0.0:0\n", "listen: other machines reach this address: give tls and every tenant a tokenfile"],
+    ["listen: 0.0.0.0:0\n", "listen: other machines reach this address: give tls and every tenant a tokenFile"],
     ["resources: { cpu: { type: cpu, cores: 4 } }\n", "cores"],
     [
       "resources: { cpu: { type: cpu, numa: [[4096]] } }\ndrivers: [process]\n",

@@ -201,7 +201,7 @@ export type {
   RunStore,
   SendOptions,
 } from "./ports.ts";
-export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";
+export { lowerFirst, type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";
 export {
   CallObservation,
   ChannelObservation,

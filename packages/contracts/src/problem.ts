@@ -85,4 +85,5 @@ function writePath(path: readonly PropertyKey[]): string {
   return path.map((key, i) => (typeof key === "number" ? `[${key}]` : `${i > 0 ? "." : ""}${String(key)}`)).join("");
 }
 
-const lowerFirst = (text: string): string => text.charAt(0).toLowerCase() + text.slice(1);
+/** As errors begin; what comes later, such as a key, stays as it is. */
+export const lowerFirst = (text: string): string => text.charAt(0).toLowerCase() + text.slice(1);

@@ -24,6 +24,8 @@ export type SandboxOptions = {
   readonly from?: Snapshot | undefined;
   /** what a driver cannot give of it, it refuses */
   readonly container?: ContainerOptions | undefined;
+  /** the host on which it is to be; ignored by drivers of one machine */
+  readonly node?: string | undefined;
 };
 
 export type ContainerOptions = {
@@ -89,6 +91,8 @@ export type SnapshotOptions = { readonly maxBytes: number; readonly signal?: Abo
 export interface Snapshot {
   /** that it takes of the machine's disk */
   readonly bytes: number;
+  /** the host that has it, on which alone a sandbox can begin with it; absent where there is one machine */
+  readonly node?: string | undefined;
   drop(): Promise<void>;
 }
 

@@ -11,9 +11,11 @@ const ownersAlone = 0o600;
 /** What is beyond is cut off without a word. */
 const longestPath = 107;
 
+export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens" | "insecure">;
+
 /** `makeServer` is given what stands before every call. */
 export async function listen(
-  options: ActionServerOptions,
+  options: DoorOptions,
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
   const { address, tls, tokens, insecure = false } = options;

@@ -20,7 +20,7 @@ import type { CommandSignal } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
-import type { CommandActions } from "../pool/command-actions.ts";
+import { type CommandActions, hostOf } from "../pool/command-actions.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
 import { Leases } from "./leases.ts";
 import { endCalls, listen } from "./listen.ts";
@@ -74,12 +74,23 @@ export type ActionServerOptions = {
         urlOf(service: string, allocation: ActionContext["allocation"]): string;
       }
     | undefined;
+  /** the machines that commands run on, by name; absent where it is this one */
+  readonly hosts?: (() => Readonly<Record<string, HostLoad>>) | undefined;
   /** what a trajectory may ask for; default `none` */
   readonly network?: "none" | "host" | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
   /** how long a client that moves an archive may do nothing */
   readonly stallMs?: number | undefined;
+};
+
+export type HostLoad = {
+  readonly cores: number;
+  readonly held: number;
+  readonly memoryBytes: number;
+  readonly reservedBytes: number;
+  /** why it is away */
+  readonly away: string | undefined;
 };
 
 const defaultKeepaliveMs = 20_000;
@@ -294,7 +305,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
         );
         const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-        events!.tell({ started: { allocation: units, cores, attempt, why } });
+        const host = options.hosts === undefined ? "" : (hostOf(allocation) ?? "");
+        events!.tell({ started: { allocation: units, cores, attempt, why, host } });
       },
     );
     const action: RunningAction = { tenant, handle, input };
@@ -537,6 +549,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const tenant = tenantOf(call);
       return {
         ...statisticsOf(actions, tenant),
+        hosts: Object.fromEntries(
+          Object.entries(options.hosts?.() ?? {}).map(([host, { memoryBytes, reservedBytes, away, ...cores }]) => {
+            const memory = { memory_bytes: memoryBytes, reserved_bytes: reservedBytes };
+            return [host, { ...cores, ...memory, away: away ?? "" }];
+          }),
+        ),
         uptime_seconds: (performance.now() - beganMs) / 1000,
         trajectories: [...trajectories.values()].filter((one) => tenant === undefined || one.tenant === tenant).length,
         draining: isDraining,

@@ -3,11 +3,15 @@ import type * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 import { packageFolder } from "@treadle/contracts/package-folder";
 
-const protoPath = join(packageFolder(import.meta.url), "protos/actions/v1/actions.proto");
-
 const loaderOptions = { keepCase: true, longs: Number, defaults: true, oneofs: true } as const;
 
-export function serviceDefinition(): grpc.ServiceDefinition {
-  const loaded = loadSync(protoPath, loaderOptions);
-  return loaded["treadle.actions.v1.Actions"] as unknown as grpc.ServiceDefinition;
-}
+const load = (file: string, service: string): grpc.ServiceDefinition => {
+  const loaded = loadSync(join(packageFolder(import.meta.url), "protos", file), loaderOptions);
+  return loaded[service] as unknown as grpc.ServiceDefinition;
+};
+
+export const serviceDefinition = (): grpc.ServiceDefinition =>
+  load("actions/v1/actions.proto", "treadle.actions.v1.Actions");
+
+export const hostDefinition = (): grpc.ServiceDefinition =>
+  load("hosts/v1/hosts.proto", "treadle.hosts.v1.SandboxHost");

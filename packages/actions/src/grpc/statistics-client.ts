@@ -74,6 +74,18 @@ const Reply = z
     uptime_seconds: count,
     trajectories: count,
     draining: z.boolean(),
+    hosts: z
+      .record(
+        z.string(),
+        z
+          .object({ cores: count, held: count, memory_bytes: count, reserved_bytes: count, away: z.string() })
+          .transform(({ memory_bytes: memoryBytes, reserved_bytes: reservedBytes, ...rest }) => ({
+            ...rest,
+            memoryBytes,
+            reservedBytes,
+          })),
+      )
+      .default({}),
     charged: z
       .record(
         z.string(),

@@ -10,9 +10,9 @@ export const CpuNode = z.strictObject({
 });
 
 export const CpuCluster = z.strictObject({
+  /** those that are there at first */
   nodes: z
     .array(CpuNode)
-    .min(1)
     .refine((nodes) => new Set(nodes.map((n) => n.id)).size === nodes.length, { message: "ids of nodes are distinct" })
     .refine((nodes) => nodes.every((n) => new Set(n.numa.flat()).size === n.numa.flat().length), {
       message: "a core is in one NUMA node",
@@ -33,6 +33,13 @@ type Node = {
   readonly free: Set<number>;
   readonly memoryBytes: number;
   reservedBytes: number;
+  isAway: boolean;
+};
+type Trajectory = {
+  node: Node | undefined;
+  readonly bytes: number;
+  /** the only node that it may go to, while that is there */
+  readonly only: string | undefined;
 };
 
 /**
@@ -41,15 +48,17 @@ type Node = {
  *
  * A node is chosen among those with enough cores free and enough memory to reserve: the one with the least share of its
  * memory reserved. Cores come from as few NUMA nodes as possible, from the fullest that suffices.
+ *
+ * CM1 a node that has left grants nothing, and is the home of no trajectory: what was there goes elsewhere. It may come back, so
+ *    that what only it can serve waits.
  */
 export class CpuManager implements ResourceManager {
   readonly resource: string;
-  readonly capacity: number;
   readonly grantsWholeUnits = true;
-  readonly #nodes: readonly Node[];
+  readonly #nodes = new Map<string, Node>();
   readonly #overcommit: number;
   readonly #defaultBytes: number;
-  readonly #trajectories = new Map<string, { node: Node | undefined; bytes: number }>();
+  readonly #trajectories = new Map<string, Trajectory>();
   readonly #held = new Map<string, { node: Node; cores: readonly number[] }>();
 
   constructor(cluster: CpuCluster, resource = "cpu") {
@@ -57,33 +66,74 @@ export class CpuManager implements ResourceManager {
     this.resource = resource;
     this.#overcommit = overcommit;
     this.#defaultBytes = trajectoryMemoryBytes;
-    this.#nodes = nodes.map(({ id, numa, memoryBytes }) => ({
+    for (const node of nodes) this.join(node);
+  }
+
+  /** Of all nodes that there were: one that is away may come back. */
+  get capacity(): number {
+    return Math.max(0, ...this.#all.map((node) => node.numaOf.size));
+  }
+
+  get mostHeld(): number {
+    return this.#all.reduce((sum, node) => sum + node.numaOf.size, 0);
+  }
+
+  /** A node that is new, or comes back as it is now; nothing is held there, and nothing reserved. */
+  join(node: z.infer<typeof CpuNode>): void {
+    this.leave(node.id);
+    const { id, numa, memoryBytes } = CpuNode.parse(node);
+    this.#nodes.set(id, {
       id,
       numaOf: new Map(numa.flatMap((cores, n) => cores.map((core) => [core, n] as const))),
       free: new Set(numa.flat()),
       memoryBytes,
       reservedBytes: 0,
-    }));
-    this.capacity = Math.max(...this.#nodes.map((n) => n.numaOf.size));
+      isAway: false,
+    });
+  }
+
+  /** CM1 */
+  leave(id: string): void {
+    const node = this.#nodes.get(id);
+    if (node === undefined) return;
+    node.isAway = true;
+    node.reservedBytes = 0;
+    for (const home of this.#trajectories.values()) if (home.node === node) home.node = undefined;
+  }
+
+  /** By node: what it has, and what of it is taken. */
+  load(): ReadonlyMap<string, { cores: number; held: number; memoryBytes: number; reservedBytes: number }> {
+    const loads = this.#all.map((node) => {
+      const { numaOf, free, memoryBytes, reservedBytes, isAway } = node;
+      return [
+        node.id,
+        { cores: numaOf.size, held: isAway ? 0 : numaOf.size - free.size, memoryBytes, reservedBytes },
+      ] as const;
+    });
+    return new Map(loads);
+  }
+
+  get #all(): Node[] {
+    return [...this.#nodes.values()];
   }
 
   /** States what a trajectory will need; without it the default is reserved at its first action. */
-  openTrajectory(trajectory: string, memoryBytes: number = this.#defaultBytes): void {
+  openTrajectory(trajectory: string, memoryBytes: number = this.#defaultBytes, only?: string): void {
     if (this.#trajectories.has(trajectory)) return;
-    const most = Math.max(...this.#nodes.map((node) => this.#reservable(node)));
+    const most = Math.max(0, ...this.#all.map((node) => this.#reservable(node)));
     if (memoryBytes > most)
       throw new TreadleError(
         "action.impossible",
         `trajectory '${trajectory}' reserves ${memoryBytes} bytes of memory, a node has ${most}; ask for less, or raise overcommit`,
         { details: { trajectory, memoryBytes, most } },
       );
-    this.#trajectories.set(trajectory, { node: undefined, bytes: memoryBytes });
+    this.#trajectories.set(trajectory, { node: undefined, bytes: memoryBytes, only });
   }
 
   whyNever({ trajectory, minimum, actionId }: ResourceRequest): string | undefined {
     const home = trajectory === undefined ? undefined : this.#trajectories.get(trajectory);
     if (home === undefined) return undefined;
-    const possible = home.node ? [home.node] : this.#nodes.filter((node) => home.bytes <= this.#reservable(node));
+    const possible = home.node ? [home.node] : this.#all.filter((node) => home.bytes <= this.#reservable(node));
     const most = Math.max(0, ...possible.map((node) => node.numaOf.size));
     if (minimum <= most) return undefined;
     const place = home.node
@@ -95,7 +145,7 @@ export class CpuManager implements ResourceManager {
   reservedShare(trajectory: string): number {
     const home = this.#trajectories.get(trajectory);
     if (home === undefined) return 0;
-    return home.bytes / this.#nodes.reduce((sum, node) => sum + this.#reservable(node), 0);
+    return home.bytes / this.#all.reduce((sum, node) => sum + this.#reservable(node), 0);
   }
 
   home(trajectory: string): string | undefined {
@@ -106,19 +156,29 @@ export class CpuManager implements ResourceManager {
     if (trajectory === undefined) return this.#poolOf(this.#emptiest(minimum, 0) ?? this.#emptiest(0, 0, minimum));
     this.openTrajectory(trajectory);
     const home = this.#trajectories.get(trajectory)!;
-    if (home.node === undefined) {
-      home.node = this.#emptiest(minimum, home.bytes);
-      if (home.node !== undefined) home.node.reservedBytes += home.bytes;
-    }
+    if (home.node === undefined) settle(home, this.#emptiest(minimum, home.bytes, 0, home.only));
     return this.#poolOf(home.node);
   }
 
+  /** What has to be on a node at once, such as a file that is written before the first action, though none has room for it. */
+  place(trajectory: string): string | undefined {
+    this.openTrajectory(trajectory);
+    const home = this.#trajectories.get(trajectory)!;
+    if (home.node === undefined)
+      settle(
+        home,
+        this.#emptiest(0, home.bytes, 0, home.only) ?? this.#emptiest(0, Number.NEGATIVE_INFINITY, 0, home.only),
+      );
+    return home.node?.id;
+  }
+
   pools(): ReadonlyMap<string, { free: number }> {
-    return new Map(this.#nodes.map((node) => [this.#poolOf(node)!, { free: node.free.size }]));
+    const present = this.#all.filter((node) => !node.isAway);
+    return new Map(present.map((node) => [this.#poolOf(node)!, { free: node.free.size }]));
   }
 
   acquire(pool: string, request: ResourceRequest, units: number): Grant | undefined {
-    const node = this.#nodes.find((n) => this.#poolOf(n) === pool);
+    const node = this.#all.find((n) => this.#poolOf(n) === pool && !n.isAway);
     if (node === undefined || node.free.size < units) return undefined;
     const cores = pickCores(node, units);
     for (const core of cores) node.free.delete(core);
@@ -149,7 +209,7 @@ export class CpuManager implements ResourceManager {
    * they reserved go first, until the rest fits into `budgetBytes`, by default the node's memory; nobody goes while it fits.
    */
   outOfMemory(nodeId: string, usedBytes: ReadonlyMap<string, number>, budgetBytes?: number): string[] {
-    const node = this.#nodes.find((n) => n.id === nodeId);
+    const node = this.#nodes.get(nodeId);
     if (node === undefined) return [];
     const here = [...usedBytes].filter(([t]) => this.#trajectories.get(t)?.node === node);
     let total = here.reduce((sum, [, bytes]) => sum + bytes, 0);
@@ -181,11 +241,13 @@ export class CpuManager implements ResourceManager {
     return node === undefined ? undefined : `${this.resource}@${node.id}`;
   }
 
-  /** Least share of memory reserved; ties by most free cores, then by order. */
-  #emptiest(cores: number, bytes: number, everCores = 0): Node | undefined {
+  /** Least share of memory reserved; ties by most free cores, then by order. `only`: no other while that one is there. */
+  #emptiest(cores: number, bytes: number, everCores = 0, only?: string): Node | undefined {
     let best: Node | undefined;
     const share = (n: Node): number => n.reservedBytes / n.memoryBytes;
-    for (const node of this.#nodes) {
+    const bound = only === undefined || this.#nodes.get(only)?.isAway !== false ? undefined : only;
+    for (const node of this.#nodes.values()) {
+      if (node.isAway || (bound !== undefined && node.id !== bound)) continue;
       if (node.free.size < cores || node.numaOf.size < everCores) continue;
       if (node.reservedBytes + bytes > this.#reservable(node)) continue;
       if (
@@ -197,6 +259,11 @@ export class CpuManager implements ResourceManager {
     }
     return best;
   }
+}
+
+function settle(home: Trajectory, node: Node | undefined): void {
+  home.node = node;
+  if (node !== undefined) node.reservedBytes += home.bytes;
 }
 
 function pickCores(node: Node, count: number): number[] {

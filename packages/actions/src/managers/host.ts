@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
 import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { CpuNode } from "./cpu.ts";
 
@@ -23,6 +24,19 @@ export function describeHost(id = "local"): z.infer<typeof CpuNode> {
   const unplaced = allowed.filter((core) => !numa.some((cores) => cores.includes(core)));
   if (unplaced.length > 0) numa.push(unplaced);
   return { id, numa, memoryBytes: Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) };
+}
+
+/** The same, on some of its cores. Throws `config.invalid` for others; `key`: of the configuration that names them. */
+export function machineOf(numa: number[][] | undefined, key: string): Omit<z.infer<typeof CpuNode>, "id"> {
+  const { id: _, ...machine } = describeHost();
+  const known = new Set(machine.numa.flat());
+  const unknown = (numa ?? []).flat().filter((core) => !known.has(core));
+  if (unknown.length > 0)
+    throw new TreadleError(
+      "config.invalid",
+      `${key}: core '${unknown.join(", ")}' is none of this machine's, which are ${[...known].join(", ")}`,
+    );
+  return { ...machine, numa: numa ?? machine.numa };
 }
 
 function allowedCores(): number[] {

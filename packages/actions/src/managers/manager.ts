@@ -61,8 +61,10 @@ export interface ResourceManager {
   pools(nowMs: number): ReadonlyMap<string, Pick<ResourceState, "free" | "chunks">>;
   acquire(pool: string, request: ResourceRequest, units: number, nowMs: number): Grant | undefined;
   release(actionId: string, nowMs: number): void;
-  /** States what a trajectory will need, before its first action. Throws `action.impossible` when that never exists. */
-  openTrajectory?(trajectory: string, memoryBytes?: number): void;
+  /** States what a trajectory will need, before its first action, and where it has to be. Throws `action.impossible` when that never exists. */
+  openTrajectory?(trajectory: string, memoryBytes?: number, node?: string): void;
+  /** the node that a trajectory is on from now on, whether there is room or not; undefined when none is there */
+  place?(trajectory: string): string | undefined;
   /** why the action will never get its least units where its trajectory is or could be, in words */
   whyNever?(request: ResourceRequest): string | undefined;
   /** of what may be reserved in all, the part that the trajectory takes from its first action, when it gets a home, to its end */

@@ -47,6 +47,8 @@ export type TrajectoryOptions = {
   readonly tenant?: string | undefined;
   /** to reserve on the node it goes to */
   readonly memoryBytes?: number | undefined;
+  /** the one that it has to go to, while that is there */
+  readonly node?: string | undefined;
   /** runs after its last action has ended */
   readonly onClose?: (() => Promise<void> | void) | undefined;
 };
@@ -103,8 +105,26 @@ export class ActionPool {
    */
   openTrajectory(trajectory: string, options: TrajectoryOptions = {}): void {
     if (this.#trajectories.has(trajectory)) return;
-    for (const manager of this.#managers.values()) manager.openTrajectory?.(trajectory, options.memoryBytes);
+    for (const manager of this.#managers.values())
+      manager.openTrajectory?.(trajectory, options.memoryBytes, options.node);
     this.#trajectories.set(trajectory, options);
+  }
+
+  /** The node that a trajectory is on from now on, where resources have any; throws `sandbox.failed` when none is there. */
+  place(trajectory: string): string | undefined {
+    const placing = [...this.#managers.values()].filter((manager) => manager.place !== undefined);
+    const [node] = placing.map((manager) => manager.place!(trajectory));
+    if (node === undefined && placing.length > 0)
+      throw new TreadleError(
+        "sandbox.failed",
+        `trajectory '${trajectory}' finds no host: all are away; try again later`,
+      );
+    return node;
+  }
+
+  /** A manager has more than before, or less. */
+  changed(): void {
+    this.#wake();
   }
 
   /** Cancels its actions, or fails them with `why`, waits until none runs, and gives back what it held. */

@@ -47,6 +47,7 @@ export type CommandRequest = ExecRequest & { readonly session?: string | undefin
 /** A sandbox from when it is asked for. */
 type Opening = {
   readonly sandbox: Promise<Sandbox>;
+  readonly node: string | undefined;
   readonly abort: AbortController;
   /** when it is there */
   opened: Sandbox | undefined;
@@ -62,6 +63,10 @@ type Environment = {
   hasState: boolean;
   lost: TreadleError | undefined;
 };
+
+/** Whose the cores are that were granted. */
+export const hostOf = (allocation: ActionContext["allocation"]): string | undefined =>
+  Object.values(allocation).find(({ cores }) => cores !== undefined)?.node;
 
 export class CommandActions {
   readonly pool: ActionPool;
@@ -88,6 +93,7 @@ export class CommandActions {
     const opening: TrajectoryOptions = {
       tenant: options.tenant,
       memoryBytes: options.memoryBytes,
+      node: options.from?.content.files.node,
       onClose: async () => {
         await endOf(environment.opening, new TreadleError("action.cancelled", `trajectory '${trajectory}' was closed`));
         await options.from?.release();
@@ -145,7 +151,8 @@ export class CommandActions {
           signal,
         });
       };
-      const result = await this.#within(trajectory, inSandbox, { cores, signal });
+      const node = hostOf(context.allocation);
+      const result = await this.#within(trajectory, inSandbox, { cores, node, signal });
       if (isCutShort(result)) context.wasCut();
       return result;
     });
@@ -225,12 +232,27 @@ export class CommandActions {
   async #within<Result>(
     trajectory: string,
     run: (sandbox: Sandbox) => Promise<Result>,
-    { cores, signal }: { readonly cores?: readonly number[] | undefined; readonly signal?: AbortSignal | undefined },
+    granted: {
+      readonly cores?: readonly number[] | undefined;
+      readonly node?: string | undefined;
+      readonly signal?: AbortSignal | undefined;
+    },
   ): Promise<Result> {
+    const { cores, signal } = granted;
     const environment = this.#environmentOf(trajectory);
-    environment.opening ??= this.#open(environment, cores);
+    // It died while nothing ran.
+    const loss = environment.opening?.opened?.loss;
+    if (loss !== undefined) {
+      await this.#lose(trajectory, environment, loss);
+      if (environment.lost !== undefined) throw environment.lost;
+    }
+    const node = granted.node ?? environment.opening?.node ?? this.pool.place(trajectory);
+    environment.opening ??= this.#open(environment, cores, node);
     const { opening } = environment;
     const sandbox = opening.opened ?? (await this.#opened(environment, opening, signal));
+    // Its cores are of a host that was lost meanwhile.
+    if (sandbox.loss === undefined && opening.node !== node)
+      throw retryable(trajectory, `it is on host '${opening.node}' now, and no longer on '${node}'`);
     if (sandbox.loss === undefined) {
       // Until one has ended, an attempt in a new sandbox finds what this one did.
       try {
@@ -271,11 +293,11 @@ export class CommandActions {
     await endOf(opening, new TreadleError("sandbox.failed", `trajectory '${trajectory}' lost its sandbox: ${cause}`));
   }
 
-  #open(environment: Environment, cores: readonly number[] | undefined): Opening {
+  #open(environment: Environment, cores: readonly number[] | undefined, node: string | undefined): Opening {
     const { options } = environment;
     const abort = new AbortController();
-    const sandbox = this.#prepared(options, cores, abort.signal);
-    const opening: Opening = { sandbox, abort, opened: undefined, numWaiting: 0 };
+    const sandbox = this.#prepared(options, { cores, node }, abort.signal);
+    const opening: Opening = { sandbox, node, abort, opened: undefined, numWaiting: 0 };
     sandbox.then(
       (ready) => {
         opening.opened = ready;
@@ -319,10 +341,14 @@ export class CommandActions {
   }
 
   /** Its commands run on the cores of the action that needs it, where one does. */
-  async #prepared(options: EnvironmentOptions, cores: readonly number[] = [], signal: AbortSignal): Promise<Sandbox> {
+  async #prepared(
+    options: EnvironmentOptions,
+    { cores = [], node }: { readonly cores: readonly number[] | undefined; readonly node: string | undefined },
+    signal: AbortSignal,
+  ): Promise<Sandbox> {
     const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
     const from = options.from?.content.files;
-    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container, from }, signal);
+    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container, from, node }, signal);
     try {
       for (const command of prepare) {
         signal.throwIfAborted();

@@ -13,26 +13,25 @@ export type MemoryGuardOptions = {
   readonly actions: CommandActions;
   readonly cpu: CpuManager;
   readonly clock: Clock;
-  /** below which trajectories are ended, until as much is free */
-  readonly reserveBytes: number;
-  /** of the node on which the sandboxes are; default: this machine's, without swap */
-  readonly availableBytes?: (() => number) | undefined;
+  /** By node: what its kernel can still give, without swap, and below which trajectories are ended, until as much is free. */
+  readonly memory: () => ReadonlyMap<string, { readonly availableBytes: number; readonly reserveBytes: number }>;
 };
 
 const lookMs = 250;
 
 /** Watches until the returned function is called. */
 export function guardMemory(options: MemoryGuardOptions): () => void {
-  const { actions, cpu, clock, reserveBytes, availableBytes = availableOfHost } = options;
+  const { actions, cpu, clock, memory } = options;
   let disarm: () => void = () => {};
   let isOver = false;
   const relieve = async (): Promise<void> => {
-    const available = availableBytes();
-    if (available >= reserveBytes) return;
-    const used = actions.usedBytes();
-    for (const [nodeId, ofNode] of cpu.byNode(used)) {
+    const short = [...memory()].filter(([, { availableBytes, reserveBytes }]) => availableBytes < reserveBytes);
+    if (short.length === 0) return;
+    const used = cpu.byNode(actions.usedBytes());
+    for (const [nodeId, { availableBytes, reserveBytes }] of short) {
+      const ofNode = used.get(nodeId) ?? new Map<string, number>();
       const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
-      for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - available)))
+      for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - availableBytes)))
         await actions.end(
           trajectory,
           `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
@@ -54,8 +53,8 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
   };
 }
 
-/** What the kernel can give without ending anything. */
-function availableOfHost(): number {
+/** What the kernel of this machine can give without ending anything, without swap. */
+export function availableOfHost(): number {
   try {
     const kibibytes = /^MemAvailable:\s+(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1];
     if (kibibytes !== undefined) return Number(kibibytes) * 1024;

@@ -7,14 +7,39 @@ import { GpuCluster } from "../managers/gpu.ts";
 import { Quota } from "../managers/quota.ts";
 import { ModelService } from "../services/process-services.ts";
 
+/** Nobody on another machine reaches it. */
+export const isLocal = (address: string): boolean => /^(unix:|localhost:|127(\.\d+){3}:|\[::1\]:)/.test(address);
+
 const mebibytes = z.number().positive();
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "is made of letters, digits, '_', '.' and '-'");
 
-/** Cores, allocated on execution. The drivers run on this machine, so that one node is what there is. */
+/** A machine on which `treadle actions host` runs. */
+const Host = z
+  .strictObject({
+    /** host:port or unix:/path */
+    address: z.string().min(1),
+    /** with the token that the host was given */
+    tokenFile: z.string().min(1).optional(),
+    /** of its certificate: the connection is encrypted */
+    authority: z.string().min(1).optional(),
+    /** sends the token to another machine in the clear, where nobody else is */
+    insecure: z.boolean().default(false),
+  })
+  .refine(({ address, authority, insecure }) => insecure || authority !== undefined || isLocal(address), {
+    path: ["authority"],
+    message: "it is another machine: give its certificate's authority, or set insecure: true",
+  });
+
+/** Cores, allocated on execution. */
 const CpuResource = z.strictObject({
   type: z.literal("cpu"),
   /** core numbers by NUMA node; this machine's when absent */
   numa: CpuNode.shape.numa.optional(),
+  /** by name, the machines that commands run on, in place of this one; `drivers` are theirs to choose */
+  hosts: z
+    .record(name, Host)
+    .refine((hosts) => Object.keys(hosts).length > 0, { message: "names one at least" })
+    .optional(),
   /** memory that may be reserved, as a multiple of what exists */
   overcommit: z.number().min(1).default(1),
 });
@@ -132,6 +157,13 @@ export const ActionServiceConfig = z
   })
   .superRefine((config, context) => {
     checkDriverChoice(config, context);
+    for (const [key, resource] of Object.entries(config.resources))
+      if (resource.type === "cpu" && resource.hosts !== undefined && resource.numa !== undefined)
+        context.addIssue({
+          code: "custom",
+          path: ["resources", key, "numa"],
+          message: "is of this machine, and commands run on `hosts`; leave one of them out, and give numa to each host",
+        });
     const tokens = Object.values(config.tenants).filter(({ tokenFile }) => tokenFile !== undefined).length;
     const issue = (path: string[], message: string): void => context.addIssue({ code: "custom", path, message });
     if (tokens > 0 && tokens < Object.keys(config.tenants).length)
@@ -145,5 +177,3 @@ export const ActionServiceConfig = z
       issue(["limits", "trajectoryMemoryMib"], "is at most limits.maxTrajectoryMemoryMib");
   });
 export type ActionServiceConfig = z.infer<typeof ActionServiceConfig>;
-
-const isLocal = (address: string): boolean => /^(unix:|localhost:|127(\.\d+){3}:|\[::1\]:)/.test(address);

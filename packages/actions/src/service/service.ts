@@ -2,17 +2,13 @@
  * The actions service alone, as its configuration says: managers, a driver, a pool and the gRPC door, opened together and
  * closed together.
  */
-import { readFile } from "node:fs/promises";
-import { totalmem } from "node:os";
-import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
-import { openDriver } from "../drivers/open-driver.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
 import { GpuManager } from "../managers/gpu.ts";
-import { describeHost } from "../managers/host.ts";
+import { machineOf } from "../managers/host.ts";
 import type { ResourceManager } from "../managers/manager.ts";
 import { QuotaManager } from "../managers/quota.ts";
 import { ActionPool } from "../pool/action-pool.ts";
@@ -20,6 +16,8 @@ import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
 import { ProcessServices } from "../services/process-services.ts";
+import { filesIn, tokenIn } from "./config-files.ts";
+import { openMachines, thisMachine } from "./machines.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
 export type ActionService = {
@@ -36,32 +34,35 @@ export type ActionService = {
   close(): Promise<void>;
 };
 
-/** Files of the configuration are relative to `folder`. Throws `config.invalid` and `sandbox.unavailable`. */
-export async function openActionService(config: ActionServiceConfig, folder: string): Promise<ActionService> {
+/**
+ * Files of the configuration are relative to `folder`; `onHost` is told of hosts that are away, come and go. Throws
+ * `config.invalid` and `sandbox.unavailable`.
+ */
+export async function openActionService(
+  config: ActionServiceConfig,
+  folder: string,
+  onHost: (line: string) => void = () => {},
+): Promise<ActionService> {
   const { listen, limits, tls, tenants } = config;
-  const read = (path: string, key: string): Promise<Buffer> =>
-    readFile(resolve(folder, path)).catch((cause: Error) => {
-      throw new TreadleError("config.invalid", `${key}: '${path}' cannot be read: ${cause.message}`, { cause });
-    });
+  const files = filesIn(folder);
   const tokens = new Map<string, string>();
   for (const [tenant, { tokenFile }] of Object.entries(tenants)) {
     if (tokenFile === undefined) continue;
-    const token = (await read(tokenFile, `tenants.${tenant}.tokenFile`)).toString().trim();
-    if (token === "" || tokens.has(token))
+    const key = `tenants.${tenant}.tokenFile`;
+    const token = await tokenIn(files, tokenFile, key);
+    if (tokens.has(token))
       throw new TreadleError(
         "config.invalid",
-        `tenants.${tenant}.tokenFile: '${tokenFile}' ${token === "" ? "is empty" : "has the token of another tenant"}; give every tenant a secret of its own`,
+        `${key}: '${tokenFile}' has the token of another tenant; give every tenant a secret of its own`,
       );
     tokens.set(token, tenant);
   }
-  const certificates = tls && {
-    key: await read(tls.key, "tls.key"),
-    certificate: await read(tls.certificate, "tls.certificate"),
-    clientAuthority: tls.clientAuthority && (await read(tls.clientAuthority, "tls.clientAuthority")),
-  };
+  const certificates = await files.certificates(tls);
   const managers = managersOf(config);
+  const cpu = managers.find((manager) => manager instanceof CpuManager);
   const devices = servicesOf(config, managers);
-  const driver = await openDriver(config);
+  const machines = await openMachines(config, files, cpu);
+  const { driver } = machines;
   const pool = new ActionPool({
     managers,
     prepare: devices && servicePreparation(devices.manager, devices.services, systemClock),
@@ -69,15 +70,21 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
   const actions = new CommandActions(pool, driver);
-  const reserveBytes = Math.min(totalmem() * 0.05, 2 ** 30);
-  const cpu = managers.find((manager) => manager instanceof CpuManager);
-  const unguard = cpu === undefined ? () => {} : guardMemory({ actions, cpu, clock: systemClock, reserveBytes });
+  machines.onChange((host, why) => {
+    onHost(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
+    pool.changed();
+  });
+  for (const [host, { away }] of Object.entries(machines.hosts?.() ?? {}))
+    if (away !== undefined) onHost(`host '${host}' is away: ${away}; it joins when it answers`);
+  const { memory } = machines;
+  const unguard = cpu === undefined ? () => {} : guardMemory({ actions, cpu, clock: systemClock, memory });
   const server = await serveActions(actions, {
     address: listen,
-    tls: certificates && { ...certificates, clientAuthority: certificates.clientAuthority || undefined },
+    tls: certificates,
     tokens: tokens.size > 0 ? tokens : undefined,
     insecure: config.insecure,
     network: config.network,
+    hosts: machines.hosts,
     commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
     services: devices && {
       names: devices.names,
@@ -157,16 +164,9 @@ function managersOf({ resources, limits }: ActionServiceConfig): ResourceManager
         name,
       );
     }
-    const host = describeHost();
-    const known = new Set(host.numa.flat());
-    const unknown = (resource.numa ?? []).flat().filter((core) => !known.has(core));
-    if (unknown.length > 0)
-      throw new TreadleError(
-        "config.invalid",
-        `resources.${name}.numa: core '${unknown.join(", ")}' is none of this machine's, which are ${[...known].join(", ")}`,
-      );
-    const node = { ...host, numa: resource.numa ?? host.numa };
+    // Hosts join when they are attached.
+    const nodes = resource.hosts ? [] : [{ id: thisMachine, ...machineOf(resource.numa, `resources.${name}.numa`) }];
     const trajectoryMemoryBytes = limits.trajectoryMemoryMib * 2 ** 20;
-    return new CpuManager({ nodes: [node], overcommit: resource.overcommit, trajectoryMemoryBytes }, name);
+    return new CpuManager({ nodes, overcommit: resource.overcommit, trajectoryMemoryBytes }, name);
   });
 }

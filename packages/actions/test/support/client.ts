@@ -5,7 +5,7 @@ import { serviceDefinition } from "../../src/grpc/service-definition.ts";
 type Event = {
   event: string;
   queued?: { action: string };
-  started?: { allocation: Record<string, number>; cores: number[]; why: string };
+  started?: { allocation: Record<string, number>; cores: number[]; why: string; host: string };
   output?: { stdout: Buffer };
   finished?: Record<string, number | string>;
 };

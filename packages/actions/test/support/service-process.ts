@@ -4,8 +4,13 @@ import { fileURLToPath } from "node:url";
 export const treadle = fileURLToPath(new URL("../../../cli/bin/treadle.js", import.meta.url));
 
 /** `treadle actions serve` as a user starts it, once it says where it serves. */
-export async function startService(config: string) {
-  const child = spawn(process.execPath, [treadle, "actions", "serve", config], { stdio: ["ignore", "pipe", "pipe"] });
+export const startService = (config: string) => startProcess(["serve", config], / served at (\S+),/);
+
+/** `treadle actions host` likewise. */
+export const startHost = (...args: readonly string[]) => startProcess(["host", ...args], / offered at (\S+)\n/);
+
+async function startProcess(args: readonly string[], says: RegExp) {
+  const child = spawn(process.execPath, [treadle, "actions", ...args], { stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   for (const stream of [child.stdout, child.stderr])
     stream.on("data", (bytes) => {
@@ -20,6 +25,6 @@ export async function startService(config: string) {
     if (child.exitCode !== null) throw new Error(output);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  const [, address] = /served at (\S+),/.exec(output) as unknown as [string, string];
+  const [, address] = says.exec(output) as unknown as [string, string];
   return { child, ended, kill, address, output: () => output };
 }

@@ -2,7 +2,9 @@
 import { dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
+  ActionHostConfig,
   ActionServiceConfig,
+  openActionHost,
   openActionService,
   type ServiceStatistics,
   StatisticsClient,
@@ -21,8 +23,21 @@ export function actionsCommand(): Command {
   return new Command("actions")
     .description("the action service: tools and rewards of any framework, scheduled one by one on shared resources")
     .addCommand(serveCommand())
+    .addCommand(hostCommand())
     .addCommand(topCommand())
     .addCommand(profileActionCommand());
+}
+
+type ListenFlags = { readonly listen?: string };
+
+/** What a file says, or nothing, with the flag in place of its `listen`; and the folder that its files are relative to. */
+async function configOf(
+  file: string | undefined,
+  { listen }: ListenFlags,
+): Promise<{ values: unknown; folder: string }> {
+  const values = file === undefined ? {} : await readConfigFile(file);
+  const folder = file === undefined ? process.cwd() : dirname(resolve(file));
+  return { values: listen === undefined || typeof values !== "object" ? values : { ...values, listen }, folder };
 }
 
 function serveCommand(): Command {
@@ -30,15 +45,12 @@ function serveCommand(): Command {
     .description("serves actions over gRPC until SIGTERM; actions that run then end first")
     .argument("[config.yaml]", "resources, drivers, tenants, limits, TLS; without it this machine's cores, on loopback")
     .option("--listen <address>", "host:port or unix:/path, in place of the file's")
-    .action(async (file: string | undefined, flags: { readonly listen?: string }) => {
-      const values = file === undefined ? {} : await readConfigFile(file);
-      const given =
-        flags.listen === undefined || typeof values !== "object" ? values : { ...values, listen: flags.listen };
-      const config = validateConfig(ActionServiceConfig, given);
-      const folder = file === undefined ? process.cwd() : dirname(resolve(file));
+    .action(async (file: string | undefined, flags: ListenFlags) => {
+      const { values, folder } = await configOf(file, flags);
+      const config = validateConfig(ActionServiceConfig, values);
       // Asked for from here on: a signal while it opens must not leave a sandbox driver behind.
       await interruptible(async ({ stop, kill }) => {
-        const service = await openActionService(config, folder);
+        const service = await openActionService(config, folder, printClockLine);
         const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
         printClockLine(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
         if (service.warning !== undefined) printClockLine(service.warning);
@@ -49,6 +61,26 @@ function serveCommand(): Command {
         if (left !== 0)
           printClockLine(left === undefined ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
         await service.close();
+        printClockLine("has ended; nothing is left");
+      });
+    });
+}
+
+function hostCommand(): Command {
+  return new Command("host")
+    .description("offers this machine's cores and sandboxes to an action service elsewhere, until SIGTERM")
+    .argument("[config.yaml]", "drivers, cores, token, TLS; without it all cores, on loopback")
+    .option("--listen <address>", "host:port or unix:/path, in place of the file's")
+    .action(async (file: string | undefined, flags: ListenFlags) => {
+      const { values, folder } = await configOf(file, flags);
+      const config = validateConfig(ActionHostConfig, values);
+      await interruptible(async ({ stop }) => {
+        const host = await openActionHost(config, folder, printClockLine);
+        printClockLine(`${host.numCores} cores are offered at ${host.address}`);
+        if (host.warning !== undefined) printClockLine(host.warning);
+        printClockLine(`driver '${host.driver}', isolation: ${host.isolation}`);
+        await aborted(stop);
+        await host.close();
         printClockLine("has ended; nothing is left");
       });
     });

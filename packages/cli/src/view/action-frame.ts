@@ -9,6 +9,7 @@ import {
   formatCount,
   formatPercent,
   formatSeconds,
+  gibibytes,
   padCells,
   plural,
   significant,
@@ -34,6 +35,10 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
       const share = usage.units > 0 ? usage.held / usage.units : 0;
       return `${padCells(singleLine(name), 14)}${padCells(`${formatCount(usage.held)} of ${formatCount(usage.units)}`, 14)}${padCells(formatPercent(share, 0), 7)}${c.cyan(sparkline(points, Math.max(10, Math.min(60, frame.columns - 40)), { low: 0, high: usage.units }))}`;
     }),
+    ...Object.entries(statistics.hosts).map(([name, host]) => {
+      const line = hostLine(name, host);
+      return host.away === "" ? line : c.yellow(line);
+    }),
     "",
     ...(started.length > 0 ? [c.dim("last decisions")] : []),
     ...started.map((start) => decision(start, c.dim)),
@@ -57,8 +62,18 @@ export function actionLines(statistics: ServiceStatistics): string[] {
       const busy = units > 0 ? formatPercent(mean / units, 0) : "–";
       return `  ${singleLine(name)}: ${formatCount(held)} of ${formatCount(units)} held, ${busy} over the last ${plural(recent.length, "second")}, ${significant(heldSeconds)} unit-seconds in all`;
     }),
+    ...Object.entries(statistics.hosts).map(([name, host]) => `  ${hostLine(name, host)}`),
     ...statistics.started.slice(0, printedDecisions).map((start) => `  ${decision(start, (text) => text)}`),
   ];
+}
+
+function hostLine(
+  name: string,
+  { cores, held, memoryBytes, reservedBytes, away }: ServiceStatistics["hosts"][string],
+): string {
+  const host = `host ${padCells(singleLine(name), 8)}`;
+  if (away !== "") return `${host} is away: ${singleLine(away)}`;
+  return `${host} ${formatCount(held)} of ${formatCount(cores)} cores held, ${gibibytes(reservedBytes)} of ${gibibytes(memoryBytes)} reserved`;
 }
 
 function load({ waiting, running, trajectories, tenants }: ServiceStatistics): string {

@@ -1,7 +1,7 @@
 /** What `treadle status` prints. */
 import { componentOf, type RunRecord } from "@treadle/contracts";
 import { type ClusterStatus, deviceRange, type RunNow } from "@treadle/dashboard/view";
-import { printable } from "./text.ts";
+import { gibibytes, printable } from "./text.ts";
 
 const maxEnded = 5;
 
@@ -80,8 +80,6 @@ function workersOf({ workers, exclusiveTo }: ClusterStatus["nodes"][number]["inf
   const each = runs.map(([run, list]) => `${list.length} of '${run}'`).join(", ");
   return `${all} of ${runs.length} runs that share its cores: ${each}`;
 }
-
-const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 function runLines({ runId, info, status, problem }: ClusterStatus["runs"][number]): string[] {
   const where = info === undefined ? "" : ` on ${info.host}`;

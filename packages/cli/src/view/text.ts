@@ -66,3 +66,5 @@ export function wrap(text: string, columns: number, indent = ""): string[] {
   }
   return lines;
 }
+
+export const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;

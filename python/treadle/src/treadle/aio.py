@@ -505,6 +505,7 @@ class AsyncAction:
             allocation=started.allocation,
             cores=started.cores,
             why=started.why,
+            host=started.host,
         )
         if check and not result.succeeded:
             raise CommandFailed(result)

@@ -16,12 +16,16 @@ class Queued:
 
 @dataclass(frozen=True)
 class Started:
-    """`attempt` counts from 0; output of earlier attempts is void. `why` says why it got no more units and no fewer."""
+    """
+    `attempt` counts from 0; output of earlier attempts is void. `why` says why it got no more units and no fewer. `host` has
+    the cores; it is empty where the service has no hosts.
+    """
 
     allocation: Mapping[str, float]
     cores: tuple[int, ...]
     attempt: int
     why: str
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Result(Finished):
     allocation: Mapping[str, float] = field(default_factory=dict)
     cores: tuple[int, ...] = ()
     why: str = ""
+    host: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -69,7 +74,7 @@ def event_of(message: messages.ActionEvent) -> Event:
         return Queued(message.queued.action)
     if kind == "started":
         started = message.started
-        return Started(dict(started.allocation), tuple(started.cores), started.attempt, started.why)
+        return Started(dict(started.allocation), tuple(started.cores), started.attempt, started.why, started.host)
     if kind == "output":
         return Output(message.output.stdout, message.output.stderr)
     done = message.finished

@@ -8,6 +8,7 @@ import {
   type CommitRequest,
   type Granularity,
   type ItemBlock,
+  lowerFirst,
   type PackedItems,
   type PutRequest,
   type TakeReply,
@@ -349,7 +350,7 @@ function parseItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, inde
   const parsed = schema.safeParse(item);
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map(
-    (issue) => `${issue.path.join(".") || "(item)"}: ${issue.message.toLowerCase()}`,
+    (issue) => `${issue.path.join(".") || "(item)"}: ${lowerFirst(issue.message)}`,
   );
   throw new TreadleError(
     "channel.invalid-item",

@@ -1,6 +1,6 @@
 /** From files and flags to one validated configuration: defaults < file < `--set`. All problems are reported at once. */
 import { readFile } from "node:fs/promises";
-import { nearestOf, TreadleError } from "@treadle/contracts";
+import { lowerFirst, nearestOf, TreadleError } from "@treadle/contracts";
 import { parse as parseYaml, YAMLParseError } from "yaml";
 import { z } from "zod";
 
@@ -81,10 +81,10 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
     return [`${path.join(".")}: ${show(value)} is not one of ${named.map((name) => `'${name}'`).join(", ")}${meant}`];
   }
   if (issue.code === "invalid_union") {
-    const allowed = issue.errors.flatMap((branch) => branch.map((inner) => inner.message.toLowerCase()));
+    const allowed = issue.errors.flatMap((branch) => branch.map((inner) => lowerFirst(inner.message)));
     return [`${path.join(".")}: ${[...new Set(allowed)].join(", or ")}; got ${show(valueAt(values, path))}`];
   }
-  return [`${path.join(".") || "(root)"}: ${issue.message.toLowerCase()}; got ${show(valueAt(values, path))}`];
+  return [`${path.join(".") || "(root)"}: ${lowerFirst(issue.message)}; got ${show(valueAt(values, path))}`];
 }
 
 function knownKeys(schema: z.ZodType, path: readonly string[], values: unknown): string[] {

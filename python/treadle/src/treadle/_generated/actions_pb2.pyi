@@ -311,7 +311,7 @@ class Queued(_message.Message):
     def __init__(self, action: _Optional[str] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("allocation", "cores", "attempt", "why")
+    __slots__ = ("allocation", "cores", "attempt", "why", "host")
     class AllocationEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -323,11 +323,13 @@ class Started(_message.Message):
     CORES_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     allocation: _containers.ScalarMap[str, float]
     cores: _containers.RepeatedScalarFieldContainer[int]
     attempt: int
     why: str
-    def __init__(self, allocation: _Optional[_Mapping[str, float]] = ..., cores: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    host: str
+    def __init__(self, allocation: _Optional[_Mapping[str, float]] = ..., cores: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., why: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Output(_message.Message):
     __slots__ = ("stdout", "stderr")
@@ -545,8 +547,22 @@ class Charged(_message.Message):
     unit_seconds: _containers.ScalarMap[str, float]
     def __init__(self, unit_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
+class HostLoad(_message.Message):
+    __slots__ = ("cores", "held", "memory_bytes", "reserved_bytes", "away")
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    cores: int
+    held: int
+    memory_bytes: float
+    reserved_bytes: float
+    away: str
+    def __init__(self, cores: _Optional[int] = ..., held: _Optional[int] = ..., memory_bytes: _Optional[float] = ..., reserved_bytes: _Optional[float] = ..., away: _Optional[str] = ...) -> None: ...
+
 class GetStatisticsReply(_message.Message):
-    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining", "charged")
+    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining", "charged", "hosts")
     class KindsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -575,6 +591,13 @@ class GetStatisticsReply(_message.Message):
         key: str
         value: Charged
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Charged, _Mapping]] = ...) -> None: ...
+    class HostsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: HostLoad
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[HostLoad, _Mapping]] = ...) -> None: ...
     KINDS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -587,6 +610,7 @@ class GetStatisticsReply(_message.Message):
     TRAJECTORIES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     CHARGED_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.MessageMap[str, KindStatistics]
     waiting: int
     running: int
@@ -599,4 +623,5 @@ class GetStatisticsReply(_message.Message):
     trajectories: int
     draining: bool
     charged: _containers.MessageMap[str, Charged]
-    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ..., charged: _Optional[_Mapping[str, Charged]] = ...) -> None: ...
+    hosts: _containers.MessageMap[str, HostLoad]
+    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ..., charged: _Optional[_Mapping[str, Charged]] = ..., hosts: _Optional[_Mapping[str, HostLoad]] = ...) -> None: ...

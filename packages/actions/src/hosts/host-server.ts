@@ -1,0 +1,376 @@
+/**
+ * The sandboxes of this machine, for an action service on another one (`protos/hosts/v1`).
+ *
+ * Owned here: the attachment, and whatever was made under it. What runs in sandboxes is the driver's.
+ *
+ * HO1 one service at a time: another is refused while one is attached. The same service takes its own place when it comes back.
+ * HO2 what was made under an attachment goes with it, whether the service ended it, died or fell silent; no other attachment begins
+ *    before all of it is gone, so that its cores and its memory are free.
+ * HO3 a call that names an attachment which is not the present one changes nothing: a service that was taken for dead may speak
+ *    again.
+ * HO4 after `close` no call is open and no sandbox is left.
+ */
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { PassThrough } from "node:stream";
+import * as grpc from "@grpc/grpc-js";
+import { TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import type { CommandSignal, ExecRequest, Sandbox, SandboxDriver, Snapshot } from "../drivers/sandbox.ts";
+import { endInTurn } from "../end-in-turn.ts";
+import { type DoorOptions, endCalls, listen } from "../grpc/listen.ts";
+import { hostDefinition } from "../grpc/service-definition.ts";
+import { goneOf, read, StatusError, toStatus } from "../grpc/status.ts";
+import { availableOfHost } from "../pool/memory-guard.ts";
+import {
+  AttachRequest,
+  beatMs,
+  CloseRequest,
+  DropSnapshotRequest,
+  ExecMessage,
+  type HostShape,
+  hostProtocol,
+  lossKey,
+  maxHostMessageBytes,
+  OpenRequest,
+  ReadFileRequest,
+  SignalRequest,
+  TakeSnapshotRequest,
+  WriteFileRequest,
+} from "./host-messages.ts";
+
+export type HostServerOptions = Omit<DoorOptions, "tokens"> & {
+  readonly driver: SandboxDriver;
+  readonly shape: HostShape;
+  /** sent as `authorization: Bearer <token>`; without it the user of this process and root may call, where no other can */
+  readonly token?: string | undefined;
+  /** what sandboxes may be given; default `none` */
+  readonly network?: "none" | "host" | undefined;
+  /** how long a connection may say nothing before it is asked */
+  readonly keepaliveMs?: number | undefined;
+  /** told of services that come and go */
+  readonly onChange?: ((line: string) => void) | undefined;
+};
+
+export type HostServer = {
+  readonly port: number;
+  readonly warning: string | undefined;
+  close(): Promise<void>;
+};
+
+type Opening = { readonly abort: AbortController; readonly sandbox: Promise<Sandbox>; opened: Sandbox | undefined };
+
+/** All that one service has here. */
+class Attachment {
+  readonly id = randomUUID();
+  readonly service: string;
+  readonly sandboxes = new Map<string, Opening>();
+  readonly snapshots = new Map<string, Snapshot>();
+  readonly running = new Map<string, (signal: CommandSignal | "") => void>();
+  #ended: Promise<void> | undefined;
+
+  constructor(service: string) {
+    this.service = service;
+  }
+
+  get isOver(): boolean {
+    return this.#ended !== undefined;
+  }
+
+  sandbox(id: string): Promise<Sandbox> {
+    const opening = this.sandboxes.get(id);
+    if (opening === undefined) throw new TreadleError("sandbox.failed", `sandbox '${id}' is not open on this host`);
+    return opening.sandbox;
+  }
+
+  async closeSandbox(id: string): Promise<void> {
+    const opening = this.sandboxes.get(id);
+    if (opening === undefined) return;
+    opening.abort.abort(new TreadleError("action.cancelled", "the sandbox was closed"));
+    const sandbox = await opening.sandbox.catch(() => undefined);
+    await sandbox?.close();
+    this.sandboxes.delete(id);
+  }
+
+  /** HO2; resolves when nothing of it is left, also where something could not be removed. */
+  end(): Promise<void> {
+    this.#ended ??= endInTurn(
+      () => [...this.sandboxes.keys()].map((id) => this.closeSandbox(id)),
+      () => [...this.snapshots.values()].map((snapshot) => snapshot.drop()),
+    ).catch(() => {});
+    return this.#ended;
+  }
+}
+
+const defaultKeepaliveMs = 10_000;
+
+/** What failed in a sandbox, and whether that is over. */
+class FailedIn extends Error {
+  readonly loss: string | undefined;
+
+  constructor(cause: unknown, loss: string | undefined) {
+    super("it failed in a sandbox", { cause });
+    this.loss = loss;
+  }
+}
+
+async function within<Result>(sandbox: Sandbox, run: (sandbox: Sandbox) => Promise<Result>): Promise<Result> {
+  try {
+    return await run(sandbox);
+  } catch (error) {
+    throw new FailedIn(error, sandbox.loss);
+  }
+}
+
+function statusOf(error: unknown): ReturnType<typeof toStatus> {
+  if (!(error instanceof FailedIn)) return toStatus(error);
+  const status = toStatus(error.cause);
+  if (error.loss !== undefined) status.metadata?.set(lossKey, encodeURIComponent(error.loss));
+  return status;
+}
+
+export async function serveHost(options: HostServerOptions): Promise<HostServer> {
+  const { driver, shape, token, network = "none", onChange = () => {} } = options;
+  let current: Attachment | undefined;
+  /** of all that were */
+  let ending: Promise<void> = Promise.resolve();
+
+  const admit = ({ metadata }: { readonly metadata: grpc.Metadata }): void => {
+    if (token === undefined || metadata.get("authorization")[0] === `Bearer ${token}`) return;
+    throw new StatusError(
+      grpc.status.UNAUTHENTICATED,
+      "the host's token is needed; give the service the same tokenFile",
+    );
+  };
+  /** HO3 */
+  const attachmentOf = (id: string): Attachment => {
+    if (current?.id === id && !current.isOver) return current;
+    throw new StatusError(
+      grpc.status.FAILED_PRECONDITION,
+      "this attachment is over, and all that was made under it; attach again",
+    );
+  };
+  const end = (attachment: Attachment, why: string): void => {
+    if (attachment.isOver) return;
+    onChange(`the service went: ${why}; its ${attachment.sandboxes.size} sandboxes are closed`);
+    if (current === attachment) current = undefined;
+    const ended = attachment.end();
+    ending = Promise.all([ending, ended]).then(() => {});
+  };
+
+  const attach = async (call: grpc.ServerWritableStream<unknown, unknown>): Promise<void> => {
+    admit(call);
+    const { protocol, service } = read(AttachRequest, call.request);
+    if (protocol !== hostProtocol)
+      throw new StatusError(
+        grpc.status.FAILED_PRECONDITION,
+        `the service speaks protocol '${protocol}', this host ${hostProtocol}; install the same version of Treadle on both`,
+      );
+    if (current !== undefined && current.service !== service)
+      throw new StatusError(
+        grpc.status.FAILED_PRECONDITION,
+        "another action service is attached to this host; end that one, or name other hosts",
+      );
+    if (current !== undefined) end(current, "it has come again");
+    const gone = goneOf(call);
+    const attachment = new Attachment(service);
+    current = attachment; // HO1, while the last one's end is waited for
+    gone.addEventListener("abort", () => end(attachment, "its connection ended"), { once: true });
+    await ending; // HO2
+    if (gone.aborted || attachment.isOver) return;
+    const { numa, memoryBytes } = shape;
+    call.write({
+      attached: {
+        attachment: attachment.id,
+        driver: driver.name,
+        isolation: driver.isolation,
+        numa: numa.map((cores) => ({ cores })),
+        memory_bytes: memoryBytes,
+      },
+    });
+    onChange("a service is attached");
+    const beat = (): void => {
+      const open = [...attachment.sandboxes].flatMap(([id, { opened }]) =>
+        opened === undefined ? [] : [[id, opened] as const],
+      );
+      const used = open.flatMap(([id, sandbox]) => {
+        const bytes = sandbox.usedBytes();
+        return bytes === undefined ? [] : [[id, bytes] as const];
+      });
+      const losses = open.flatMap(([id, { loss }]) => (loss === undefined ? [] : [[id, loss] as const]));
+      const said = { available_bytes: availableOfHost(), used_bytes: Object.fromEntries(used) };
+      call.write({ beat: { ...said, losses: Object.fromEntries(losses) } });
+    };
+    beat();
+    const timer = setInterval(beat, beatMs);
+    gone.addEventListener("abort", () => clearInterval(timer), { once: true });
+  };
+
+  const open = async (request: z.infer<typeof OpenRequest>): Promise<object> => {
+    const { sandbox: id, memoryBytes, maxProcesses, snapshot, image, user, workingFolder } = request;
+    const attachment = attachmentOf(request.attachment);
+    if (request.network && network !== "host")
+      throw new TreadleError(
+        "sandbox.unavailable",
+        "this host gives sandboxes no network; leave it out, or set network: host in the host's configuration",
+      );
+    const from = snapshot === undefined ? undefined : attachment.snapshots.get(snapshot);
+    if (snapshot !== undefined && from === undefined)
+      throw new TreadleError("action.invalid", "the snapshot is not on this host; take another");
+    if (attachment.sandboxes.has(id)) throw new TreadleError("action.invalid", `sandbox '${id}' is open already`);
+    const abort = new AbortController();
+    const container = { image, user, workingFolder };
+    const given = { memoryBytes, maxProcesses, network: request.network, from, container };
+    const opening: Opening = { abort, sandbox: driver.open(given, abort.signal), opened: undefined };
+    attachment.sandboxes.set(id, opening);
+    try {
+      opening.opened = await opening.sandbox;
+    } catch (error) {
+      if (attachment.sandboxes.get(id) === opening) attachment.sandboxes.delete(id);
+      throw error;
+    }
+    return { state_folder: opening.opened.stateFolder };
+  };
+
+  const exec = async (call: grpc.ServerDuplexStream<unknown, unknown>): Promise<void> => {
+    admit(call);
+    const gone = goneOf(call);
+    // Its answers go on when its input has ended.
+    const messages = call.iterator({ destroyOnReturn: false });
+    const next = async () => {
+      const { done, value } = await messages.next();
+      return done === true ? undefined : read(ExecMessage, value);
+    };
+    const first = await next();
+    if (first?.message !== "start")
+      throw new StatusError(grpc.status.INVALID_ARGUMENT, "the first message of a command is its start");
+    const { attachment: id, exec: name, sandbox: of, command, environment, cores, ...limits } = first.start;
+    const attachment = attachmentOf(id);
+    const sandbox = await attachment.sandbox(of);
+    const cancel = new AbortController();
+    const stdin = new PassThrough();
+    const over = new AbortController();
+    const giveInput = async (): Promise<void> => {
+      for (let message = await next(); message !== undefined; message = await next()) {
+        if (message.message !== "input" || over.signal.aborted) continue;
+        if (!stdin.write(message.input)) await once(stdin, "drain", { signal: over.signal }).catch(() => {});
+      }
+      stdin.end();
+    };
+    // Where the connection breaks, the command is ended for that.
+    void giveInput().catch(() => stdin.end());
+    attachment.running.set(name, (signal) => {
+      if (signal === "") cancel.abort();
+      else signaller?.(signal);
+    });
+    let signaller: ((signal: CommandSignal) => void) | undefined;
+    try {
+      const request: ExecRequest = {
+        command,
+        environment,
+        stdin,
+        ...(cores.length > 0 ? { cores } : {}),
+        ...limits,
+        signal: AbortSignal.any([gone, cancel.signal]),
+        keepsOutput: false,
+        onOutput: (stream, chunk) => call.write({ [stream]: chunk }),
+        onStart: (signal) => {
+          signaller = signal;
+          call.write({ began: {} });
+        },
+      };
+      const { status, exitCode, seconds } = await within(sandbox, (one) => one.exec(request));
+      const code = exitCode === null ? {} : { exit_code: exitCode };
+      call.write({ ended: { status, ...code, seconds, loss: sandbox.loss ?? "" } });
+      call.end();
+    } finally {
+      attachment.running.delete(name);
+      over.abort();
+    }
+  };
+
+  const unary =
+    <Schema extends z.ZodType>(schema: Schema, answer: (request: z.infer<Schema>, gone: AbortSignal) => unknown) =>
+    (call: grpc.ServerUnaryCall<unknown, unknown>, callback: grpc.sendUnaryData<unknown>): void => {
+      void Promise.resolve()
+        .then(() => {
+          admit(call);
+          return answer(read(schema, call.request), goneOf(call));
+        })
+        .then(
+          (reply) => callback(null, reply ?? {}),
+          (error: unknown) => callback(statusOf(error)),
+        );
+    };
+  const streaming =
+    <Call extends { emit(event: "error", error: unknown): unknown }>(run: (call: Call) => Promise<void>) =>
+    (call: Call): void => {
+      void run(call).catch((error: unknown) => call.emit("error", statusOf(error)));
+    };
+
+  const implementation: grpc.UntypedServiceImplementation = {
+    Attach: streaming(attach),
+    Exec: streaming(exec),
+    OpenSandbox: unary(OpenRequest, open),
+    Signal: unary(SignalRequest, ({ attachment, exec: name, signal }) =>
+      attachmentOf(attachment).running.get(name)?.(signal),
+    ),
+    WriteFile: unary(WriteFileRequest, async ({ attachment, sandbox, path, data }) =>
+      within(await attachmentOf(attachment).sandbox(sandbox), (one) => one.writeFile(path, data)),
+    ),
+    ReadFile: unary(ReadFileRequest, async ({ attachment, sandbox, path, maxBytes }) => ({
+      data: await within(await attachmentOf(attachment).sandbox(sandbox), (one) => one.readFile(path, maxBytes)),
+    })),
+    TakeSnapshot: unary(TakeSnapshotRequest, async ({ attachment: id, sandbox, snapshot: name, maxBytes }, signal) => {
+      const attachment = attachmentOf(id);
+      const snapshot = await within(await attachment.sandbox(sandbox), (one) => one.snapshot({ maxBytes, signal }));
+      if (attachment.isOver || signal.aborted) {
+        await snapshot.drop();
+        throw new TreadleError("action.cancelled", "its caller went away");
+      }
+      attachment.snapshots.set(name, snapshot);
+      return { bytes: snapshot.bytes };
+    }),
+    DropSnapshot: unary(DropSnapshotRequest, async ({ attachment: id, snapshot: name }) => {
+      const { snapshots } = attachmentOf(id);
+      const snapshot = snapshots.get(name);
+      snapshots.delete(name);
+      await snapshot?.drop();
+    }),
+    CloseSandbox: unary(CloseRequest, ({ attachment, sandbox }) => attachmentOf(attachment).closeSandbox(sandbox)),
+  };
+
+  let server!: grpc.Server;
+  const tokens = token === undefined ? undefined : new Map([[token, "service"]]);
+  const listening = await listen({ ...options, tokens }, (guard) => {
+    server = new grpc.Server({
+      // A service whose connection died without a word is found (HO2).
+      "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
+      "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
+      "grpc.max_receive_message_length": maxHostMessageBytes,
+      "grpc.max_send_message_length": maxHostMessageBytes,
+      interceptors: [guard],
+    });
+    server.addService(hostDefinition(), implementation);
+    return server;
+  });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => {
+    listening.stop();
+    if (current !== undefined) end(current, "this host ends");
+    return endInTurn(
+      () => [ending],
+      () => [endCalls(server)],
+      () => [listening.close()],
+      () => [driver.close()],
+    );
+  };
+  return {
+    port: listening.port,
+    warning: listening.warning,
+    close() {
+      closing ??= close();
+      return closing;
+    },
+  };
+}
