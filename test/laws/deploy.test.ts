@@ -113,9 +113,12 @@ test("keys of a deployment get neither into an image nor into git", () => {
 
 const execute = promisify(execFile);
 const scripts = ["deploy/local/up.sh", "deploy/slurm/treadle.sbatch"];
-const units = ["treadle-actions.service", "treadle-node.service", "treadle@.service"].map(
-  (name) => `deploy/systemd/${name}`,
-);
+const units = [
+  "treadle-actions.service",
+  "treadle-actions-host.service",
+  "treadle-node.service",
+  "treadle@.service",
+].map((name) => `deploy/systemd/${name}`);
 
 test.each(scripts)("bash can read '%s'", async (path) => {
   await execute("bash", ["-n", join(projectRoot, path)]);

@@ -4,14 +4,14 @@
  * The first line of a block says what it is checked as:
  * - `over=<configuration>`: keys of a workflow's configuration, which are laid over the ones of that file. Then the
  *   components are placed, too, unless `unplaced="<reason>"` says why this machine cannot;
- * - `as=actions`: a configuration of the action service;
+ * - `as=actions`, `as=actions-host`: a configuration of the action service, of a host of its sandboxes;
  * - `foreign="<program>"`: read by another program, so only its syntax is checked;
  * - a file name: part of a workflow that the document shows as a whole, which test/e2e/documented-workflows.test.ts runs.
  */
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { ActionServiceConfig } from "@treadle/actions/serve";
+import { ActionHostConfig, ActionServiceConfig } from "@treadle/actions/serve";
 import { loadWorkflow, validateConfig, validateWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { parse, parseAllDocuments, stringify } from "yaml";
@@ -73,8 +73,9 @@ async function check(block: Block): Promise<void> {
   const { info, text, file, language } = block;
   const [, over, unplaced] = /^over=(\S+\.yaml)( unplaced="[^"]+")?$/.exec(info) ?? [];
   if (over !== undefined) return checkConfiguration(text, over, unplaced === undefined);
-  if (info === "as=actions") {
-    for (const shown of [text, withComments(text)]) validateConfig(ActionServiceConfig, parse(shown));
+  const service = { "as=actions": ActionServiceConfig, "as=actions-host": ActionHostConfig }[info];
+  if (service !== undefined) {
+    for (const shown of [text, withComments(text)]) validateConfig(service, parse(shown));
     return;
   }
   if (file?.endsWith(".jsonl")) {
@@ -115,6 +116,7 @@ test.each([
   ["a placement that is possible after all", 'over=workflows/bandit/config.yaml unplaced="no reason"', "batch: 8"],
   ["nothing", "over=workflows/bandit/config.yaml", "# batch: 8"],
   ["a driver that is not there", "as=actions", "drivers: [jail]"],
+  ["a resource of a service, for a host", "as=actions-host", "resources: {}"],
   ["a wrong key in a comment", "as=actions", "drivers: [cgroup]\n# cgruop: { cgroupParent: /sys }"],
   ["what is no YAML", 'foreign="Prometheus"', "scrape_configs: [\n"],
   ["no word of what it is", "", "batch: 8"],

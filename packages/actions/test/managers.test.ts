@@ -253,7 +253,7 @@ describe("CPU manager", () => {
     ).toEqual(["t2"]);
   });
 
-  test("MG1 CM1 whatever nodes come and go: no core is held twice, none of a node that is away, and what is reserved is theirs who are there", () => {
+  test("MG1 CN1 whatever nodes come and go: no core is held twice, none of a node that is away, and what is reserved is theirs who are there", () => {
     const ids = ["n0", "n1", "n2"] as const;
     const op = fc.record({
       act: fc.constantFrom("join", "leave", "bind", "place", "acquire", "acquire", "release", "end"),
@@ -334,7 +334,7 @@ describe("CPU manager", () => {
     );
   });
 
-  test("CM1 what has to be on one node waits for it while it is there, and goes elsewhere when it is not", () => {
+  test("CN1 what has to be on one node waits for it while it is there, and goes elsewhere when it is not", () => {
     const cpu = new CpuManager({ nodes: [twoNuma, { ...twoNuma, id: "n1" }], trajectoryMemoryBytes: 60 });
     cpu.bind(request("a", "first"));
     cpu.openTrajectory("fork", 60, "n0");

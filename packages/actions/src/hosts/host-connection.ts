@@ -3,9 +3,9 @@
  *
  * Owned here: the attachment, the calls under it, and when the host is tried again.
  *
- * HC1 a host that says nothing for `silenceMs` is away, whatever its connection says.
- * HC2 when an attachment ends, every call under it fails, and whatever was made under it is lost, for good: the host closes it
- *    (HO2), and no later attachment brings it back.
+ * AH1 a host that says nothing for `silenceMs` is away, whatever its connection says.
+ * AH2 when an attachment ends, every call under it fails, and whatever was made under it is lost, for good: the host closes it
+ *    (SB2), and no later attachment brings it back.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
@@ -134,7 +134,7 @@ export class HostConnection {
         call.cancel();
       };
       const leave = (): void => end("this service ends");
-      const silence = setTimeout(() => end(`it has said nothing for ${silenceMs / 1000} s`), silenceMs); // HC1
+      const silence = setTimeout(() => end(`it has said nothing for ${silenceMs / 1000} s`), silenceMs); // AH1
       this.#closing.signal.addEventListener("abort", leave);
       if (this.#closing.signal.aborted) leave();
       call.on("data", (message: unknown) => {

@@ -49,7 +49,7 @@ type Trajectory = {
  * A node is chosen among those with enough cores free and enough memory to reserve: the one with the least share of its
  * memory reserved. Cores come from as few NUMA nodes as possible, from the fullest that suffices.
  *
- * CM1 a node that has left grants nothing, and is the home of no trajectory: what was there goes elsewhere. It may come back, so
+ * CN1 a node that has left grants nothing, and is the home of no trajectory: what was there goes elsewhere. It may come back, so
  *    that what only it can serve waits.
  */
 export class CpuManager implements ResourceManager {
@@ -92,7 +92,7 @@ export class CpuManager implements ResourceManager {
     });
   }
 
-  /** CM1 */
+  /** CN1 */
   leave(id: string): void {
     const node = this.#nodes.get(id);
     if (node === undefined) return;

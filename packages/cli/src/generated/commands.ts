@@ -1135,6 +1135,23 @@ export const commandManifests: readonly CommandManifest[] = [
         "commands": []
       },
       {
+        "name": "host",
+        "description": "offers this machine's cores and sandboxes to an action service elsewhere, until SIGTERM",
+        "arguments": [
+          {
+            "term": "[config.yaml]",
+            "description": "drivers, cores, token, TLS; without it all cores, on loopback"
+          }
+        ],
+        "options": [
+          {
+            "flags": "--listen <address>",
+            "description": "host:port or unix:/path, in place of the file's"
+          }
+        ],
+        "commands": []
+      },
+      {
         "name": "top",
         "description": "shows what an action service does: completion times by kind, cores over time, the last decisions",
         "arguments": [
