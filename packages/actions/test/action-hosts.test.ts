@@ -113,7 +113,7 @@ test("a host that is killed ends its trajectories with the cause, others go on, 
   expect(await busy.ended).toBeUndefined();
 });
 
-test("SB2 SB4 a service that is killed leaves nothing on its hosts, which serve the next one; two at once are refused", async () => {
+test("RH2 RH4 a service that is killed leaves nothing on its hosts, which serve the next one; two at once are refused", async () => {
   const a = await host(minimal());
   const first = await serviceOf({ a: `address: ${a.address}` });
   void first.submit({ trajectory: await first.open(), command: ["sh", "-c", "sleep 212.25"] });

@@ -77,7 +77,7 @@ function rawClient(port: number) {
   return { attach, ask };
 }
 
-test("SB1 SB2 SB3 the same service takes its own place, another waits, and what an attachment left is gone before the next", async () => {
+test("RH1 RH2 RH3 the same service takes its own place, another waits, and what an attachment left is gone before the next", async () => {
   const driver = new ProcessDriver();
   const server = await serveHost({ address: "127.0.0.1:0", driver, shape });
   onTestFinished(() => server.close());
@@ -156,7 +156,7 @@ test("AH1 AH2 a host that falls silent is lost, with all that was on it, and is 
   for (const socket of sockets) socket.destroy();
   hangs = false;
   expect(await eventually(() => said.filter((line) => line === "joined").length === 2)).toBe(true);
-  expect(processesWith("213.25")).toEqual([]); // before it was attached again (SB2)
+  expect(processesWith("213.25")).toEqual([]); // before it was attached again (RH2)
   await expect(sandbox.exec({ command: ["true"] })).rejects.toThrow(/has died: host 'a'/);
   await expect(hosts.open({ from: snapshot })).rejects.toMatchObject({ code: "sandbox.lost" });
   await snapshot.drop();

@@ -5,7 +5,7 @@
  *
  * AH1 a host that says nothing for `silenceMs` is away, whatever its connection says.
  * AH2 when an attachment ends, every call under it fails, and whatever was made under it is lost, for good: the host closes it
- *    (SB2), and no later attachment brings it back.
+ *    (RH2), and no later attachment brings it back.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";

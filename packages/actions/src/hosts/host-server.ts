@@ -3,12 +3,12 @@
  *
  * Owned here: the attachment, and whatever was made under it. What runs in sandboxes is the driver's.
  *
- * SB1 one service at a time: another is refused while one is attached. The same service takes its own place when it comes back.
- * SB2 what was made under an attachment goes with it, whether the service ended it, died or fell silent; no other attachment begins
+ * RH1 one service at a time: another is refused while one is attached. The same service takes its own place when it comes back.
+ * RH2 what was made under an attachment goes with it, whether the service ended it, died or fell silent; no other attachment begins
  *    before all of it is gone, so that its cores and its memory are free.
- * SB3 a call that names an attachment which is not the present one changes nothing: a service that was taken for dead may speak
+ * RH3 a call that names an attachment which is not the present one changes nothing: a service that was taken for dead may speak
  *    again.
- * SB4 after `close` no call is open and no sandbox is left.
+ * RH4 after `close` no call is open and no sandbox is left.
  */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -92,7 +92,7 @@ class Attachment {
     this.sandboxes.delete(id);
   }
 
-  /** SB2; resolves when nothing of it is left, also where something could not be removed. */
+  /** RH2; resolves when nothing of it is left, also where something could not be removed. */
   end(): Promise<void> {
     this.#ended ??= endInTurn(
       () => [...this.sandboxes.keys()].map((id) => this.closeSandbox(id)),
@@ -142,7 +142,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
       "the host's token is needed; give the service the same tokenFile",
     );
   };
-  /** SB3 */
+  /** RH3 */
   const attachmentOf = (id: string): Attachment => {
     if (current?.id === id && !current.isOver) return current;
     throw new StatusError(
@@ -174,9 +174,9 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
     if (current !== undefined) end(current, "it has come again");
     const gone = goneOf(call);
     const attachment = new Attachment(service);
-    current = attachment; // SB1, while the last one's end is waited for
+    current = attachment; // RH1, while the last one's end is waited for
     gone.addEventListener("abort", () => end(attachment, "its connection ended"), { once: true });
-    await ending; // SB2
+    await ending; // RH2
     if (gone.aborted || attachment.isOver) return;
     const { numa, memoryBytes } = shape;
     call.write({
@@ -344,7 +344,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   const tokens = token === undefined ? undefined : new Map([[token, "service"]]);
   const listening = await listen({ ...options, tokens }, (guard) => {
     server = new grpc.Server({
-      // A service whose connection died without a word is found (SB2).
+      // A service whose connection died without a word is found (RH2).
       "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
       "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
       "grpc.max_receive_message_length": maxHostMessageBytes,

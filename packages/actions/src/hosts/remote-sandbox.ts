@@ -57,7 +57,7 @@ export class RemoteSandbox extends OpenSandbox {
   }
 
   protected async remove(): Promise<void> {
-    // Its host closes what an attachment leaves (SB2).
+    // Its host closes what an attachment leaves (RH2).
     await this.#ask("CloseSandbox", {}, Done).catch((error: unknown) => {
       if (!this.#under.ended.aborted) throw error;
     });
@@ -162,7 +162,7 @@ export class RemoteSnapshot implements Snapshot {
 
   async drop(): Promise<void> {
     await this.host.ask(this.under, "DropSnapshot", { snapshot: this.id }, Done).catch((error: unknown) => {
-      if (!this.under.ended.aborted) throw error; // SB2
+      if (!this.under.ended.aborted) throw error; // RH2
     });
   }
 }
