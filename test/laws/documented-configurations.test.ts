@@ -73,9 +73,10 @@ async function check(block: Block): Promise<void> {
   const { info, text, file, language } = block;
   const [, over, unplaced] = /^over=(\S+\.yaml)( unplaced="[^"]+")?$/.exec(info) ?? [];
   if (over !== undefined) return checkConfiguration(text, over, unplaced === undefined);
-  const service = { "as=actions": ActionServiceConfig, "as=actions-host": ActionHostConfig }[info];
-  if (service !== undefined) {
-    for (const shown of [text, withComments(text)]) validateConfig(service, parse(shown));
+  if (info === "as=actions" || info === "as=actions-host") {
+    for (const shown of [text, withComments(text)])
+      if (info === "as=actions") validateConfig(ActionServiceConfig, parse(shown));
+      else validateConfig(ActionHostConfig, parse(shown));
     return;
   }
   if (file?.endsWith(".jsonl")) {

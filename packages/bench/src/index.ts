@@ -1,5 +1,6 @@
 /** Measures Treadle on this machine, each figure next to the same work done another way in the same run. */
 import { benchDecisions } from "./actions/decisions.ts";
+import { benchHosts } from "./actions/hosts.ts";
 import { benchOverhead } from "./actions/overhead.ts";
 import { benchPolicies } from "./actions/policies.ts";
 import { benchPytest, benchReplay } from "./actions/replay.ts";
@@ -62,6 +63,7 @@ export const measurements: Readonly<
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],
   "actions-overhead": benchOverhead,
+  "actions-hosts": benchHosts,
   "actions-replay": () => benchReplay(),
   "actions-pytest": benchPytest,
   core: benchCore,
