@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -201,6 +201,27 @@ describe.skipIf(lacks !== undefined)(
         expect(after.message).toMatch(/ran out of memory/);
       } else expect([fill.status, after.stdout.toString()]).toEqual(["exited", "kept\n"]);
       await actions.closeTrajectory("filled");
+    });
+
+    test("CG2 files of /tmp and /dev/shm are memory, up to a share of it; those of /work are of this machine's disk", async () => {
+      const own = await driver.open({ memoryBytes: 96 * 2 ** 20 });
+      const run = async (script: string) =>
+        (await own.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
+      const written = async (path: string): Promise<number> => {
+        const before = own.usedBytes()!;
+        await run(`head -c 20m /dev/zero > ${path} && sync ${path}`);
+        return own.usedBytes()! - before;
+      };
+      expect(await run("stat -f -c %T /tmp /dev/shm; stat -f -c '%b %S' /tmp /dev/shm")).toBe(
+        `tmpfs\ntmpfs\n${12 * 2 ** 10} 4096\n${6 * 2 ** 10} 4096`,
+      );
+      for (const path of ["/tmp/file", "/dev/shm/file"]) expect(await written(path)).toBeGreaterThan(19 * 2 ** 20);
+      expect(await run("head -c 60m /dev/zero > /tmp/large || ls -s --block-size=1M /tmp/large")).toMatch(/^2[0-9] /);
+      await run("rm /tmp/* /dev/shm/*");
+      expect(Number(await run("stat -c %d ."))).toBe(statSync(tmpdir()).dev);
+      const isMemory = statfsSync(tmpdir()).type === 0x01021994; // TMPFS_MAGIC
+      if (!isMemory) expect(await run("head -c 120m /dev/zero > file && stat -c %s file")).toBe(String(120 * 2 ** 20));
+      await own.close();
     });
 
     test("CD1 time limits, cancels and closing hold also where others keep a command from beginning", async () => {

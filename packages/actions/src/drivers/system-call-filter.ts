@@ -99,10 +99,13 @@ syscall($seccomp + 0, 1, 0, $program) == 0 or die "system call filter: $!\\n";
 exec { $ARGV[0] } @ARGV or die "'$ARGV[0]': $!\\n";
 `;
 
-export type Filtered = { readonly perl: string; readonly root: string; readonly command: readonly string[] };
+type Filtered = { readonly perl: string; readonly root: string; readonly command: readonly string[] };
 
 /** The command that, as root, begins a session, enters a root, puts the filter on, and becomes another one. */
-export const behindFilter = ({ program, setsid, seccomp }: SystemCallFilter, { perl, root, command }: Filtered) => [
+export const behindFilter = (
+  { program, setsid, seccomp }: SystemCallFilter,
+  { perl, root, command }: Filtered,
+): string[] => [
   ...[perl, "-e", becomeFiltered, String(setsid), String(seccomp), root, program.toString("hex")],
   ...command,
 ];
