@@ -1,11 +1,11 @@
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { CgroupV2, findCgroups } from "../src/drivers/cgroup.ts";
 import {
   ActionPool,
@@ -21,6 +21,13 @@ import {
 import { describeDriver } from "./support/driver-contract.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 import { describeShortMemory } from "./support/short-memory-contract.ts";
+
+/** files that the drivers find missing */
+const hidden = vi.hoisted(() => new Set<unknown>());
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof import("node:fs")>();
+  return { ...fs, existsSync: (path: string) => !hidden.has(path) && fs.existsSync(path) };
+});
 
 const lacks = cgroupDriverLacks();
 const drivers: [string, () => SandboxDriver, string | undefined][] = [
@@ -77,6 +84,60 @@ describe.skipIf(lacks !== undefined)(
       } finally {
         await other.close();
         await rm(rootFolder, { recursive: true });
+      }
+    });
+
+    test("CG10 commands, those of a held shell, and what holds a sandbox run behind a filter that they cannot take off", async () => {
+      const own = await driver.open();
+      const script = "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status | tr -d '\\t\\n'";
+      const filtered = "NoNewPrivs:1Seccomp:2";
+      expect((await own.exec({ command: ["sh", "-c", script] })).stdout.toString()).toBe(filtered);
+      expect((await own.holdShell().ask({ program: script })).output.toString()).toBe(filtered);
+      const statuses = processesWith("", own.id).map((pid) => readFileSync(`/proc/${pid}/status`, "utf8"));
+      const holders = statuses.filter((status) => /^Name:\t(bwrap|sleep)$[\s\S]*^NSpid:\t\d+\t\d+$/m.test(status));
+      expect(holders.map((status) => /^Seccomp:\t(\d)$/m.exec(status)?.[1])).toEqual(["2", "2"]);
+      await own.close();
+    });
+
+    test("CG10 programs that threads, pipes, sockets and sub-processes need are none of what the filter refuses", async () => {
+      const program = [
+        "import multiprocessing, os, socket, subprocess, tempfile, threading",
+        "left, right = socket.socketpair()",
+        "thread = threading.Thread(target=lambda: left.sendall(b'a'))",
+        "thread.start(); thread.join()",
+        "with multiprocessing.get_context('fork').Pool(2) as pool: squares = pool.map(abs, [-2, 3])",
+        "said = subprocess.run(['sh', '-c', 'echo b'], capture_output=True).stdout",
+        "with tempfile.TemporaryFile() as file: file.write(b'c'); file.flush(); os.fsync(file.fileno())",
+        "server = socket.create_server(('127.0.0.1', 0)); socket.create_connection(server.getsockname())",
+        "print(right.recv(1), squares, said)",
+      ];
+      expect(await say(`python3 - <<'PYTHON'\n${program.join("\n")}\nPYTHON`)).toBe("b'a' [2, 3] b'b\\n'");
+    });
+
+    test("CG10 a root of commands needs no program that puts the filter on", async () => {
+      const rootFolder = await mkdtemp(join(tmpdir(), "treadle-root-"));
+      for (const folder of ["dev", "proc", "tmp", "work", "etc"]) await mkdir(join(rootFolder, folder));
+      const script =
+        'for p in sh env setpriv head cat; do p=$(command -v $p); echo $p; ldd $p | grep -o "/[^ )]*"; done | sort -u | while read -r f; do mkdir -p "$1$(dirname $f)"; cp -L $f "$1$f"; done; mkdir -p "$1/bin"; cp -L /bin/sh "$1/bin/sh"; chmod 755 "$1"';
+      execFileSync("sh", ["-c", script, "sh", rootFolder]);
+      const other = new CgroupDriver({ rootFolder });
+      try {
+        const own = await other.open();
+        const { stdout, stderr } = await own.exec({ command: ["sh", "-c", "command -v perl; cat /proc/self/status"] });
+        expect([stderr.toString(), stdout.toString()]).toEqual(["", expect.stringMatching(/^Name.*^Seccomp:\t2$/ms)]);
+      } finally {
+        await other.close();
+        await rm(rootFolder, { recursive: true });
+      }
+    });
+
+    test("CG6 a program that entering needs and that is not there is named, with its package", () => {
+      for (const folder of ["/usr/local/bin", "/usr/bin", "/bin"]) hidden.add(`${folder}/perl`);
+      try {
+        expect(cgroupDriverLacks()).toBe("'perl' is not in '/usr/local/bin:/usr/bin:/bin'; install the package perl");
+        expect(() => new CgroupDriver()).toThrow(/cannot be used: 'perl' is not in/);
+      } finally {
+        hidden.clear();
       }
     });
 
@@ -140,6 +201,27 @@ describe.skipIf(lacks !== undefined)(
         expect(after.message).toMatch(/ran out of memory/);
       } else expect([fill.status, after.stdout.toString()]).toEqual(["exited", "kept\n"]);
       await actions.closeTrajectory("filled");
+    });
+
+    test("CG2 files of /tmp and /dev/shm are memory, up to a share of it; those of /work are of this machine's disk", async () => {
+      const own = await driver.open({ memoryBytes: 96 * 2 ** 20 });
+      const run = async (script: string) =>
+        (await own.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
+      const written = async (path: string): Promise<number> => {
+        const before = own.usedBytes()!;
+        await run(`head -c 20m /dev/zero > ${path} && sync ${path}`);
+        return own.usedBytes()! - before;
+      };
+      expect(await run("stat -f -c %T /tmp /dev/shm; stat -f -c '%b %S' /tmp /dev/shm")).toBe(
+        `tmpfs\ntmpfs\n${12 * 2 ** 10} 4096\n${6 * 2 ** 10} 4096`,
+      );
+      for (const path of ["/tmp/file", "/dev/shm/file"]) expect(await written(path)).toBeGreaterThan(19 * 2 ** 20);
+      expect(await run("head -c 60m /dev/zero > /tmp/large || ls -s --block-size=1M /tmp/large")).toMatch(/^2[0-9] /);
+      await run("rm /tmp/* /dev/shm/*");
+      expect(Number(await run("stat -c %d ."))).toBe(statSync(tmpdir()).dev);
+      const isMemory = statfsSync(tmpdir()).type === 0x01021994; // TMPFS_MAGIC
+      if (!isMemory) expect(await run("head -c 120m /dev/zero > file && stat -c %s file")).toBe(String(120 * 2 ** 20));
+      await own.close();
     });
 
     test("CD1 time limits, cancels and closing hold also where others keep a command from beginning", async () => {

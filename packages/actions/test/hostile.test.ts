@@ -57,6 +57,8 @@ describe.each(targets)("$name", ({ name, make, lacks, named }) => {
       const driver = make();
       const open = () => driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 50 });
       const [sandbox, before] = [await open(), await open()];
+      // What cannot run anything holds everything.
+      expect((await sandbox.exec({ command: ["echo", "runs"] })).stdout.toString()).toBe("runs\n");
       const hasPython = (await sandbox.exec({ command: ["sh", "-c", "command -v python3"] })).exitCode === 0;
       const note = (attack: string, outcome: string): void => {
         table.set(attack, { ...table.get(attack), [name]: outcome });

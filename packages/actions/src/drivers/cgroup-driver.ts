@@ -20,6 +20,8 @@
  *    process's own group are moved to one below it, and stay there. A `cgroupParent` that holds others' processes is refused.
  * CG9 commands make no user namespace, which would give them rights to parts of the kernel that are seldom attacked: their root is
  *    not that of their mount namespace, and to such processes the kernel refuses one.
+ * CG10 commands, and what holds their sandbox, run behind a filter of system calls (SC1 to SC3). It is put on in the sandbox's
+ *    namespaces by a program of the holder's root, which has this system's folders whatever the root of commands is.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -27,6 +29,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import type { Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
@@ -56,6 +59,7 @@ import {
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
+import { behindFilter, type SystemCallFilter, systemCallFilter } from "./system-call-filter.ts";
 import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 export type CgroupDriverOptions = {
@@ -88,16 +92,23 @@ export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | u
       return `'${program}' is not installed; install the package ${program === "bwrap" ? "bubblewrap" : "util-linux"}`;
     }
   }
-  for (const program of ["setsid", "setpriv", "env"]) {
+  for (const [program, ofPackage] of Object.entries(systemPrograms)) {
     if (ofSystem(program) === undefined)
-      return `'${program}' is not in '${baseEnvironment.PATH}'; install the package ${program === "env" ? "coreutils" : "util-linux"}`;
+      return `'${program}' is not in '${baseEnvironment.PATH}'; install the package ${ofPackage}`;
   }
+  if (systemCallFilter(process.arch) === undefined)
+    return `it has no list of system calls for the architecture '${process.arch}'; use x64 or arm64`;
+  if (!existsSync("/proc/sys/kernel/seccomp"))
+    return "this kernel has no filters of system calls; use Linux 4.14 or newer, with CONFIG_SECCOMP_FILTER";
   for (const [seen, folder] of Object.entries(options.folders ?? {}))
     if (!existsSync(folder))
       return `folder '${folder}', which is to be '${seen}', is not there; make it, or leave it out`;
   const place = locate(options);
   return place.version === undefined ? place.reason : undefined;
 }
+
+/** What enters a sandbox, by package. */
+const systemPrograms = { setpriv: "util-linux", env: "coreutils", perl: "perl" } as const;
 
 /** CG6. */
 function ofSystem(program: string): string | undefined {
@@ -126,6 +137,7 @@ export class CgroupDriver implements SandboxDriver {
   readonly name = "cgroup";
   readonly isolation: string;
   readonly #options: CgroupDriverOptions;
+  readonly #filter = systemCallFilter(process.arch)!;
   readonly #tree: CgroupTree;
   readonly #folder: string;
   readonly #reaper: Reaper;
@@ -152,7 +164,7 @@ export class CgroupDriver implements SandboxDriver {
       place.version === 1
         ? new CgroupV1(place, session)
         : new CgroupV2(place.base, session, { isOwn: isOwn(place.base) });
-    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities`;
+    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities, behind a filter of system calls`;
     const bases = place.version === 1 ? [place.pids, place.cpuset, place.memory] : [place.base];
     this.#folder = join(tmpdir(), session);
     this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
@@ -166,7 +178,8 @@ export class CgroupDriver implements SandboxDriver {
     await this.#ready;
     const userId = this.#userId();
     const folder = join(this.#folder, randomUUID().slice(0, 12));
-    const sandbox = new HeldSandbox(this.#tree, folder, { ...this.#options, userId }, options, () => {
+    const own = { ...this.#options, userId, filter: this.#filter };
+    const sandbox = new HeldSandbox(this.#tree, folder, own, options, () => {
       this.#sandboxes.delete(sandbox);
       this.#userIds.delete(userId);
     });
@@ -216,7 +229,7 @@ type Entered = { readonly exec: string; readonly running: ReturnType<typeof spaw
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
 const becomeWhatIsTold = `read -r bytes && text=$(head -c "$bytes") && echo ${beginning} && eval "$text"`;
 
-type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
+type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number; readonly filter: SystemCallFilter };
 
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
@@ -252,7 +265,7 @@ class HeldSandbox extends OpenSandbox {
 
   async start(): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
-    const { userId } = this.#driver;
+    const { userId, filter } = this.#driver;
     await mkdir(join(this.#folder, "work"), { recursive: true });
     await chown(join(this.#folder, "work"), userId, userId);
     const passwd = `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`;
@@ -276,15 +289,18 @@ class HeldSandbox extends OpenSandbox {
         ],
         ...["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--hostname", "sandbox"],
         ...this.#mounts(network),
-        ...["--info-fd", "3", "--", "/bin/sh", "-c", "echo ready; exec sleep infinity"],
+        ...["--info-fd", "3", "--seccomp", "4", "--", "/bin/sh", "-c", "echo ready; exec sleep infinity"],
       ]),
       {
-        stdio: ["ignore", "pipe", "pipe", "pipe"],
+        stdio: ["ignore", "pipe", "pipe", "pipe", "pipe"],
         env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
         detached: true,
       },
     );
     this.#holder = holder;
+    const filterInput = holder.stdio[4] as Writable;
+    filterInput.on("error", () => {}); // one that did not start says why
+    filterInput.end(filter.program);
     this.#insidePid = await readyHolder(holder);
     holder.unref();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
@@ -415,15 +431,16 @@ class HeldSandbox extends OpenSandbox {
 
   /** What enters the namespaces, gives up its rights and its session, and becomes the command. */
   #entering(command: readonly string[]): string[] {
-    const user = String(this.#driver.userId);
-    const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", `--root=/proc/${this.#insidePid}/root${inner}`];
+    const { userId, filter } = this.#driver;
+    const user = String(userId);
+    const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", `--root=/proc/${this.#insidePid}/root`];
     const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
     const variables = Object.entries(baseEnvironment).map(([name, value]) => `${name}=${value}`);
-    const [setsid, setpriv, env] = ["setsid", "setpriv", "env"].map(ofSystem) as [string, string, string];
+    const [setpriv, env, perl] = ["setpriv", "env", "perl"].map(ofSystem) as [string, string, string];
+    const becoming = [setpriv, ...rights, "--no-new-privs", "--", env, "-i", "-C", this.#workingFolder];
     return [
-      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--", setsid],
-      ...[setpriv, ...rights, "--no-new-privs", "--"],
-      ...[env, "-i", "-C", this.#workingFolder, ...variables, ...command],
+      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--"],
+      ...behindFilter(filter, { perl, root: inner, command: [...becoming, ...variables, ...command] }),
     ];
   }
 
@@ -484,8 +501,9 @@ class HeldSandbox extends OpenSandbox {
       ...["--perms", "1777", "--tmpfs", inner + folder],
     ];
     return [
-      // What holds the sandbox has programs of its own.
+      // What holds the sandbox has programs of its own; perl reads no script without /dev/null.
       ...present.filter((path) => !path.startsWith("/etc")).flatMap((path) => bind(path, path)),
+      ...["--dev-bind", "/dev/null", "/dev/null"],
       ...[...root, ...users, ...own, "--dev", `${inner}/dev`],
       // Semaphores of parallel test runners live here.
       ...scratch(0.25, "/dev/shm"),

@@ -9,6 +9,17 @@ export type HostileCommand = {
 
 const python = (text: string): string => `python3 - <<'PYTHON'\n${text}\nPYTHON`;
 
+type SystemCall = readonly [x64: number, arm64: number, ...given: number[]];
+
+/** With arguments to which a kernel without a filter answers otherwise than EPERM, and which change nothing where it obeys. */
+const systemCalls = (...calls: readonly SystemCall[]): string =>
+  python(`
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+for x64, arm64, *given in ${JSON.stringify(calls)}:
+    number = arm64 if platform.machine() == "aarch64" else x64
+    if libc.syscall(number, *given) >= 0 or ctypes.get_errno() != 1: print("BROKEN")`);
+
 export const hostileCommands: readonly HostileCommand[] = [
   {
     name: "reads the host's secrets",
@@ -60,6 +71,54 @@ if libc.syscall(250, 10, -4, b"user", b"treadle-hostile", 0) > 0: print("BROKEN"
 libc.syscall(248, b"user", b"treadle-hostile", b"secret", 6, -4)`),
     needs: "python3",
     reaches: "all",
+  },
+  {
+    name: "asks the kernel for keys",
+    // keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0), add_key, request_key
+    program: systemCalls([250, 219, 0, -3, 0], [248, 217, 0, 0, 0, 0, 0], [249, 218, 0, 0, 0, 0]),
+    needs: "python3",
+  },
+  {
+    name: "changes its namespaces",
+    // unshare of nothing and of its users, setns
+    program: systemCalls([272, 97, 0], [272, 97, 0x10000000], [308, 268, -1, 0]),
+    needs: "python3",
+  },
+  {
+    name: "mounts by a call of its own",
+    // mount, open_tree, move_mount, pivot_root
+    program: systemCalls([165, 40, 0, 0, 0, 0, 0], [428, 428, -1, 0, 0], [429, 429, -1, 0, -1, 0, 0], [155, 41, 0, 0]),
+    needs: "python3",
+  },
+  { name: "gives the kernel programs (bpf)", program: systemCalls([321, 280, -1, 0, 0]), needs: "python3" },
+  { name: "counts the machine's events (perf)", program: systemCalls([298, 241, 0, 0, -1, -1, 0]), needs: "python3" },
+  {
+    name: "queues calls (io_uring)",
+    program: systemCalls([425, 425, 1, 0], [426, 426, -1, 0, 0, 0, 0], [427, 427, -1, 0, 0, 0]),
+    needs: "python3",
+  },
+  { name: "handles its page faults (userfaultfd)", program: systemCalls([323, 282, 1]), needs: "python3" },
+  {
+    name: "opens a socket to the hypervisor (vsock)",
+    program: systemCalls([41, 198, 40, 1, 0], [53, 199, 40, 1, 0, 0]),
+    needs: "python3",
+  },
+  {
+    name: "calls by the x32 ABI",
+    program: python(`
+import ctypes, os, platform
+if platform.machine() == "x86_64" and ctypes.CDLL(None).syscall(0x40000000 | 39) == os.getpid(): print("BROKEN")`),
+    needs: "python3",
+  },
+  {
+    name: "calls as a 32-bit program",
+    program: python(`
+import ctypes, mmap, os, platform
+if platform.machine() == "x86_64":
+    page = mmap.mmap(-1, 4096, prot=7)
+    page.write(bytes.fromhex("b814000000 cd80 c3")) # mov eax, getpid; int 0x80; ret
+    if ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))() == os.getpid(): print("BROKEN")`),
+    needs: "python3",
   },
   {
     name: "takes more memory than its share",
