@@ -42,6 +42,8 @@ export type Probe = {
   readonly read: (path: string) => string | undefined;
   /** free and total bytes of the file system, when a file can be written there */
   readonly writableSpace: (folder: string) => Promise<{ freeBytes: number; totalBytes: number } | undefined>;
+  /** what the driver `cgroup` of actions lacks here; undefined where it lacks nothing */
+  readonly cgroupDriverLacks: () => Promise<string | undefined>;
   readonly unixSockets: () => Promise<boolean>;
   readonly mappedMemory: () => boolean;
   readonly numa: ReturnType<typeof numaNodes>;
@@ -340,28 +342,23 @@ function isAtLeast(version: string, least: string): boolean {
 
 async function sandboxes(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
   const purpose = "isolates and sizes the tools that agents call";
-  const [bubblewrap, docker] = await Promise.all([
-    probe.output("bwrap", "--version"),
+  const [lacks, docker] = await Promise.all([
+    probe.cgroupDriverLacks(),
     probe.output("docker", "version", "--format", "{{.Server.Version}}"),
   ]);
   const findings: Finding[] = [];
   if (probe.platform === "linux") {
-    const cgroup = cgroupVersion(probe);
+    const [why, remedy] = /^(.*?)(?:; ([^;]*))?$/s.exec(lacks ?? "")?.slice(1) ?? [];
     findings.push({
-      name: "cgroups",
-      status: cgroup === undefined ? "missing" : "ok",
+      name: "driver 'cgroup'",
+      status: lacks === undefined ? "ok" : "missing",
       need: "optional",
-      found: cgroup ?? "not mounted",
-      purpose: "gives each action its cores and memory",
-      remedy: cgroup === undefined ? "run on a host with cgroups mounted; actions run unlimited until then" : undefined,
-    });
-    findings.push({
-      name: "bubblewrap",
-      status: bubblewrap === undefined ? "missing" : "ok",
-      need: "optional",
-      found: firstLine(bubblewrap) ?? "not found",
+      found: lacks === undefined ? `control groups of version ${cgroupVersion(probe)}` : (why ?? lacks),
       purpose,
-      remedy: bubblewrap === undefined ? "apt-get install bubblewrap" : undefined,
+      remedy:
+        lacks === undefined
+          ? undefined
+          : (remedy ?? "run the action service or the node agent as root, or use the driver 'docker'"),
     });
   }
   const version = firstLine(docker);
@@ -382,11 +379,7 @@ async function sandboxes(probe: Probe, advise: (remedies: Remedies) => string): 
   return findings;
 }
 
-function cgroupVersion(probe: Probe): string | undefined {
-  const controllers = probe.read("/sys/fs/cgroup/cgroup.controllers");
-  if (controllers !== undefined) return `v2 (${controllers.trim() || "no controllers delegated"})`;
-  return probe.exists("/sys/fs/cgroup/cpuset") || probe.exists("/sys/fs/cgroup/cpu") ? "v1" : undefined;
-}
+const cgroupVersion = ({ exists }: Probe): number => (exists("/sys/fs/cgroup/cgroup.controllers") ? 2 : 1);
 
 /** `2 × H200, 141 GB` for repeated names */
 function tally(names: readonly string[]): string {
@@ -472,6 +465,7 @@ export const systemProbe = (cluster?: string): Probe => ({
       return undefined;
     }
   },
+  cgroupDriverLacks: async () => (await import("@treadle/actions")).cgroupDriverLacks(),
   async writableSpace(folder) {
     const file = join(folder, `treadle-doctor-${process.pid}`);
     try {

@@ -19,6 +19,7 @@ const bare: Probe = {
   exists: () => false,
   read: () => undefined,
   writableSpace: async () => ({ freeBytes: 0, totalBytes: 64 * 1024 ** 2 }),
+  cgroupDriverLacks: async () => "'bwrap' is not installed; install the package bubblewrap",
   unixSockets: async () => false,
   mappedMemory: () => false,
   numa: [],
@@ -32,7 +33,6 @@ const answers: Record<string, string> = {
   "nvidia-smi": "0, 143771, 00000000:19:00.0, NVIDIA H200\n1, 143771, 00000000:3B:00.0, NVIDIA H200\n",
   python3:
     "torch 2.13.0+cpu\ntransformers 5.18.0\nsafetensors 0.6.2\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\ntreadle 0.1.0\n",
-  bwrap: "bubblewrap 0.8.0\n",
   docker: "26.1.0\n",
 };
 const server: NatsInfo = {
@@ -51,8 +51,9 @@ const rich: Probe = {
   freeBytes: 100 * 1024 ** 3,
   output: async (command) => answers[command],
   exists: () => true,
-  read: (path) => (path.endsWith("cgroup.controllers") ? "cpuset cpu memory\n" : undefined),
+  read: () => undefined,
   writableSpace: async () => ({ freeBytes: 1024 ** 3, totalBytes: 2 * 1024 ** 3 }),
+  cgroupDriverLacks: async () => undefined,
   unixSockets: async () => true,
   mappedMemory: () => true,
   numa: [0, 1].map((index) => ({ index, cpus: 8, memoryBytes: 64 * 1024 ** 3 })),
@@ -70,7 +71,7 @@ it("finds nothing to mend on a machine that has everything", async () => {
   expect(named(findings, "NUMA nodes")?.found).toBe("2 × 8 cores, 64.0 GiB");
   expect(named(findings, "NATS at TREADLE_NATS_URL")?.found).toBe("2.11.3, with JetStream, of cluster 'treadle'");
   expect(named(findings, "nats-server")?.found).toBe("v2.10.4");
-  expect(named(findings, "cgroups")?.found).toBe("v2 (cpuset cpu memory)");
+  expect(named(findings, "driver 'cgroup'")?.found).toBe("control groups of version 2");
   expect(renderDoctor(findings, { colour: false })).toContain("run here at full speed");
 });
 
@@ -222,7 +223,7 @@ it("finds the server of this machine that nobody has named, and says whom it adm
 it("advises with the package manager of the machine, and asks macOS for nothing that only Linux has", async () => {
   const findings = await examineMachine({ ...bare, platform: "darwin" });
   expect(named(findings, "nats-server")?.remedy).toContain("brew install nats-server");
-  for (const name of ["/dev/shm", "cgroups", "bubblewrap"]) expect(named(findings, name)).toBeUndefined();
+  for (const name of ["/dev/shm", "driver 'cgroup'"]) expect(named(findings, name)).toBeUndefined();
 });
 
 it("examines this machine without failing", async () => {
