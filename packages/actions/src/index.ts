@@ -30,10 +30,11 @@ export { GpuCluster, GpuManager } from "./managers/gpu.ts";
 export { describeHost } from "./managers/host.ts";
 export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
 export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";
-export { ActionPool, type ActionPoolOptions, type TrajectoryOptions } from "./pool/action-pool.ts";
+export { ActionPool } from "./pool/action-pool.ts";
 export type { ActionContext, ActionHandle } from "./pool/action-record.ts";
 export type { KindStatistics } from "./pool/action-statistics.ts";
 export { CommandActions } from "./pool/command-actions.ts";
+export type { ActionPoolOptions, TrajectoryOptions } from "./pool/pool-options.ts";
 export { type ServiceHost, type ServicePreparationOptions, servicePreparation } from "./pool/service-preparation.ts";
 export {
   type CoreTime,

@@ -21,6 +21,10 @@ const actionStatus: ActionStatus = {
     },
   },
   resources: { cpu: { units: 8, held: 6, heldSeconds: 300, timeline: Array.from({ length: 60 }, (_, i) => i % 9) } },
+  hosts: {
+    a: { cores: 8, held: 6, memoryBytes: 2 ** 34, reservedBytes: 2 ** 32, away: "" },
+    b: { cores: 8, held: 0, memoryBytes: 2 ** 34, reservedBytes: 0, away: "it has said nothing for 15 s" },
+  },
   started: [
     {
       ...{ action: "a1", kind: "pytest", tenant: "ours", secondsAgo: 2, waitedSeconds: 0.4, units: { cpu: 4 } },
@@ -102,6 +106,8 @@ describe.skipIf(path === undefined)("the live page in Chromium", () => {
     await page.goto(`${dashboard.url}#/actions`);
     await page.locator("t-chart canvas").first().waitFor();
     await page.getByText("most marginal gain").waitFor();
+    await page.getByText("it has said nothing for 15 s").waitFor();
+    await page.locator("td", { hasText: "4.0 GiB of 16.0 GiB" }).waitFor();
     expect(await page.locator("td", { hasText: "pytest" }).count()).toBeGreaterThan(1);
     expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
     expect(problems).toEqual([]);

@@ -49,7 +49,7 @@ import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
 import { Snapshots } from "./snapshots.ts";
 import { type ActionEvents, SpooledCall } from "./spooled-call.ts";
-import { statisticsOf } from "./statistics-reply.ts";
+import { type HostLoad, statisticsOf } from "./statistics-reply.ts";
 import { type EndingCall, goneOf, read, StatusError, toStatus } from "./status.ts";
 import { Transfers } from "./transfers.ts";
 
@@ -82,15 +82,6 @@ export type ActionServerOptions = {
   readonly keepaliveMs?: number | undefined;
   /** how long a client that moves an archive may do nothing */
   readonly stallMs?: number | undefined;
-};
-
-export type HostLoad = {
-  readonly cores: number;
-  readonly held: number;
-  readonly memoryBytes: number;
-  readonly reservedBytes: number;
-  /** why it is away */
-  readonly away: string | undefined;
 };
 
 const defaultKeepaliveMs = 20_000;
@@ -548,13 +539,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
       return {
-        ...statisticsOf(actions, tenant),
-        hosts: Object.fromEntries(
-          Object.entries(options.hosts?.() ?? {}).map(([host, { memoryBytes, reservedBytes, away, ...cores }]) => {
-            const memory = { memory_bytes: memoryBytes, reserved_bytes: reservedBytes };
-            return [host, { ...cores, ...memory, away: away ?? "" }];
-          }),
-        ),
+        ...statisticsOf(actions, tenant, options.hosts?.()),
         uptime_seconds: (performance.now() - beganMs) / 1000,
         trajectories: [...trajectories.values()].filter((one) => tenant === undefined || one.tenant === tenant).length,
         draining: isDraining,

@@ -1,7 +1,20 @@
 import type { CommandActions } from "../pool/command-actions.ts";
 
+export type HostLoad = {
+  readonly cores: number;
+  readonly held: number;
+  readonly memoryBytes: number;
+  readonly reservedBytes: number;
+  /** why it is away */
+  readonly away: string | undefined;
+};
+
 /** What the pool tells a tenant; everything where nobody has a token. */
-export function statisticsOf(actions: CommandActions, tenant: string | undefined) {
+export function statisticsOf(
+  actions: CommandActions,
+  tenant: string | undefined,
+  hosts: Readonly<Record<string, HostLoad>> = {},
+) {
   /** GS1 */
   const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
   const kinds = Object.fromEntries(
@@ -55,5 +68,11 @@ export function statisticsOf(actions: CommandActions, tenant: string | undefined
         .map(([name, unitSeconds]) => [name, { unit_seconds: unitSeconds }]),
     ),
     policy: actions.pool.policy,
+    hosts: Object.fromEntries(
+      Object.entries(hosts).map(([host, { memoryBytes, reservedBytes, away, ...cores }]) => {
+        const memory = { memory_bytes: memoryBytes, reserved_bytes: reservedBytes };
+        return [host, { ...cores, ...memory, away: away ?? "" }];
+      }),
+    ),
   };
 }

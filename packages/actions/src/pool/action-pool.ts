@@ -25,33 +25,9 @@ import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { PoolBinding, requestOf } from "./pool-binding.ts";
+import type { ActionPoolOptions, TrajectoryOptions } from "./pool-options.ts";
 import { ResourceUsage, TenantUsage, type UsageReport } from "./resource-usage.ts";
 import { type DecisionView, describeStart, type StartedAction } from "./started-action.ts";
-
-export type ActionPoolOptions = {
-  readonly managers: readonly ResourceManager[];
-  /** default: real time */
-  readonly clock?: Clock | undefined;
-  readonly decide?: Partial<DecideOptions> | undefined;
-  readonly history?: DurationHistory | undefined;
-  /** shares of tenants; 1 where nothing is said */
-  readonly tenantWeights?: ReadonlyMap<string, number> | undefined;
-  /** how much earlier one level of priority counts as submitted: priority orders, and nobody starves */
-  readonly priorityLevelMs?: number | undefined;
-  /** Makes a grant usable, such as restoring a service. Its time is overhead. */
-  readonly prepare?: ((grant: Grant, context: ActionContext) => Promise<void>) | undefined;
-};
-
-export type TrajectoryOptions = {
-  /** whose share what it reserves counts against */
-  readonly tenant?: string | undefined;
-  /** to reserve on the node it goes to */
-  readonly memoryBytes?: number | undefined;
-  /** the one that it has to go to, while that is there */
-  readonly node?: string | undefined;
-  /** runs after its last action has ended */
-  readonly onClose?: (() => Promise<void> | void) | undefined;
-};
 
 /** Waiting actions that one decision looks at. */
 const window = 4096;

@@ -23,8 +23,9 @@ import {
 } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { fillTemplate } from "../elasticity/parallel-command.ts";
-import type { ActionPool, TrajectoryOptions } from "./action-pool.ts";
+import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
+import type { TrajectoryOptions } from "./pool-options.ts";
 import { type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
 import { TrajectorySnapshot } from "./trajectory-snapshot.ts";
 

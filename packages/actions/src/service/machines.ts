@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import { openDriver } from "../drivers/open-driver.ts";
 import type { SandboxDriver } from "../drivers/sandbox.ts";
-import type { HostLoad } from "../grpc/server.ts";
+import type { HostLoad } from "../grpc/statistics-reply.ts";
 import type { HostOptions } from "../hosts/host-connection.ts";
 import { HostsDriver } from "../hosts/hosts-driver.ts";
 import type { CpuManager } from "../managers/cpu.ts";

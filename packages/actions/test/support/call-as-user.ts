@@ -4,12 +4,12 @@ import { spawn } from "node:child_process";
 export const callAsUser = (
   uid: number,
   authority: string,
-  { token = "", method = "OpenTrajectory" } = {},
+  { token = "", service = "treadle.actions.v1.Actions", method = "OpenTrajectory" } = {},
 ): Promise<string> => {
   const program = `
     const session = require("node:http2").connect("http://" + process.argv[1]);
     const call = session.request({
-      ":method": "POST", ":path": "/treadle.actions.v1.Actions/" + process.argv[3],
+      ":method": "POST", ":path": "/" + process.argv[3],
       "content-type": "application/grpc", te: "trailers",
       ...(process.argv[2] && { authorization: "Bearer " + process.argv[2] }),
     });
@@ -19,7 +19,7 @@ export const callAsUser = (
     call.end(Buffer.alloc(5));
   `;
   // Not in turn: this process has to serve it.
-  const child = spawn(process.execPath, ["-e", program, authority, token, method], {
+  const child = spawn(process.execPath, ["-e", program, authority, token, `${service}/${method}`], {
     uid,
     gid: uid,
     cwd: "/",

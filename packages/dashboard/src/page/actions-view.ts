@@ -36,7 +36,7 @@ const page = (
     ${tile("waiting", formatCount(status.waiting), "for their resources")}
     ${tile("open", formatCount(status.trajectories), "trajectories")}
   </div>
-  <div class="grid">${Object.entries(status.resources).map(resource)} ${kinds(status)} ${tenants(status)} ${decisions(status)}</div>`;
+  <div class="grid">${Object.entries(status.resources).map(resource)} ${hosts(status)} ${kinds(status)} ${tenants(status)} ${decisions(status)}</div>`;
 
 /** A second each, as the service has them. */
 function resource([name, { units, held, timeline }]: [string, ActionStatus["resources"][string]]) {
@@ -47,6 +47,18 @@ function resource([name, { units, held, timeline }]: [string, ActionStatus["reso
     { name: "all", colour: "--dim", values: timeline.map(() => units), dash: true },
   ];
   return chartCard(name, { xs, xName: "second", series, fromZero: true }, { size: "half", small: true, note });
+}
+
+function hosts({ hosts: all }: ActionStatus) {
+  const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  const rows = Object.entries(all).map(([name, { cores, held, memoryBytes, reservedBytes, away }]) =>
+    away === ""
+      ? [name, `${held} of ${cores}`, `${gibibytes(reservedBytes)} of ${gibibytes(memoryBytes)}`, "there"]
+      : [name, "–", "–", html`<b>away</b>: ${away}`],
+  );
+  return rows.length === 0
+    ? ""
+    : html`<section class="card"><header><h2>Hosts</h2></header>${table(["host", "cores held", "memory reserved", "state"], rows)}</section>`;
 }
 
 /** By share of all completion time, the largest first. */

@@ -143,6 +143,20 @@ export type ActionStatus = {
       }
     >
   >;
+  /** machines that commands run on, by name; none where it is the service's own */
+  readonly hosts: Readonly<
+    Record<
+      string,
+      {
+        readonly cores: number;
+        readonly held: number;
+        readonly memoryBytes: number;
+        readonly reservedBytes: number;
+        /** why it is away; empty while it is there */
+        readonly away: string;
+      }
+    >
+  >;
   /** newest first */
   readonly started: readonly {
     readonly action: string;
