@@ -44,7 +44,7 @@ describe("an action service without tokens", () => {
       const { port, warning } = await serve({ address: `${host}:0` });
       expect(warning).toBeUndefined();
       expect(await callAsUser(nobody, `${host}:${port}`)).toMatch(
-        /^7 user '65534' may not call: this server has no tokens and serves user '0' and root alone; give tenants a tokenFile/,
+        /^7 user '65534' may not call: this server has no tokens and serves user '0' and root alone; give tokens by tokenFile/,
       );
       expect(await callAsUser(0, `${host}:${port}`)).toBe("0 OK");
     },
@@ -129,7 +129,7 @@ describe("the local door", () => {
   test("LD1 refuses a connection of which the tables say nothing, and one that it does not know", async () => {
     const { door, peer } = await doorOf(async () => "a header\n");
     expect(door.refusalOf(peer)).toMatch(
-      /cannot tell whose this connection is; give tenants a tokenFile, listen at unix/,
+      /cannot tell whose this connection is; give tokens by tokenFile, listen at unix/,
     );
     expect(door.refusalOf("127.0.0.1:1")).toBe(door.refusalOf(peer));
   });
@@ -170,7 +170,7 @@ describe("the local door", () => {
 
   test("LD2 where the system has no tables, it says so, and lets callers in", async () => {
     const { door, peer } = await doorOf(async () => undefined);
-    expect(door.warning).toMatch(/every user of this machine may call; give tenants a tokenFile/);
+    expect(door.warning).toMatch(/every user of this machine may call; give tokens by tokenFile/);
     expect(door.refusalOf(peer)).toBeUndefined();
   });
 });

@@ -11,7 +11,8 @@ import { CgroupDriver, cgroupDriverLacks, describeHost, ProcessDriver, type Sand
 import { describeDriver } from "./support/driver-contract.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 
-const shape = (({ numa, memoryBytes }) => ({ numa, memoryBytes }))(describeHost());
+/** As many cores as the tests of drivers ask for. */
+const shape = (({ memoryBytes, numa }) => ({ numa, memoryBytes }))(describeHost());
 
 /** As if it were on another machine. */
 function remoteOf(driver: SandboxDriver): SandboxDriver {
@@ -74,20 +75,48 @@ function rawClient(port: number) {
       type Method = (r: object, done: (error: Error | null, reply: unknown) => void) => void;
       (client[method] as Method).call(client, request, (error, reply) => (error ? reject(error) : resolve(reply)));
     });
-  return { attach, ask };
+  const stream = (start: object) => {
+    const call = (client["Exec"] as () => grpc.ClientDuplexStream<object, object>).call(client);
+    call.on("error", () => {});
+    call.write({ start });
+    call.end();
+    return call;
+  };
+  const exec = (start: object): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const call = stream(start);
+      call.on("data", () => {});
+      call.on("error", reject);
+      call.on("end", () => setImmediate(resolve));
+    });
+  return { attach, ask, stream, exec };
 }
 
-test("RH1 RH2 RH3 the same service takes its own place, another waits, and what an attachment left is gone before the next", async () => {
+test("RH1 RH3 the same service takes its own place, another is refused, and calls of what is over change nothing", async () => {
   const driver = new ProcessDriver();
   const server = await serveHost({ address: "127.0.0.1:0", driver, shape });
   onTestFinished(() => server.close());
-  const { attach, ask } = rawClient(server.port);
+  const { attach, ask, exec } = rawClient(server.port);
   const first = attach({ protocol: hostProtocol, service: "one" });
   const old = await first.attached;
   await ask("OpenSandbox", { attachment: old, sandbox: "s" });
-  await expect(ask("OpenSandbox", { attachment: old, sandbox: "s" })).rejects.toThrow(/sandbox 's' is open already/);
+  await ask("TakeSnapshot", { attachment: old, sandbox: "s", snapshot: "p", max_bytes: 2 ** 20 });
+  for (const [method, request, why] of [
+    ["OpenSandbox", { sandbox: "s" }, /sandbox 's' is open already/],
+    ["TakeSnapshot", { sandbox: "s", snapshot: "p", max_bytes: 1 }, /snapshot 'p' is there already/],
+    [
+      "OpenSandbox",
+      { sandbox: "n", network: true },
+      /gives sandboxes no network; leave it out, or set network: host in/,
+    ],
+    ["OpenSandbox", { sandbox: "f", snapshot: "none" }, /the snapshot is not on this host/],
+    ["OpenSandbox", { sandbox: "f", memory_bytes: Number.NaN }, /memory_bytes: /],
+    ["OpenSandbox", { sandbox: "f", max_processes: 100_000 }, /max_processes: /],
+    ["ReadFile", { sandbox: "other", path: "f" }, /sandbox 'other' is not open/],
+  ] as const)
+    await expect(ask(method, { attachment: old, ...request })).rejects.toThrow(why);
   await expect(attach({ protocol: hostProtocol, service: "two" }).attached).rejects.toThrow(
-    /another action service is attached/,
+    /another action service is/,
   );
   await expect(attach({ protocol: 99, service: "one" }).attached).rejects.toThrow(
     /the service speaks protocol '99', this host 1; install the same version of Treadle on both/,
@@ -96,26 +125,121 @@ test("RH1 RH2 RH3 the same service takes its own place, another waits, and what 
   for (const [method, request] of [
     ["OpenSandbox", { sandbox: "t" }],
     ["WriteFile", { sandbox: "s", path: "f", data: Buffer.from("x") }],
+    ["ReadFile", { sandbox: "s", path: "f" }],
+    ["TakeSnapshot", { sandbox: "s", snapshot: "q", max_bytes: 1 }],
+    ["DropSnapshot", { snapshot: "p" }],
+    ["Signal", { exec: "e", signal: "" }],
     ["CloseSandbox", { sandbox: "s" }],
   ] as const)
     await expect(ask(method, { attachment: old, ...request })).rejects.toThrow(/this attachment is over/);
-  await expect(ask("ReadFile", { attachment: again, sandbox: "s", path: "f" })).rejects.toThrow(
-    /sandbox 's' is not open/,
+  const start = { exec: "e", command: ["true"] };
+  await expect(exec({ ...start, attachment: old, sandbox: "s" })).rejects.toThrow(/this attachment is over/);
+  await expect(exec({ ...start, attachment: again, sandbox: "s" })).rejects.toThrow(/sandbox 's' is not open/);
+  await ask("OpenSandbox", { attachment: again, sandbox: "s" });
+  await expect(exec({ ...start, attachment: again, sandbox: "s", cores: [4000] })).rejects.toThrow(
+    /cores: '4000' are none of this host's, which are 0\b/,
   );
-  await expect(ask("OpenSandbox", { attachment: again, sandbox: "n", network: true })).rejects.toThrow(
-    /this host gives sandboxes no network; leave it out, or set network: host in the host's configuration/,
-  );
-  await expect(ask("OpenSandbox", { attachment: again, sandbox: "f", snapshot: "none" })).rejects.toThrow(
-    /not on this host/,
-  );
-  first.call.cancel();
-  await ask("OpenSandbox", { attachment: again, sandbox: "later" });
+  await exec({ ...start, attachment: again, sandbox: "s" });
 });
 
-test("AH1 AH2 a host that falls silent is lost, with all that was on it, and is used again when it speaks", async () => {
-  const driver = new ProcessDriver();
+/** Its sandboxes take so long to close. */
+function slowToClose(ms: number) {
+  const inner = new ProcessDriver();
+  const open = new Set<string>();
+  const driver: SandboxDriver = {
+    name: "slow",
+    isolation: "none",
+    open: async (options, signal) => {
+      const sandbox = await inner.open(options, signal);
+      open.add(sandbox.id);
+      const close = sandbox.close.bind(sandbox);
+      sandbox.close = async () => {
+        await new Promise((resolve) => setTimeout(resolve, ms));
+        await close();
+        open.delete(sandbox.id);
+      };
+      return sandbox;
+    },
+    close: () => inner.close(),
+  };
+  return { driver, open };
+}
+
+test("RH2 nobody is attached before all is closed that the last one left", async () => {
+  const { driver, open } = slowToClose(500);
   const server = await serveHost({ address: "127.0.0.1:0", driver, shape });
-  // Between them: what hangs says nothing, and closes nothing.
+  onTestFinished(() => server.close());
+  const { attach, ask } = rawClient(server.port);
+  const first = attach({ protocol: hostProtocol, service: "one" });
+  await ask("OpenSandbox", { attachment: await first.attached, sandbox: "s" });
+  expect(open.size).toBe(1);
+  await attach({ protocol: hostProtocol, service: "one" }).attached;
+  expect(open.size).toBe(0);
+});
+
+test("RH2 a service that falls silent leaves nothing", async () => {
+  const { server, port, hang } = await behindSilence({ keepaliveMs: 300 });
+  const { attach, ask } = rawClient(port);
+  const attachment = await attach({ protocol: hostProtocol, service: "one" }).attached;
+  await ask("OpenSandbox", { attachment, sandbox: "s" });
+  hang(true);
+  const other = rawClient(server.port);
+  expect(
+    await eventually(async () => {
+      const attached = other.attach({ protocol: hostProtocol, service: "two" }).attached;
+      return attached.then(
+        () => true,
+        () => false,
+      );
+    }),
+  ).toBe(true);
+});
+
+test("RH2 a host that ends tells its service first, so that nothing ends for another reason", async () => {
+  const { server, hosts, until } = await hostAndDriver();
+  const sandbox = await hosts.open();
+  const running = sandbox.exec({ command: ["sleep", "214.25"] });
+  expect(await eventually(() => processesWith("214.25").length > 0)).toBe(true);
+  const closing = server.close();
+  await expect(running).rejects.toMatchObject({
+    code: "sandbox.failed",
+    message: "host 'a' was lost: this host ends",
+  });
+  await until("left a: this host ends");
+  await closing;
+  expect(processesWith("214.25")).toEqual([]);
+});
+
+test("output that nobody takes is in files of the host, not in its memory", async () => {
+  const server = await serveHost({ address: "127.0.0.1:0", driver: new ProcessDriver(), shape });
+  onTestFinished(() => server.close());
+  const { attach, ask, stream } = rawClient(server.port);
+  const attachment = await attach({ protocol: hostProtocol, service: "one" }).attached;
+  await ask("OpenSandbox", { attachment, sandbox: "s" });
+  const numBytes = 200 * 2 ** 20;
+  const command = ["sh", "-c", `head -c ${numBytes} /dev/zero; touch done`];
+  const call = stream({ attachment, sandbox: "s", exec: "e", command, max_output_bytes: 2 ** 40 });
+  call.pause();
+  const before = process.memoryUsage().rss;
+  const isDone = () =>
+    ask("ReadFile", { attachment, sandbox: "s", path: "done" }).then(
+      () => true,
+      () => false,
+    );
+  expect(await eventually(isDone)).toBe(true);
+  expect(process.memoryUsage().rss - before).toBeLessThan(numBytes / 2);
+  let taken = 0;
+  call.on("data", ({ output }: { output?: { stdout: Buffer } }) => {
+    taken += output?.stdout.length ?? 0;
+  });
+  call.resume();
+  await new Promise((resolve) => call.on("end", resolve));
+  expect(taken).toBe(numBytes);
+});
+
+/** A host, and what lies between it and its service: when it hangs, it says nothing, and closes nothing. */
+async function behindSilence(options: { keepaliveMs?: number } = {}) {
+  const server = await serveHost({ address: "127.0.0.1:0", driver: new ProcessDriver(), shape, ...options });
   let hangs = false;
   const sockets = new Set<Socket>();
   const between = createServer((near) => {
@@ -131,13 +255,23 @@ test("AH1 AH2 a host that falls silent is lost, with all that was on it, and is 
     }
   });
   await new Promise<void>((resolve) => between.listen(0, "127.0.0.1", resolve));
-  onTestFinished(async () => {
+  const cut = (): void => {
     for (const socket of sockets) socket.destroy();
+  };
+  onTestFinished(async () => {
+    cut();
     between.close();
     await server.close();
   });
+  const hang = (does: boolean): void => {
+    hangs = does;
+  };
+  return { server, port: (between.address() as AddressInfo).port, hang, cut };
+}
+
+test("AH1 AH2 a host that falls silent is lost, with all that was on it, and is used again when it speaks", async () => {
+  const { port, hang, cut } = await behindSilence();
   const said: string[] = [];
-  const { port } = between.address() as AddressInfo;
   const hosts = new HostsDriver({ a: { address: `127.0.0.1:${port}`, silenceMs: 2000 } });
   onTestFinished(() => hosts.close());
   hosts.keep({ joined: () => said.push("joined"), left: (_, why) => said.push(why) });
@@ -146,15 +280,16 @@ test("AH1 AH2 a host that falls silent is lost, with all that was on it, and is 
   const snapshot = await sandbox.snapshot({ maxBytes: 2 ** 20 });
   const running = sandbox.exec({ command: ["sleep", "213.25"] });
   expect(await eventually(() => processesWith("213.25").length > 0)).toBe(true);
-  hangs = true;
+  hang(true);
   await expect(running).rejects.toMatchObject({
     code: "sandbox.failed",
-    message: expect.stringMatching(/it has said nothing for 2 s/),
+    message: "host 'a' was lost: it has said nothing for 2 s",
   });
-  expect(sandbox.loss).toMatch(/^host 'a' at '.*' was lost: it has said nothing for 2 s$/);
+  expect(sandbox.loss).toBe("host 'a' was lost: it has said nothing for 2 s");
+  expect(snapshot.loss).toBe(sandbox.loss);
   await expect(hosts.open({ node: "a" })).rejects.toMatchObject({ code: "sandbox.failed" });
-  for (const socket of sockets) socket.destroy();
-  hangs = false;
+  cut();
+  hang(false);
   expect(await eventually(() => said.filter((line) => line === "joined").length === 2)).toBe(true);
   expect(processesWith("213.25")).toEqual([]); // before it was attached again (RH2)
   await expect(sandbox.exec({ command: ["true"] })).rejects.toThrow(/has died: host 'a'/);

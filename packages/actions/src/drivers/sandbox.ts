@@ -91,6 +91,8 @@ export type SnapshotOptions = { readonly maxBytes: number; readonly signal?: Abo
 export interface Snapshot {
   /** that it takes of the machine's disk */
   readonly bytes: number;
+  /** why it is gone, though nobody dropped it; absent where that cannot be */
+  readonly loss?: string | undefined;
   /** the host that has it, on which alone a sandbox can begin with it; absent where there is one machine */
   readonly node?: string | undefined;
   drop(): Promise<void>;

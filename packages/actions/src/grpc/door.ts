@@ -27,7 +27,7 @@ const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EINVAL"]);
 /** A path, or a name with a port. */
 export type Place = { readonly path: string } | { readonly host: string; readonly port: number };
 
-const remedy = "give tenants a tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
+const remedy = "give tokens by tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
 export type Door = {
   /** 1 for a path */

@@ -5,7 +5,7 @@ import { longestTimerMs } from "../formulation/action-spec.ts";
 /** Of one message, and of what is kept of an action's output. */
 export const maxMessageBytes = 64 * 2 ** 20;
 /** of one trajectory */
-const mostProcesses = 32_768;
+export const mostProcesses = 32_768;
 
 /** What arrives over the wire, as @grpc/proto-loader decodes it (`oneofs`, `defaults`, numbers for longs). */
 const amount = z

@@ -82,6 +82,12 @@ export class Snapshots {
         grpc.status.NOT_FOUND,
         `snapshot '${shown}' is not there: it was dropped, never taken, or not used for too long; take another`,
       );
+    const { loss } = kept.snapshot.content.files;
+    if (loss !== undefined) {
+      this.#kept.delete(name);
+      void kept.snapshot.drop().catch(() => {});
+      throw new StatusError(grpc.status.DATA_LOSS, `snapshot '${shown}' is gone: ${loss}; take another`);
+    }
     kept.lastMs = performance.now();
     return kept.snapshot;
   }
@@ -96,8 +102,9 @@ export class Snapshots {
   dropIdle(): void {
     const { idleMs } = this.#limits;
     for (const [name, { snapshot, lastMs }] of this.#kept) {
-      if (snapshot === undefined || idleMs === undefined || performance.now() - lastMs < idleMs) continue;
-      if (snapshot.numUsers > 0) continue;
+      if (snapshot === undefined) continue;
+      const isIdle = idleMs !== undefined && performance.now() - lastMs >= idleMs && snapshot.numUsers === 0;
+      if (!isIdle && snapshot.content.files.loss === undefined) continue;
       this.#kept.delete(name);
       void snapshot.drop().catch(() => {});
     }

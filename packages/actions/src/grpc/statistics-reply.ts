@@ -71,7 +71,9 @@ export function statisticsOf(
     hosts: Object.fromEntries(
       Object.entries(hosts).map(([host, { memoryBytes, reservedBytes, away, ...cores }]) => {
         const memory = { memory_bytes: memoryBytes, reserved_bytes: reservedBytes };
-        return [host, { ...cores, ...memory, away: away ?? "" }];
+        // Where it is, and how it fails, is the operator's to know.
+        const why = away === undefined || tenant === undefined ? (away ?? "") : "the service's log says why";
+        return [host, { ...cores, ...memory, away: why }];
       }),
     ),
   };

@@ -39,12 +39,7 @@ const defaultSilenceMs = 15_000;
 const shortestWaitMs = 250;
 const longestWaitMs = 10_000;
 
-const refusals = new Set([
-  grpc.status.UNAUTHENTICATED,
-  grpc.status.PERMISSION_DENIED,
-  grpc.status.FAILED_PRECONDITION,
-  grpc.status.UNIMPLEMENTED,
-]);
+const refusals = new Set([grpc.status.UNAUTHENTICATED, grpc.status.PERMISSION_DENIED, grpc.status.UNIMPLEMENTED]);
 
 type Method = (...args: unknown[]) => unknown;
 type Client = InstanceType<ReturnType<typeof grpc.makeClientConstructor>>;
@@ -90,7 +85,7 @@ export class HostConnection {
     return this.#why;
   }
 
-  /** It is there, and takes no calls of this service, now and as things are. */
+  /** It is there, and takes no calls of this service until somebody mends a configuration. */
   get refuses(): boolean {
     return this.#refuses;
   }
@@ -103,7 +98,7 @@ export class HostConnection {
         this.#why = await this.#attach(service, on.attached);
         const wasAttached = this.#attachment !== undefined;
         this.#attachment = undefined;
-        if (wasAttached) on.lost(this.#why);
+        if (wasAttached && !this.#closing.signal.aborted) on.lost(this.#why);
         waitMs = wasAttached ? shortestWaitMs : Math.min(longestWaitMs, waitMs * 2);
         await delay(waitMs, undefined, { signal: this.#closing.signal }).catch(() => {});
       }
@@ -129,7 +124,7 @@ export class HostConnection {
       const end = (why: string): void => {
         clearTimeout(silence);
         this.#closing.signal.removeEventListener("abort", leave);
-        lost.abort(new TreadleError("sandbox.failed", `host '${this.name}' at '${this.address}' was lost: ${why}`));
+        lost.abort(new TreadleError("sandbox.failed", `host '${this.name}' was lost: ${why}`));
         resolve(why);
         call.cancel();
       };
@@ -149,6 +144,7 @@ export class HostConnection {
         const shape = HostShape.safeParse(machine);
         if (!shape.success || this.#attachment !== undefined) return end("it describes itself as no machine");
         const is = { driver, isolation, shape: shape.data };
+        this.#refuses = false;
         this.#attachment = { id, is, ended: lost.signal, beat: undefined };
         onAttached(is);
       });
@@ -160,7 +156,7 @@ export class HostConnection {
     });
   }
 
-  /** Throws what the host throws, and `sandbox.failed` when `under` has ended. `signal` leaves the call to itself. */
+  /** Throws what the host throws, `sandbox.failed` when `under` ends, and the reason of `signal`; these cancel the call. */
   ask<Schema extends z.ZodType>(
     under: Attachment,
     method: string,
@@ -207,13 +203,18 @@ export class HostConnection {
 
   errorOf(error: grpc.ServiceError, onLoss?: (loss: string) => void): TreadleError {
     const loss = error.metadata?.get(lossKey)[0];
-    if (loss !== undefined) onLoss?.(decodeURIComponent(String(loss)));
+    if (loss !== undefined) onLoss?.(decoded(String(loss)));
     const code = String(error.metadata?.get("treadle-code")[0] ?? "");
-    const isKnown = Object.hasOwn(errorCatalogue, code);
-    return new TreadleError(
-      isKnown ? (code as ErrorCode) : "sandbox.failed",
-      isKnown ? error.details : `host '${this.name}': ${detailsOf(error)}`,
-    );
+    if (Object.hasOwn(errorCatalogue, code)) return new TreadleError(code as ErrorCode, error.details);
+    return new TreadleError("sandbox.failed", `host '${this.name}': ${detailsOf(error)}`);
+  }
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text).slice(0, 2000);
+  } catch {
+    return "its host does not say why";
   }
 }
 

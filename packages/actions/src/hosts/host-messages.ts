@@ -1,7 +1,8 @@
 /** What an action service and a host of sandboxes say to each other, as @grpc/proto-loader decodes it. */
 import { z } from "zod";
 import { commandSignals, type ExecStatus } from "../drivers/sandbox.ts";
-import { maxMessageBytes } from "../grpc/messages.ts";
+import { longestTimerMs } from "../formulation/action-spec.ts";
+import { maxMessageBytes, mostProcesses } from "../grpc/messages.ts";
 import { CpuNode } from "../managers/cpu.ts";
 
 /** Raised with every change that the other side would take for something else. */
@@ -16,6 +17,8 @@ export const lossKey = "treadle-loss";
 export const maxHostMessageBytes = maxMessageBytes + 2 ** 20;
 
 const id = z.string().min(1).max(100);
+/** in words, for people */
+const said = z.string().transform((value) => value.slice(0, 2000));
 const bytes = z.instanceof(Uint8Array);
 /** an optional field that is absent */
 const unset = <Schema extends z.ZodType>(schema: Schema) => schema.nullish().transform((value) => value ?? undefined);
@@ -29,8 +32,8 @@ export const AttachEvent = z.discriminatedUnion("event", [
     attached: z
       .object({
         attachment: id,
-        driver: z.string(),
-        isolation: z.string(),
+        driver: said,
+        isolation: said,
         numa: z.array(z.object({ cores: z.array(z.number()) }).transform(({ cores }) => cores)),
         memory_bytes: z.number(),
       })
@@ -42,7 +45,7 @@ export const AttachEvent = z.discriminatedUnion("event", [
       .object({
         available_bytes: z.number().nonnegative(),
         used_bytes: z.record(z.string(), z.number().nonnegative()).default({}),
-        losses: z.record(z.string(), z.string()).default({}),
+        losses: z.record(z.string(), said).default({}),
       })
       .transform((beat) => ({
         availableBytes: beat.available_bytes,
@@ -61,8 +64,8 @@ export const OpenRequest = z
   .object({
     attachment: id,
     sandbox: id,
-    memory_bytes: unset(z.number().positive()),
-    max_processes: unset(z.number().positive()),
+    memory_bytes: unset(z.number().positive().transform(Math.ceil)),
+    max_processes: unset(z.int().positive().max(mostProcesses)),
     network: z.boolean(),
     image: text,
     user: text,
@@ -90,9 +93,9 @@ const ExecStart = z
       .min(1)
       .transform((words) => words as [string, ...string[]]),
     environment: z.record(z.string(), z.string()).default({}),
-    cores: z.array(z.number()).default([]),
-    timeout_ms: unset(z.number().nonnegative()),
-    grace_ms: unset(z.number().nonnegative()),
+    cores: z.array(z.int()).default([]),
+    timeout_ms: unset(z.number().nonnegative().max(longestTimerMs)),
+    grace_ms: unset(z.number().nonnegative().max(longestTimerMs)),
     max_output_bytes: unset(z.number().nonnegative()),
   })
   .transform(({ timeout_ms: timeoutMs, grace_ms: graceMs, max_output_bytes: maxOutputBytes, ...rest }) => ({
@@ -112,8 +115,7 @@ statuses satisfies readonly ExecStatus[];
 
 export const ExecEvent = z.discriminatedUnion("event", [
   z.object({ event: z.literal("began") }),
-  z.object({ event: z.literal("stdout"), stdout: bytes }),
-  z.object({ event: z.literal("stderr"), stderr: bytes }),
+  z.object({ event: z.literal("output"), output: z.object({ stdout: bytes, stderr: bytes }) }),
   z.object({
     event: z.literal("ended"),
     ended: z
@@ -121,7 +123,7 @@ export const ExecEvent = z.discriminatedUnion("event", [
         status: z.enum(statuses),
         exit_code: z.number().nullish(),
         seconds: z.number().nonnegative(),
-        loss: text,
+        loss: said.transform((value) => value || undefined),
       })
       .transform(({ exit_code: exitCode, ...rest }) => ({ ...rest, exitCode: exitCode ?? null })),
   }),

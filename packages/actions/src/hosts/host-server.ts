@@ -4,8 +4,9 @@
  * Owned here: the attachment, and whatever was made under it. What runs in sandboxes is the driver's.
  *
  * RH1 one service at a time: another is refused while one is attached. The same service takes its own place when it comes back.
- * RH2 what was made under an attachment goes with it, whether the service ended it, died or fell silent; no other attachment begins
- *    before all of it is gone, so that its cores and its memory are free.
+ * RH2 what was made under an attachment goes with it, whether the service ended it, died or fell silent, or this host ends: the service
+ *    is told first, where it still listens. No other attachment begins before all of it was closed, so that its cores and its
+ *    memory are free; what could not be removed is said.
  * RH3 a call that names an attachment which is not the present one changes nothing: a service that was taken for dead may speak
  *    again.
  * RH4 after `close` no call is open and no sandbox is left.
@@ -19,6 +20,7 @@ import type { z } from "zod";
 import type { CommandSignal, ExecRequest, Sandbox, SandboxDriver, Snapshot } from "../drivers/sandbox.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import { type DoorOptions, endCalls, listen } from "../grpc/listen.ts";
+import { DiskBudget, OutputSpool } from "../grpc/output-spool.ts";
 import { hostDefinition } from "../grpc/service-definition.ts";
 import { goneOf, read, StatusError, toStatus } from "../grpc/status.ts";
 import { availableOfHost } from "../pool/memory-guard.ts";
@@ -64,13 +66,17 @@ type Opening = { readonly abort: AbortController; readonly sandbox: Promise<Sand
 class Attachment {
   readonly id = randomUUID();
   readonly service: string;
+  readonly output = new DiskBudget(outputBytes);
   readonly sandboxes = new Map<string, Opening>();
   readonly snapshots = new Map<string, Snapshot>();
   readonly running = new Map<string, (signal: CommandSignal | "") => void>();
+  readonly #tell: (why: string) => void;
   #ended: Promise<void> | undefined;
 
-  constructor(service: string) {
+  /** `tell`: says that it is over, and why, before anything of it is closed */
+  constructor(service: string, tell: (why: string) => void) {
     this.service = service;
+    this.#tell = tell;
   }
 
   get isOver(): boolean {
@@ -92,17 +98,22 @@ class Attachment {
     this.sandboxes.delete(id);
   }
 
-  /** RH2; resolves when nothing of it is left, also where something could not be removed. */
-  end(): Promise<void> {
-    this.#ended ??= endInTurn(
-      () => [...this.sandboxes.keys()].map((id) => this.closeSandbox(id)),
-      () => [...this.snapshots.values()].map((snapshot) => snapshot.drop()),
-    ).catch(() => {});
+  /** RH2. Rejects with what could not be removed, when all else is. */
+  end(why: string): Promise<void> {
+    if (this.#ended === undefined) {
+      this.#tell(why);
+      this.#ended = endInTurn(
+        () => [...this.sandboxes.keys()].map((id) => this.closeSandbox(id)),
+        () => [...this.snapshots.values()].map((snapshot) => snapshot.drop()),
+      );
+    }
     return this.#ended;
   }
 }
 
 const defaultKeepaliveMs = 10_000;
+/** that a service has not taken yet, of all its commands; it is kept in files */
+const outputBytes = 2 ** 33;
 
 /** What failed in a sandbox, and whether that is over. */
 class FailedIn extends Error {
@@ -131,9 +142,11 @@ function statusOf(error: unknown): ReturnType<typeof toStatus> {
 
 export async function serveHost(options: HostServerOptions): Promise<HostServer> {
   const { driver, shape, token, network = "none", onChange = () => {} } = options;
+  const offered = shape.numa.flat();
   let current: Attachment | undefined;
   /** of all that were */
   let ending: Promise<void> = Promise.resolve();
+  let failure: Error | undefined;
 
   const admit = ({ metadata }: { readonly metadata: grpc.Metadata }): void => {
     if (token === undefined || metadata.get("authorization")[0] === `Bearer ${token}`) return;
@@ -152,9 +165,13 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   };
   const end = (attachment: Attachment, why: string): void => {
     if (attachment.isOver) return;
-    onChange(`the service went: ${why}; its ${attachment.sandboxes.size} sandboxes are closed`);
+    const { size } = attachment.sandboxes;
+    onChange(`the service is detached: ${why}; ${size === 1 ? "its sandbox is" : `its ${size} sandboxes are`} closed`);
     if (current === attachment) current = undefined;
-    const ended = attachment.end();
+    const ended = attachment.end(why).catch((error: Error) => {
+      failure ??= error;
+      onChange(`something of it could not be removed: ${error.message}`);
+    });
     ending = Promise.all([ending, ended]).then(() => {});
   };
 
@@ -163,17 +180,21 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
     const { protocol, service } = read(AttachRequest, call.request);
     if (protocol !== hostProtocol)
       throw new StatusError(
-        grpc.status.FAILED_PRECONDITION,
+        grpc.status.UNIMPLEMENTED,
         `the service speaks protocol '${protocol}', this host ${hostProtocol}; install the same version of Treadle on both`,
       );
     if (current !== undefined && current.service !== service)
       throw new StatusError(
         grpc.status.FAILED_PRECONDITION,
-        "another action service is attached to this host; end that one, or name other hosts",
+        "another action service is attached to it; end that one, or name other hosts",
       );
     if (current !== undefined) end(current, "it has come again");
     const gone = goneOf(call);
-    const attachment = new Attachment(service);
+    let timer: NodeJS.Timeout | undefined;
+    const attachment = new Attachment(service, (why) => {
+      clearInterval(timer);
+      call.emit("error", { code: grpc.status.UNAVAILABLE, details: why });
+    });
     current = attachment; // RH1, while the last one's end is waited for
     gone.addEventListener("abort", () => end(attachment, "its connection ended"), { once: true });
     await ending; // RH2
@@ -202,8 +223,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
       call.write({ beat: { ...said, losses: Object.fromEntries(losses) } });
     };
     beat();
-    const timer = setInterval(beat, beatMs);
-    gone.addEventListener("abort", () => clearInterval(timer), { once: true });
+    timer = setInterval(beat, beatMs);
   };
 
   const open = async (request: z.infer<typeof OpenRequest>): Promise<object> => {
@@ -246,10 +266,20 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
       throw new StatusError(grpc.status.INVALID_ARGUMENT, "the first message of a command is its start");
     const { attachment: id, exec: name, sandbox: of, command, environment, cores, ...limits } = first.start;
     const attachment = attachmentOf(id);
-    const sandbox = await attachment.sandbox(of);
+    const others = cores.filter((core) => !offered.includes(core));
+    if (others.length > 0)
+      throw new TreadleError(
+        "action.invalid",
+        `cores: '${others.join(", ")}' are none of this host's, which are ${offered.join(", ")}`,
+      );
     const cancel = new AbortController();
-    const stdin = new PassThrough();
+    let signaller: ((signal: CommandSignal) => void) | undefined;
+    attachment.running.set(name, (signal) => {
+      if (signal === "") cancel.abort();
+      else signaller?.(signal);
+    });
     const over = new AbortController();
+    const stdin = new PassThrough();
     const giveInput = async (): Promise<void> => {
       for (let message = await next(); message !== undefined; message = await next()) {
         if (message.message !== "input" || over.signal.aborted) continue;
@@ -257,33 +287,45 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
       }
       stdin.end();
     };
-    // Where the connection breaks, the command is ended for that.
-    void giveInput().catch(() => stdin.end());
-    attachment.running.set(name, (signal) => {
-      if (signal === "") cancel.abort();
-      else signaller?.(signal);
-    });
-    let signaller: ((signal: CommandSignal) => void) | undefined;
+    const events = new OutputSpool(call, attachment.output);
+    let isFull = false;
     try {
+      const sandbox = await attachment.sandbox(of);
+      // Where the connection breaks, the command is ended for that.
+      void giveInput().catch(() => stdin.end());
       const request: ExecRequest = {
         command,
         environment,
         stdin,
-        ...(cores.length > 0 ? { cores } : {}),
+        cores: cores.length > 0 ? cores : offered,
         ...limits,
         signal: AbortSignal.any([gone, cancel.signal]),
         keepsOutput: false,
-        onOutput: (stream, chunk) => call.write({ [stream]: chunk }),
+        onOutput: (stream, chunk) => {
+          if (isFull || events.give(stream, chunk)) return;
+          isFull = true;
+          cancel.abort();
+        },
         onStart: (signal) => {
           signaller = signal;
-          call.write({ began: {} });
+          events.tell({ began: {} });
         },
       };
       const { status, exitCode, seconds } = await within(sandbox, (one) => one.exec(request));
+      if (isFull)
+        throw new TreadleError(
+          "sandbox.failed",
+          `the host has no room for what the command prints: '${attachment.output.usedBytes}' bytes are on their way to the service, of ${outputBytes} that may be, or its disk is full; print less at once, or make room in its TMPDIR`,
+        );
       const code = exitCode === null ? {} : { exit_code: exitCode };
-      call.write({ ended: { status, ...code, seconds, loss: sandbox.loss ?? "" } });
-      call.end();
+      events.tell({ ended: { status, ...code, seconds, loss: sandbox.loss ?? "" } });
+      events.end();
+    } catch (error) {
+      events.discard();
+      throw error;
     } finally {
+      if (gone.aborted) events.discard();
+      else gone.addEventListener("abort", () => events.discard(), { once: true });
       attachment.running.delete(name);
       over.abort();
     }
@@ -323,6 +365,8 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
     })),
     TakeSnapshot: unary(TakeSnapshotRequest, async ({ attachment: id, sandbox, snapshot: name, maxBytes }, signal) => {
       const attachment = attachmentOf(id);
+      if (attachment.snapshots.has(name))
+        throw new TreadleError("action.invalid", `snapshot '${name}' is there already; choose another name`);
       const snapshot = await within(await attachment.sandbox(sandbox), (one) => one.snapshot({ maxBytes, signal }));
       if (attachment.isOver || signal.aborted) {
         await snapshot.drop();
@@ -363,6 +407,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
       () => [endCalls(server)],
       () => [listening.close()],
       () => [driver.close()],
+      () => [failure === undefined ? undefined : Promise.reject(failure)],
     );
   };
   return {

@@ -10,7 +10,7 @@ import type { Sandbox, SandboxDriver, SandboxOptions } from "../drivers/sandbox.
 import { endInTurn } from "../end-in-turn.ts";
 import type { CpuNode } from "../managers/cpu.ts";
 import { type Attached, type Attachment, HostConnection, type HostOptions } from "./host-connection.ts";
-import { Done, OpenReply } from "./host-messages.ts";
+import { Done, type HostBeat, OpenReply } from "./host-messages.ts";
 import { RemoteSandbox, RemoteSnapshot } from "./remote-sandbox.ts";
 
 export type HostsListener = {
@@ -51,12 +51,11 @@ export class HostsDriver implements SandboxDriver {
     return kinds.map((what) => `on ${namesOf(what).join(", ")}: ${what}`).join("; ");
   }
 
-  /** By host: what the kernel there can still give; of those that are attached. */
-  availableBytes(): ReadonlyMap<string, { readonly availableBytes: number; readonly memoryBytes: number }> {
+  /** By host that is attached: what it said last, and its memory. */
+  memory(): ReadonlyMap<string, { readonly beat: HostBeat; readonly memoryBytes: number }> {
     const said = [...this.#hosts].flatMap(([name, { attachment }]) => {
-      if (attachment?.beat === undefined) return [];
-      const { availableBytes } = attachment.beat;
-      return [[name, { availableBytes, memoryBytes: attachment.is.shape.memoryBytes }] as const];
+      const beat = attachment?.beat;
+      return beat === undefined ? [] : [[name, { beat, memoryBytes: attachment!.is.shape.memoryBytes }] as const];
     });
     return new Map(said);
   }
@@ -67,7 +66,7 @@ export class HostsDriver implements SandboxDriver {
     return new Map(away.map((host) => [host.name, `'${host.address}': ${host.why}`]));
   }
 
-  /** Those that may still come by themselves. */
+  /** Whether a host that is away may still come, though nobody mends anything. */
   get isAwaited(): boolean {
     return [...this.#hosts.values()].some(({ attachment, refuses }) => attachment === undefined && !refuses);
   }
@@ -81,13 +80,9 @@ export class HostsDriver implements SandboxDriver {
       );
     const host = from?.host ?? this.#hostOf(options.node);
     const { attachment } = host;
-    if (from?.under.ended.aborted)
-      throw new TreadleError(
-        "sandbox.lost",
-        `the snapshot is gone: ${(from.under.ended.reason as Error).message}; take another`,
-      );
-    if (attachment === undefined)
-      throw new TreadleError("sandbox.failed", `host '${host.name}' at '${host.address}' is away: ${host.why}`);
+    if (from?.loss !== undefined)
+      throw new TreadleError("sandbox.lost", `the snapshot is gone: ${from.loss}; take another`);
+    if (attachment === undefined) throw new TreadleError("sandbox.failed", `host '${host.name}' is away: ${host.why}`);
     const id = randomUUID();
     const request = {
       sandbox: id,
@@ -123,7 +118,7 @@ export class HostsDriver implements SandboxDriver {
     if (host !== undefined) return host;
     throw new TreadleError(
       "sandbox.failed",
-      node === undefined ? "no host is there at the moment" : `host '${node}' is none of this service's`,
+      node === undefined ? "no host was named" : `host '${node}' is none of this service's`,
     );
   }
 }

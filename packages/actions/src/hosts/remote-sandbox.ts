@@ -100,9 +100,12 @@ export class RemoteSandbox extends OpenSandbox {
           result = { ...rest, stdout: Buffer.concat(kept.stdout), stderr: Buffer.concat(kept.stderr) };
           return;
         }
-        const chunk = asBuffer(event.event === "stdout" ? event.stdout : event.stderr);
-        if (keepsOutput !== false) kept[event.event].push(chunk);
-        onOutput?.(event.event, chunk);
+        for (const stream of ["stdout", "stderr"] as const) {
+          const chunk = asBuffer(event.output[stream]);
+          if (chunk.length === 0) continue;
+          if (keepsOutput !== false) kept[stream].push(chunk);
+          onOutput?.(stream, chunk);
+        }
       });
       call.on("error", (error: grpc.ServiceError) => {
         if (this.#under.ended.aborted) return reject(this.#under.ended.reason);
@@ -158,6 +161,10 @@ export class RemoteSnapshot implements Snapshot {
 
   get node(): string {
     return this.host.name;
+  }
+
+  get loss(): string | undefined {
+    return this.under.ended.aborted ? (this.under.ended.reason as Error).message : undefined;
   }
 
   async drop(): Promise<void> {

@@ -90,6 +90,7 @@ export class ActionPool {
   place(trajectory: string): string | undefined {
     const placing = [...this.#managers.values()].filter((manager) => manager.place !== undefined);
     const [node] = placing.map((manager) => manager.place!(trajectory));
+    this.#charging.reserves(trajectory, this.#trajectories.get(trajectory)?.tenant ?? "default", this.#clock.now());
     if (node === undefined && placing.length > 0)
       throw new TreadleError(
         "sandbox.failed",

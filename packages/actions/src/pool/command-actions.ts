@@ -270,9 +270,9 @@ export class CommandActions {
       }
     }
     // Closed meanwhile, or told already by another action.
-    if (this.#environmentOf(trajectory).opening === opening)
-      await this.#lose(trajectory, environment, sandbox.loss ?? "it was closed");
-    throw environment.lost ?? retryable(trajectory, sandbox.loss ?? "it was closed");
+    const cause = sandbox.loss ?? "it was closed";
+    if (this.#environmentOf(trajectory).opening === opening) await this.#lose(trajectory, environment, cause);
+    throw environment.lost ?? retryable(trajectory, cause);
   }
 
   /** CA1 */
@@ -303,8 +303,10 @@ export class CommandActions {
       (ready) => {
         opening.opened = ready;
       },
-      () => {
+      (error: unknown) => {
         if (environment.opening === opening) environment.opening = undefined;
+        // What it was to begin from is gone: it will never begin.
+        if (error instanceof TreadleError && error.code === "sandbox.lost") environment.lost = error;
       },
     );
     return opening;

@@ -13,8 +13,16 @@ export type MemoryGuardOptions = {
   readonly actions: CommandActions;
   readonly cpu: CpuManager;
   readonly clock: Clock;
-  /** By node: what its kernel can still give, without swap, and below which trajectories are ended, until as much is free. */
-  readonly memory: () => ReadonlyMap<string, { readonly availableBytes: number; readonly reserveBytes: number }>;
+  readonly memory: () => ReadonlyMap<string, NodeMemory>;
+};
+
+export type NodeMemory = {
+  /** what its kernel can still give, without swap */
+  readonly availableBytes: number;
+  /** below which trajectories are ended, until as much is free */
+  readonly reserveBytes: number;
+  /** of figures that come from elsewhere, which: those from before an end do not show what it freed */
+  readonly reading?: object | undefined;
 };
 
 const lookMs = 250;
@@ -24,8 +32,12 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
   const { actions, cpu, clock, memory } = options;
   let disarm: () => void = () => {};
   let isOver = false;
+  const actedOn = new Map<string, object>();
   const relieve = async (): Promise<void> => {
-    const short = [...memory()].filter(([, { availableBytes, reserveBytes }]) => availableBytes < reserveBytes);
+    const short = [...memory()].filter(
+      ([nodeId, { availableBytes, reserveBytes, reading }]) =>
+        availableBytes < reserveBytes && (reading === undefined || actedOn.get(nodeId) !== reading),
+    );
     if (short.length === 0) return;
     const used = cpu.byNode(actions.usedBytes());
     for (const [nodeId, { availableBytes, reserveBytes }] of short) {
@@ -36,6 +48,8 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
           trajectory,
           `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
         );
+      const { reading } = memory().get(nodeId) ?? {};
+      if (reading !== undefined) actedOn.set(nodeId, reading);
     }
   };
   // What cannot be ended, or asked, now is so the next time: while memory is short, much fails.

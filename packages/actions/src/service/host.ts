@@ -18,7 +18,7 @@ export const ActionHostConfig = z
     network: ActionServiceConfig.shape.network,
     /** with the secret that services send; none where its own user alone can reach it */
     tokenFile: z.string().min(1).optional(),
-    tls: ActionServiceConfig.shape.tls,
+    tls: z.strictObject({ certificate: z.string().min(1), key: z.string().min(1) }).optional(),
     /** accepts other machines and other users of this one without TLS and a token, where nobody else is */
     insecure: z.boolean().default(false),
   })

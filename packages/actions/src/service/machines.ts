@@ -14,8 +14,8 @@ import type { ActionServiceConfig } from "./service-config.ts";
 
 export const thisMachine = "local";
 
-/** how long a start waits for hosts that do not answer yet */
-const patienceMs = 10_000;
+/** how long a start waits for hosts: one whose last service fell silent takes 20 s to notice */
+const patienceMs = 25_000;
 const lookMs = 50;
 
 export type Machines = {
@@ -75,18 +75,18 @@ export async function openMachines(
     await driver.close();
     throw new TreadleError(
       "sandbox.unavailable",
-      `resources.${name}.hosts: none answers: ${[...away].map(([host, why]) => `'${host}' at ${why}`).join("; ")}; start 'treadle actions host' on each, or mend their addresses`,
+      `resources.${name}.hosts: none answers: ${[...away].map(([host, why]) => `'${host}' at ${why}`).join("; ")}; start 'treadle actions host' on each, or mend what they say`,
     );
   }
   return {
     driver,
-    memory: () =>
-      new Map(
-        [...driver.availableBytes()].map(([host, { availableBytes, memoryBytes }]) => [
-          host,
-          { availableBytes, reserveBytes: reserveOf(memoryBytes) },
-        ]),
-      ),
+    memory: () => {
+      const each = [...driver.memory()].map(([host, { beat, memoryBytes }]) => {
+        const { availableBytes } = beat;
+        return [host, { availableBytes, reserveBytes: reserveOf(memoryBytes), reading: beat }] as const;
+      });
+      return new Map(each);
+    },
     hosts: () => {
       const loads = cpu.load();
       const away = driver.away();

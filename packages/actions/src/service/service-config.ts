@@ -157,13 +157,17 @@ export const ActionServiceConfig = z
   })
   .superRefine((config, context) => {
     checkDriverChoice(config, context);
-    for (const [key, resource] of Object.entries(config.resources))
-      if (resource.type === "cpu" && resource.hosts !== undefined && resource.numa !== undefined)
-        context.addIssue({
-          code: "custom",
-          path: ["resources", key, "numa"],
-          message: "is of this machine, and commands run on `hosts`; leave one of them out, and give numa to each host",
-        });
+    for (const [key, resource] of Object.entries(config.resources)) {
+      if (resource.type !== "cpu" || resource.hosts === undefined) continue;
+      const theirs = { [`resources.${key}.numa`]: resource.numa, docker: config.docker, cgroup: config.cgroup };
+      for (const [path, value] of Object.entries(theirs))
+        if (value !== undefined)
+          context.addIssue({
+            code: "custom",
+            path: path.split("."),
+            message: "is of this machine, and commands run on `hosts`; leave it out, and give it to each host",
+          });
+    }
     const tokens = Object.values(config.tenants).filter(({ tokenFile }) => tokenFile !== undefined).length;
     const issue = (path: string[], message: string): void => context.addIssue({ code: "custom", path, message });
     if (tokens > 0 && tokens < Object.keys(config.tenants).length)

@@ -18,7 +18,7 @@ export function processesWith(text: string, group = ""): number[] {
     });
 }
 
-export async function eventually(check: () => boolean): Promise<boolean> {
-  for (let i = 0; i < 1200 && !check(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+export async function eventually(check: () => boolean | Promise<boolean>): Promise<boolean> {
+  for (let i = 0; i < 1200 && !(await check()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
   return check();
 }

@@ -18,7 +18,8 @@ const waitMs = 30_000;
 const lookMs = 50;
 const maxReaders = 100;
 
-type Reader = { heardMs: number; readonly behind: Set<ReadRunFile["file"]>; readonly files: Set<ReadRunFile["file"]> };
+/** `asked`: when each file was; `behind`: those that it has not read to the end since they are final */
+type Reader = { readonly asked: Map<ReadRunFile["file"], number>; readonly behind: Set<ReadRunFile["file"]> };
 
 export class ShownFiles {
   readonly #folder: string;
@@ -31,10 +32,10 @@ export class ShownFiles {
 
   async read(asked: ReadRunFile): Promise<RunFilePart> {
     const reader = this.#readerOf(asked.reader);
+    reader.asked.set(asked.file, performance.now());
     const areFinal = this.#areFinal;
     const part = await readRunFile(this.#folder, asked);
     const isAtEnd = part.fromByte + Buffer.byteLength(part.data, "base64") >= part.sizeBytes;
-    reader.files.add(asked.file);
     if (areFinal && isAtEnd) reader.behind.delete(asked.file);
     return part;
   }
@@ -43,18 +44,19 @@ export class ShownFiles {
   async areRead(limits = { silentMs, waitMs }): Promise<void> {
     const startedMs = performance.now();
     this.#areFinal = true;
-    for (const { behind, files } of this.#readers.values()) for (const file of files) behind.add(file);
+    for (const { behind, asked } of this.#readers.values()) for (const file of asked.keys()) behind.add(file);
     for (;;) {
       const nowMs = performance.now();
-      const follows = ({ heardMs, behind }: Reader) => behind.size > 0 && nowMs - heardMs < limits.silentMs;
+      // One that reads a file no longer, such as a trace that nobody looks at, does not wait for its end.
+      const follows = ({ asked, behind }: Reader) =>
+        [...behind].some((file) => nowMs - (asked.get(file) as number) < limits.silentMs);
       if (nowMs - startedMs >= limits.waitMs || ![...this.#readers.values()].some(follows)) return;
       await delay(lookMs);
     }
   }
 
   #readerOf(name: string): Reader {
-    const reader = this.#readers.get(name) ?? { heardMs: 0, behind: new Set(), files: new Set() };
-    reader.heardMs = performance.now();
+    const reader = this.#readers.get(name) ?? { asked: new Map(), behind: new Set() };
     this.#readers.delete(name);
     this.#readers.set(name, reader); // the one that was heard last is the last
     if (this.#readers.size > maxReaders) this.#readers.delete(this.#readers.keys().next().value as string);
