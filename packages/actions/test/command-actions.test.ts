@@ -150,6 +150,32 @@ test("CA1 what is declared restorable is prepared again in another sandbox", asy
   await actions.close();
 });
 
+test("of figures that come from elsewhere, the guard of the memory acts once on each", async () => {
+  const { clock, cpu, actions } = setUp([], 0, ["far"]);
+  let memory = { reserveBytes: 100, availableBytes: 60, reading: {} };
+  const unguard = guardMemory({ actions, cpu, clock, memory: () => new Map([["far", memory]]) });
+  const names = ["a", "b", "c"];
+  for (const name of names) {
+    actions.openTrajectory(name, { memoryBytes: 10 });
+    await actions.submit(name, spec, { command: ["run"] }).result;
+  }
+  const isOpen = (name: string): boolean => {
+    try {
+      actions.openSession(name, `s${clock.now()}`);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  for (let i = 0; i < 4; i++) await clock.advance(300);
+  expect(names.filter(isOpen)).toHaveLength(2);
+  memory = { ...memory, reading: {} }; // still short
+  for (let i = 0; i < 4; i++) await clock.advance(300);
+  expect(names.filter(isOpen)).toHaveLength(1);
+  unguard();
+  await actions.close();
+});
+
 test("a node that is out of memory ends the action that is furthest above its reservation, and no other", async () => {
   const { clock, cpu, actions } = setUp([], 0, ["local"]);
   let available = 1000;

@@ -65,7 +65,7 @@ type Environment = {
   lost: TreadleError | undefined;
 };
 
-/** Whose the cores are that were granted. */
+/** The node that has the granted cores. */
 export const hostOf = (allocation: ActionContext["allocation"]): string | undefined =>
   Object.values(allocation).find(({ cores }) => cores !== undefined)?.node;
 

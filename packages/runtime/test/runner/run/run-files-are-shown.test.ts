@@ -88,3 +88,17 @@ test("SF1: a reader that has left holds a runner no longer than it may be silent
   onTestFinished(() => clearInterval(asking));
   await shown.areRead({ silentMs: Number.POSITIVE_INFINITY, waitMs: 300 });
 });
+
+test("SF1: a file that its reader reads no longer, such as a trace that nobody looks at, is not waited for", async () => {
+  const { folder, shown } = folderOfRun();
+  for (const file of ["events.jsonl", "trace.jsonl"]) writeFileSync(join(folder, file), "{}\n".repeat(200_000));
+  const ask = (file: ReadRunFile["file"], fromByte = 0, version = "") =>
+    shown.read({ file, fromByte, version, reader: "one" });
+  await ask("trace.jsonl");
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  const { version, sizeBytes } = await ask("events.jsonl");
+  const over = shown.areRead({ silentMs: 300, waitMs: Number.POSITIVE_INFINITY });
+  const asking = setInterval(() => void ask("events.jsonl", sizeBytes, version), 20);
+  onTestFinished(() => clearInterval(asking));
+  await over;
+});
