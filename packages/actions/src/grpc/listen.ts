@@ -83,6 +83,19 @@ function placeOf(address: string): Place | undefined {
   return host === undefined ? undefined : { host, port: Number(port) };
 }
 
+/** `keepaliveMs`: how long a connection may say nothing before it is asked. */
+export const guardedServer = (
+  guard: grpc.ServerInterceptor,
+  { keepaliveMs, maxMessageBytes }: { readonly keepaliveMs: number; readonly maxMessageBytes: number },
+): grpc.Server =>
+  new grpc.Server({
+    "grpc.keepalive_time_ms": keepaliveMs,
+    "grpc.keepalive_timeout_ms": Math.min(keepaliveMs, 10_000),
+    "grpc.max_receive_message_length": maxMessageBytes,
+    "grpc.max_send_message_length": maxMessageBytes,
+    interceptors: [guard],
+  });
+
 /** Calls with nothing to wait for end on their own. The rest are cut after a second, since a peer that hangs closes nothing. */
 export function endCalls(server: grpc.Server): Promise<void> {
   return new Promise((resolve) => {

@@ -23,7 +23,7 @@ import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import { type CommandActions, hostOf } from "../pool/command-actions.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
 import { Leases } from "./leases.ts";
-import { endCalls, listen } from "./listen.ts";
+import { endCalls, guardedServer, listen } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -549,14 +549,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
 
   let server!: grpc.Server;
   const listening = await listen(options, (guard) => {
-    server = new grpc.Server({
-      // A client whose connection died without a word is found, and its actions end (GS2).
-      "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
-      "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
-      "grpc.max_receive_message_length": maxMessageBytes,
-      "grpc.max_send_message_length": maxMessageBytes,
-      interceptors: [guard],
-    });
+    // A client whose connection died without a word is found, and its actions end (GS2).
+    server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
     server.addService(serviceDefinition(), implementation);
     return server;
   });

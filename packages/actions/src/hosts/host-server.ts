@@ -19,7 +19,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { CommandSignal, ExecRequest, Sandbox, SandboxDriver, Snapshot } from "../drivers/sandbox.ts";
 import { endInTurn } from "../end-in-turn.ts";
-import { type DoorOptions, endCalls, listen } from "../grpc/listen.ts";
+import { type DoorOptions, endCalls, guardedServer, listen } from "../grpc/listen.ts";
 import { DiskBudget, OutputSpool } from "../grpc/output-spool.ts";
 import { hostDefinition } from "../grpc/service-definition.ts";
 import { goneOf, read, StatusError, toStatus } from "../grpc/status.ts";
@@ -387,14 +387,9 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   let server!: grpc.Server;
   const tokens = token === undefined ? undefined : new Map([[token, "service"]]);
   const listening = await listen({ ...options, tokens }, (guard) => {
-    server = new grpc.Server({
-      // A service whose connection died without a word is found (RH2).
-      "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
-      "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
-      "grpc.max_receive_message_length": maxHostMessageBytes,
-      "grpc.max_send_message_length": maxHostMessageBytes,
-      interceptors: [guard],
-    });
+    // A service whose connection died without a word is found (RH2).
+    const { keepaliveMs = defaultKeepaliveMs } = options;
+    server = guardedServer(guard, { keepaliveMs, maxMessageBytes: maxHostMessageBytes });
     server.addService(hostDefinition(), implementation);
     return server;
   });
