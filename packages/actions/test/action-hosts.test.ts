@@ -24,7 +24,7 @@ const minimal = (more = "") => `listen: 127.0.0.1:0\ndrivers: [process]\nnuma: [
 
 async function serviceOf(hosts: Record<string, string>, files: Record<string, string> = {}, more = "") {
   const each = Object.entries(hosts).map(([name, rest]) => `      ${name}: { ${rest} }\n`);
-  const config = `listen: 127.0.0.1:0\nresources:\n  cpu:\n    type: cpu\n    hosts:\n${each.join("")}${more}`;
+  const config = `listen: 127.0.0.1:0\nresources:\n  cpu:\n    type: cpu\n    hostWaitSeconds: 3\n    hosts:\n${each.join("")}${more}`;
   const started = await startService(join(folderOf({ "config.yaml": config, ...files }), "config.yaml")).catch(
     unwrapped,
   );
@@ -193,6 +193,22 @@ test("a token is needed where it is asked for, and what is wrong is said", async
     await expect(serviceOf({ a: `address: ${a.address}${rest}` }, files)).rejects.toThrow(why);
   const service = await serviceOf({ a: `address: ${a.address}, tokenFile: host.token` }, files);
   expect(await service.run(await service.open(), "echo known")).toBe("known");
+  await service.kill();
+  for (const token of ["s\u00e9cret", "two\nlines"])
+    await expect(
+      serviceOf({ a: `address: ${a.address}, tokenFile: odd.token` }, { "odd.token": token }),
+    ).rejects.toThrow(/hosts.a.tokenFile: 'odd.token' has more than letters, digits and signs of ASCII in one line/);
+  await expect(serviceOf({ a: `address: ${a.address}`, b: `address: ${a.address}` })).rejects.toThrow(
+    /resources.cpu.hosts: name each machine once: two have the same address/,
+  );
+  const alias = a.address.replace("127.0.0.1", "localhost");
+  const twice = { a: `address: ${a.address}, tokenFile: host.token`, b: `address: ${alias}, tokenFile: host.token` };
+  const named = await serviceOf(twice, files);
+  expect(named.output()).toMatch(
+    /host '[ab]' is away: .*it is this service's host '[ab]' already; name each machine once/,
+  );
+  expect(await named.run(await named.open(), "echo once")).toBe("once");
+  await named.kill();
   await expect(serviceOf({ a: "address: 10.1.2.3:50071, tokenFile: host.token" }, files)).rejects.toThrow(
     /resources.cpu.hosts.a.authority: it is another machine: give its certificate's authority, or set insecure: true/,
   );

@@ -251,3 +251,54 @@ test("commands that do not exist, or that a limit ends, count as failed; those t
   expect(actions.pool.statistics().tests).toMatchObject({ submitted: 4, completed: 4, failed: 2 });
   await actions.close();
 });
+
+test("trajectories that wait for cores are spread over all nodes as they become free", async () => {
+  const clock = new ManualClock();
+  const ids = ["a", "b", "c", "d"];
+  const nodes = ids.map((id) => ({ id, numa: [[0, 1, 2, 3]], memoryBytes: 1e10 }));
+  const pool = new ActionPool({ managers: [new CpuManager({ nodes, trajectoryMemoryBytes: 1e7 })], clock });
+  const counts = new Map<string, number>();
+  const act = (i: number) =>
+    pool.submit({ kind: "k", trajectory: `t${i}`, cost: { cpu: 1 } }, async ({ allocation }) => {
+      const node = allocation["cpu"]?.node ?? "";
+      counts.set(node, (counts.get(node) ?? 0) + 1);
+      await clock.sleep(80 + ((i * 7) % 40)); // one after the other, as real ones end
+    });
+  const all = Array.from({ length: 16 }, (_, i) => act(i));
+  await settle();
+  // They come when no node has a free core: whichever has one first is not the home of all.
+  for (let i = 16; i < 160; i++) all.push(act(i));
+  for (let ms = 0; ms < 1300; ms += 5) await clock.advance(5);
+  expect(pool.numWaiting + pool.numRunning).toBe(0);
+  for (const { result } of all) await result;
+  for (const id of ids) expect(counts.get(id)).toBeGreaterThan(30);
+  await pool.close();
+});
+
+test("what has lost its node ends at once, whether it ran or waited, and what asks for more than is there now fails", async () => {
+  const { clock, cpu, actions, log } = setUp([], 0, ["n0"]);
+  let loss: string | undefined;
+  const open = actions.driver.open.bind(actions.driver);
+  actions.driver.open = async (...args) =>
+    Object.defineProperty(await open(...args), "loss", { get: () => loss }) as Sandbox;
+  actions.openTrajectory("idle");
+  await actions.submit("idle", spec, { command: ["run"] }).result;
+  cpu.leave("n0");
+  loss = "host 'n0' was lost";
+  const queued = actions.submit("idle", spec, { command: ["run"] });
+  const large = actions.pool.submit({ kind: "large", cost: { cpu: 4 } }, async () => {});
+  await settle();
+  expect(actions.pool.numWaiting).toBe(2);
+  await actions.endLost();
+  await expect(queued.result).rejects.toMatchObject({ code: "sandbox.lost" });
+  expect(() => actions.submit("idle", spec, { command: ["run"] })).toThrow(/lost its sandbox and its files: host 'n0'/);
+  cpu.join({ id: "n0", numa: [[0, 1]], memoryBytes: 100 });
+  actions.pool.changed();
+  await expect(large.result).rejects.toMatchObject({
+    code: "action.impossible",
+    message: "'4' units of 'cpu' were asked for, one action can get 2; ask for less or add capacity",
+  });
+  expect(log).toContain("close 1");
+  await clock.advance(1);
+  await actions.close();
+});

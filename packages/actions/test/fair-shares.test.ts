@@ -10,6 +10,18 @@ const capacities = new Map([
 ]);
 
 describe("shares", () => {
+  test("FS1 what is held of a resource that grows or shrinks is another part of it from then on", () => {
+    const shares = new FairShares(new Map([["cpu", 1]]));
+    shares.change("t", "cpu", 1, 0);
+    shares.resize("cpu", 100, 1000);
+    expect(shares.serviceOf("t", 2000)).toBeCloseTo(1.01, 9);
+    shares.resize("cpu", 4, 2000);
+    expect(shares.serviceOf("t", 3000)).toBeCloseTo(1.26, 9);
+    shares.change("t", "cpu", -1, 3000);
+    expect(shares.serviceOf("t", 9000)).toBeCloseTo(1.26, 9);
+    expect(shares.shareOf([["cpu", 1]])).toBe(0.25);
+  });
+
   test("FS1 service is the integral of the dominant share, whatever was expected", () => {
     const change = fc.record({
       resource: fc.constantFrom("cpu", "search"),

@@ -97,7 +97,7 @@ test("RH1 RH3 the same service takes its own place, another is refused, and call
   const server = await serveHost({ address: "127.0.0.1:0", driver, shape });
   onTestFinished(() => server.close());
   const { attach, ask, exec } = rawClient(server.port);
-  const first = attach({ protocol: hostProtocol, service: "one" });
+  const first = attach({ protocol: hostProtocol, service: "one", host: "h" });
   const old = await first.attached;
   await ask("OpenSandbox", { attachment: old, sandbox: "s" });
   await ask("TakeSnapshot", { attachment: old, sandbox: "s", snapshot: "p", max_bytes: 2 ** 20 });
@@ -115,13 +115,13 @@ test("RH1 RH3 the same service takes its own place, another is refused, and call
     ["ReadFile", { sandbox: "other", path: "f" }, /sandbox 'other' is not open/],
   ] as const)
     await expect(ask(method, { attachment: old, ...request })).rejects.toThrow(why);
-  await expect(attach({ protocol: hostProtocol, service: "two" }).attached).rejects.toThrow(
+  await expect(attach({ protocol: hostProtocol, service: "two", host: "h" }).attached).rejects.toThrow(
     /another action service is/,
   );
-  await expect(attach({ protocol: 99, service: "one" }).attached).rejects.toThrow(
+  await expect(attach({ protocol: 99, service: "one", host: "h" }).attached).rejects.toThrow(
     /the service speaks protocol '99', this host 1; install the same version of Treadle on both/,
   );
-  const again = await attach({ protocol: hostProtocol, service: "one" }).attached;
+  const again = await attach({ protocol: hostProtocol, service: "one", host: "h" }).attached;
   for (const [method, request] of [
     ["OpenSandbox", { sandbox: "t" }],
     ["WriteFile", { sandbox: "s", path: "f", data: Buffer.from("x") }],
@@ -170,23 +170,23 @@ test("RH2 nobody is attached before all is closed that the last one left", async
   const server = await serveHost({ address: "127.0.0.1:0", driver, shape });
   onTestFinished(() => server.close());
   const { attach, ask } = rawClient(server.port);
-  const first = attach({ protocol: hostProtocol, service: "one" });
+  const first = attach({ protocol: hostProtocol, service: "one", host: "h" });
   await ask("OpenSandbox", { attachment: await first.attached, sandbox: "s" });
   expect(open.size).toBe(1);
-  await attach({ protocol: hostProtocol, service: "one" }).attached;
+  await attach({ protocol: hostProtocol, service: "one", host: "h" }).attached;
   expect(open.size).toBe(0);
 });
 
 test("RH2 a service that falls silent leaves nothing", async () => {
   const { server, port, hang } = await behindSilence({ keepaliveMs: 300 });
   const { attach, ask } = rawClient(port);
-  const attachment = await attach({ protocol: hostProtocol, service: "one" }).attached;
+  const attachment = await attach({ protocol: hostProtocol, service: "one", host: "h" }).attached;
   await ask("OpenSandbox", { attachment, sandbox: "s" });
   hang(true);
   const other = rawClient(server.port);
   expect(
     await eventually(async () => {
-      const attached = other.attach({ protocol: hostProtocol, service: "two" }).attached;
+      const attached = other.attach({ protocol: hostProtocol, service: "two", host: "h" }).attached;
       return attached.then(
         () => true,
         () => false,
@@ -210,11 +210,73 @@ test("RH2 a host that ends tells its service first, so that nothing ends for ano
   expect(processesWith("214.25")).toEqual([]);
 });
 
+test("a command is cancelled however large it is, whenever", async () => {
+  const { hosts } = await hostAndDriver();
+  const sandbox = await hosts.open();
+  for (const delayMs of [0, 1, 3, 10, 30]) {
+    const abort = new AbortController();
+    const command = ["sh", "-c", "sleep 216.25", ...Array.from({ length: 10 }, () => "x".repeat(110_000))] as const;
+    const running = sandbox.exec({ command: [...command], signal: abort.signal });
+    setTimeout(() => abort.abort(), delayMs);
+    expect((await running).status).toBe("cancelled");
+  }
+  expect(processesWith("216.25")).toEqual([]);
+});
+
+test("a host that speaks nonsense costs its own commands, and the service nothing", async () => {
+  const metadata = new grpc.Metadata();
+  metadata.set("treadle-loss", "%E0%A4%A");
+  const failed = { code: grpc.status.INTERNAL, details: "odd", metadata };
+  const server = new grpc.Server();
+  let flood = false;
+  server.addService(hostDefinition(), {
+    Attach: (call: grpc.ServerWritableStream<object, object>) => {
+      call.write({
+        attached: { attachment: "x", driver: "d", isolation: "i", numa: [{ cores: [0] }], memory_bytes: 1e9 },
+      });
+      call.write({ beat: { available_bytes: 1e9, used_bytes: { __proto__: 1 }, losses: {} } });
+    },
+    OpenSandbox: (_: unknown, done: grpc.sendUnaryData<object>) => done(null, { state_folder: "/tmp/s" }),
+    CloseSandbox: (_: unknown, done: grpc.sendUnaryData<object>) => done(null, {}),
+    WriteFile: (_: unknown, done: grpc.sendUnaryData<object>) => done(failed),
+    Exec: (call: grpc.ServerDuplexStream<object, object>) => {
+      if (!flood) return void call.emit("error", failed);
+      const more = (): void => {
+        while (!call.cancelled && call.write({ output: { stdout: Buffer.alloc(2 ** 16) } }));
+      };
+      call.on("drain", more);
+      more();
+    },
+  });
+  const port = await new Promise<number>((resolve, reject) =>
+    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, at) =>
+      error ? reject(error) : resolve(at),
+    ),
+  );
+  onTestFinished(() => server.forceShutdown());
+  const hosts = new HostsDriver({ a: { address: `127.0.0.1:${port}` } });
+  onTestFinished(() => hosts.close());
+  await new Promise<void>((resolve) => hosts.keep({ joined: () => resolve(), left: () => {} }));
+  const sandbox = await hosts.open();
+  await expect(sandbox.writeFile("f", "x")).rejects.toMatchObject({ code: "sandbox.failed", message: "host 'a': odd" });
+  expect(sandbox.loss).toBe("its host does not say why");
+  const other = await hosts.open();
+  flood = true;
+  const kept: number[] = [];
+  const flooded = other.exec({
+    command: ["x"],
+    maxOutputBytes: 2 ** 20,
+    onOutput: (_, chunk) => kept.push(chunk.length),
+  });
+  await expect(flooded).rejects.toMatchObject({ code: "sandbox.failed" });
+  expect(kept.reduce((sum, bytes) => sum + bytes, 0)).toBeLessThanOrEqual(2 ** 20);
+});
+
 test("output that nobody takes is in files of the host, not in its memory", async () => {
   const server = await serveHost({ address: "127.0.0.1:0", driver: new ProcessDriver(), shape });
   onTestFinished(() => server.close());
   const { attach, ask, stream } = rawClient(server.port);
-  const attachment = await attach({ protocol: hostProtocol, service: "one" }).attached;
+  const attachment = await attach({ protocol: hostProtocol, service: "one", host: "h" }).attached;
   await ask("OpenSandbox", { attachment, sandbox: "s" });
   const numBytes = 200 * 2 ** 20;
   const command = ["sh", "-c", `head -c ${numBytes} /dev/zero; touch done`];

@@ -36,15 +36,27 @@ const mostTenants = 4096;
 
 export class FairShares {
   readonly #weights: ReadonlyMap<string, number>;
-  readonly #capacities: ReadonlyMap<string, number>;
+  readonly #capacities: Map<string, number>;
   readonly #tenants = new Map<string, Tenant>();
   /** where those who come begin (FS2); never falls */
   #beginning = 0;
 
   /** `capacities` are all units of each resource; what is not among them costs nothing. */
   constructor(capacities: ReadonlyMap<string, number>, weights: ReadonlyMap<string, number> = new Map()) {
-    this.#capacities = capacities;
+    this.#capacities = new Map(capacities);
     this.#weights = weights;
+  }
+
+  /** A resource has more units than before, or fewer: what is held of it is another part of it from now on. */
+  resize(resource: string, capacity: number, nowMs: number): void {
+    const before = this.#capacities.get(resource);
+    if (before === undefined || before === capacity || capacity <= 0) return;
+    for (const [name, state] of this.#tenants) {
+      this.#advance(name, state, nowMs);
+      const held = state.held.get(resource) ?? 0;
+      addShare(state, resource, held * (before / capacity - 1));
+    }
+    this.#capacities.set(resource, capacity);
   }
 
   /** The dominant share of an allocation. */

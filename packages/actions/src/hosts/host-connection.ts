@@ -7,6 +7,7 @@
  * AH2 when an attachment ends, every call under it fails, and whatever was made under it is lost, for good: the host closes it
  *    (RH2), and no later attachment brings it back.
  */
+import { setMaxListeners } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
@@ -39,7 +40,12 @@ const defaultSilenceMs = 15_000;
 const shortestWaitMs = 250;
 const longestWaitMs = 10_000;
 
-const refusals = new Set([grpc.status.UNAUTHENTICATED, grpc.status.PERMISSION_DENIED, grpc.status.UNIMPLEMENTED]);
+const refusals = new Set([
+  grpc.status.UNAUTHENTICATED,
+  grpc.status.PERMISSION_DENIED,
+  grpc.status.UNIMPLEMENTED,
+  grpc.status.INVALID_ARGUMENT,
+]);
 
 type Method = (...args: unknown[]) => unknown;
 type Client = InstanceType<ReturnType<typeof grpc.makeClientConstructor>>;
@@ -116,9 +122,10 @@ export class HostConnection {
     const { silenceMs = defaultSilenceMs } = this.#options;
     return new Promise((resolve) => {
       const lost = new AbortController();
+      setMaxListeners(0, lost.signal); // one for each call
       const call = (this.#client["Attach"] as Method).call(
         this.#client,
-        { protocol: hostProtocol, service },
+        { protocol: hostProtocol, service, host: this.name },
         this.#metadata,
       ) as grpc.ClientReadableStream<unknown>;
       const end = (why: string): void => {

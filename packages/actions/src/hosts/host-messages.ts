@@ -24,7 +24,7 @@ const bytes = z.instanceof(Uint8Array);
 const unset = <Schema extends z.ZodType>(schema: Schema) => schema.nullish().transform((value) => value ?? undefined);
 const text = z.string().transform((value) => value || undefined);
 
-export const AttachRequest = z.object({ protocol: z.number(), service: id });
+export const AttachRequest = z.object({ protocol: z.number(), service: id, host: z.string().max(100) });
 
 export const AttachEvent = z.discriminatedUnion("event", [
   z.object({

@@ -66,6 +66,8 @@ type Opening = { readonly abort: AbortController; readonly sandbox: Promise<Sand
 class Attachment {
   readonly id = randomUUID();
   readonly service: string;
+  /** by which the service knows this one */
+  readonly host: string;
   readonly output = new DiskBudget(outputBytes);
   readonly sandboxes = new Map<string, Opening>();
   readonly snapshots = new Map<string, Snapshot>();
@@ -74,8 +76,9 @@ class Attachment {
   #ended: Promise<void> | undefined;
 
   /** `tell`: says that it is over, and why, before anything of it is closed */
-  constructor(service: string, tell: (why: string) => void) {
+  constructor({ service, host }: { readonly service: string; readonly host: string }, tell: (why: string) => void) {
     this.service = service;
+    this.host = host;
     this.#tell = tell;
   }
 
@@ -136,7 +139,7 @@ async function within<Result>(sandbox: Sandbox, run: (sandbox: Sandbox) => Promi
 function statusOf(error: unknown): ReturnType<typeof toStatus> {
   if (!(error instanceof FailedIn)) return toStatus(error);
   const status = toStatus(error.cause);
-  if (error.loss !== undefined) status.metadata?.set(lossKey, encodeURIComponent(error.loss));
+  if (error.loss !== undefined) status.metadata?.set(lossKey, encodeURIComponent(Buffer.from(error.loss).toString()));
   return status;
 }
 
@@ -177,7 +180,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
 
   const attach = async (call: grpc.ServerWritableStream<unknown, unknown>): Promise<void> => {
     admit(call);
-    const { protocol, service } = read(AttachRequest, call.request);
+    const { protocol, service, host } = read(AttachRequest, call.request);
     if (protocol !== hostProtocol)
       throw new StatusError(
         grpc.status.UNIMPLEMENTED,
@@ -188,10 +191,15 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
         grpc.status.FAILED_PRECONDITION,
         "another action service is attached to it; end that one, or name other hosts",
       );
+    if (current !== undefined && current.host !== host)
+      throw new StatusError(
+        grpc.status.INVALID_ARGUMENT,
+        `it is this service's host '${current.host}' already; name each machine once`,
+      );
     if (current !== undefined) end(current, "it has come again");
     const gone = goneOf(call);
     let timer: NodeJS.Timeout | undefined;
-    const attachment = new Attachment(service, (why) => {
+    const attachment = new Attachment({ service, host }, (why) => {
       clearInterval(timer);
       call.emit("error", { code: grpc.status.UNAVAILABLE, details: why });
     });

@@ -5,7 +5,13 @@ import { Readable } from "node:stream";
 import type * as grpc from "@grpc/grpc-js";
 import { TreadleError } from "@treadle/contracts";
 import { OpenSandbox } from "../drivers/open-sandbox.ts";
-import type { CommandSignal, ExecRequest, ExecResult, Snapshot } from "../drivers/sandbox.ts";
+import {
+  type CommandSignal,
+  defaultLimits,
+  type ExecRequest,
+  type ExecResult,
+  type Snapshot,
+} from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import { maxInputBytes } from "../grpc/messages.ts";
 import type { Attachment, HostConnection } from "./host-connection.ts";
@@ -52,8 +58,15 @@ export class RemoteSandbox extends OpenSandbox {
     readonly signal: AbortSignal;
   }): Promise<Snapshot> {
     const snapshot = randomUUID();
-    const { bytes } = await this.#ask("TakeSnapshot", { snapshot, max_bytes: maxBytes }, TakeSnapshotReply, signal);
-    return new RemoteSnapshot(snapshot, bytes, this.#host, this.#under);
+    const request = { snapshot, max_bytes: maxBytes };
+    try {
+      const { bytes } = await this.#ask("TakeSnapshot", request, TakeSnapshotReply, signal);
+      return new RemoteSnapshot(snapshot, bytes, this.#host, this.#under);
+    } catch (error) {
+      // It may have been taken just as nobody waited any more.
+      void this.#ask("DropSnapshot", { snapshot }, Done).catch(() => {});
+      throw error;
+    }
   }
 
   protected async remove(): Promise<void> {
@@ -69,6 +82,7 @@ export class RemoteSandbox extends OpenSandbox {
     const exec = randomUUID();
     const call = this.#host.exec(this.#under);
     const kept = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
+    let roomBytes = maxOutputBytes ?? defaultLimits.maxOutputBytes;
     const over = new AbortController();
     const send = (name: CommandSignal | ""): void => {
       if (!over.signal.aborted) void this.#ask("Signal", { exec, signal: name }, Done).catch(() => {});
@@ -93,7 +107,11 @@ export class RemoteSandbox extends OpenSandbox {
         const parsed = ExecEvent.safeParse(message);
         if (!parsed.success) return call.cancel();
         const event = parsed.data;
-        if (event.event === "began") return onStart?.(send);
+        if (event.event === "began") {
+          // What was sent before may have overtaken the command's start.
+          if (signal?.aborted) cancel();
+          return onStart?.(send);
+        }
         if (event.event === "ended") {
           const { loss, ...rest } = event.ended;
           this.#loss ??= loss;
@@ -103,6 +121,8 @@ export class RemoteSandbox extends OpenSandbox {
         for (const stream of ["stdout", "stderr"] as const) {
           const chunk = asBuffer(event.output[stream]);
           if (chunk.length === 0) continue;
+          roomBytes -= chunk.length;
+          if (roomBytes < 0) return call.cancel(); // a host that does not hold the limit
           if (keepsOutput !== false) kept[stream].push(chunk);
           onOutput?.(stream, chunk);
         }

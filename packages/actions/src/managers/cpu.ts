@@ -5,7 +5,10 @@ import type { Grant, ResourceManager, ResourceRequest } from "./manager.ts";
 export const CpuNode = z.strictObject({
   id: z.string().min(1),
   /** core numbers by NUMA node */
-  numa: z.array(z.array(z.int().nonnegative()).min(1)).min(1),
+  numa: z
+    .array(z.array(z.int().nonnegative()).min(1))
+    .min(1)
+    .refine((numa) => new Set(numa.flat()).size === numa.flat().length, { message: "a core is in one NUMA node" }),
   memoryBytes: z.number().positive(),
 });
 
@@ -13,10 +16,7 @@ export const CpuCluster = z.strictObject({
   /** those that are there at first */
   nodes: z
     .array(CpuNode)
-    .refine((nodes) => new Set(nodes.map((n) => n.id)).size === nodes.length, { message: "ids of nodes are distinct" })
-    .refine((nodes) => nodes.every((n) => new Set(n.numa.flat()).size === n.numa.flat().length), {
-      message: "a core is in one NUMA node",
-    }),
+    .refine((nodes) => new Set(nodes.map((n) => n.id)).size === nodes.length, { message: "ids of nodes are distinct" }),
   /** memory that may be reserved, as a multiple of what exists: peaks rarely coincide */
   overcommit: z.number().min(1).default(1),
   /** reserved for a trajectory that states nothing */
@@ -46,8 +46,8 @@ type Trajectory = {
  * The CPU manager, allocate-on-execution (§5.2): cores belong to an action only while it runs, memory to a trajectory
  * from its first action to its end, and a trajectory stays on the node its first action went to.
  *
- * A node is chosen among those with enough cores free and enough memory to reserve: the one with the least share of its
- * memory reserved. Cores come from as few NUMA nodes as possible, from the fullest that suffices.
+ * A node is chosen among those with enough cores free, and not promised to others, and enough memory to reserve: the one with the
+ * least share of its memory reserved. Cores come from as few NUMA nodes as possible, from the fullest that suffices.
  *
  * CN1 a node that has left grants nothing, and is the home of no trajectory: what was there goes elsewhere. It may come back, so
  *    that what only it can serve waits.
@@ -152,24 +152,24 @@ export class CpuManager implements ResourceManager {
     return this.#poolOf(this.#trajectories.get(trajectory)?.node);
   }
 
-  bind({ trajectory, minimum }: ResourceRequest): string | undefined {
-    if (trajectory === undefined) return this.#poolOf(this.#emptiest(minimum, 0) ?? this.#emptiest(0, 0, minimum));
+  bind(
+    { trajectory, minimum }: ResourceRequest,
+    _nowMs = 0,
+    promised?: ReadonlyMap<string, number>,
+  ): string | undefined {
+    if (trajectory === undefined)
+      return this.#poolOf(this.#emptiest(minimum, 0) ?? this.#emptiest(0, 0, { everCores: minimum }));
     this.openTrajectory(trajectory);
     const home = this.#trajectories.get(trajectory)!;
-    if (home.node === undefined) settle(home, this.#emptiest(minimum, home.bytes, 0, home.only));
+    if (home.node === undefined) settle(home, this.#emptiest(minimum, home.bytes, { only: home.only, promised }));
     return this.#poolOf(home.node);
   }
 
-  /** What has to be on a node at once, such as a file that is written before the first action, though none has room for it. */
+  /** A node for what has to be somewhere at once, such as a file that is written before the first action. */
   place(trajectory: string): string | undefined {
-    this.openTrajectory(trajectory);
-    const home = this.#trajectories.get(trajectory)!;
-    if (home.node === undefined)
-      settle(
-        home,
-        this.#emptiest(0, home.bytes, 0, home.only) ?? this.#emptiest(0, Number.NEGATIVE_INFINITY, 0, home.only),
-      );
-    return home.node?.id;
+    const home = this.#trajectories.get(trajectory);
+    if (home !== undefined && home.node === undefined) settle(home, this.#emptiest(0, home.bytes, { only: home.only }));
+    return home?.node?.id;
   }
 
   pools(): ReadonlyMap<string, { free: number }> {
@@ -241,14 +241,19 @@ export class CpuManager implements ResourceManager {
     return node === undefined ? undefined : `${this.resource}@${node.id}`;
   }
 
-  /** Least share of memory reserved; ties by most free cores, then by order. `only`: no other while that one is there. */
-  #emptiest(cores: number, bytes: number, everCores = 0, only?: string): Node | undefined {
+  /**
+   * Least share of memory reserved; ties by most free cores, then by order. `only`: no other while that one is there. Where there is
+   * one node, nothing is to be spread, and all may wait for it.
+   */
+  #emptiest(cores: number, bytes: number, { everCores = 0, only, promised }: EmptiestOptions = {}): Node | undefined {
     let best: Node | undefined;
     const share = (n: Node): number => n.reservedBytes / n.memoryBytes;
-    const bound = only === undefined || this.#nodes.get(only)?.isAway !== false ? undefined : only;
-    for (const node of this.#nodes.values()) {
-      if (node.isAway || (bound !== undefined && node.id !== bound)) continue;
-      if (node.free.size < cores || node.numaOf.size < everCores) continue;
+    const present = this.#all.filter((node) => !node.isAway);
+    const bound = present.some(({ id }) => id === only) ? only : undefined;
+    for (const node of present) {
+      if (bound !== undefined && node.id !== bound) continue;
+      const others = present.length > 1 ? (promised?.get(this.#poolOf(node)!) ?? 0) : 0;
+      if (node.free.size - others < cores || node.numaOf.size < everCores) continue;
       if (node.reservedBytes + bytes > this.#reservable(node)) continue;
       if (
         best === undefined ||
@@ -260,6 +265,12 @@ export class CpuManager implements ResourceManager {
     return best;
   }
 }
+
+type EmptiestOptions = {
+  readonly everCores?: number | undefined;
+  readonly only?: string | undefined;
+  readonly promised?: ReadonlyMap<string, number> | undefined;
+};
 
 function settle(home: Trajectory, node: Node | undefined): void {
   home.node = node;

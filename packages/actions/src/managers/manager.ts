@@ -54,8 +54,11 @@ export interface ResourceManager {
   readonly mostHeld?: number | undefined;
   /** What it grants cannot be divided: who asks for a part of a unit gets, and is charged, a whole one. */
   readonly grantsWholeUnits?: boolean | undefined;
-  /** the pool that serves the action; undefined when none can at the moment, whatever becomes free in a pool */
-  bind(request: ResourceRequest, nowMs: number): string | undefined;
+  /**
+   * The pool that serves the action; undefined when none can at the moment, whatever becomes free in a pool. `promised`: by pool,
+   * the least units of those that this decision has bound before, and that have no units yet.
+   */
+  bind(request: ResourceRequest, nowMs: number, promised?: ReadonlyMap<string, number>): string | undefined;
   /** the pool that a trajectory is tied to already */
   home(trajectory: string): string | undefined;
   pools(nowMs: number): ReadonlyMap<string, Pick<ResourceState, "free" | "chunks">>;

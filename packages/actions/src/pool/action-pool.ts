@@ -24,7 +24,7 @@ import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
-import { PoolBinding, requestOf } from "./pool-binding.ts";
+import { beyondCapacity, PoolBinding, requestOf } from "./pool-binding.ts";
 import type { ActionPoolOptions, TrajectoryOptions } from "./pool-options.ts";
 import { ResourceUsage, TenantUsage, type UsageReport } from "./resource-usage.ts";
 import { type DecisionView, describeStart, type StartedAction } from "./started-action.ts";
@@ -86,7 +86,7 @@ export class ActionPool {
     this.#trajectories.set(trajectory, options);
   }
 
-  /** The node that a trajectory is on from now on, where resources have any; throws `sandbox.failed` when none is there. */
+  /** The node that a trajectory is on from now on, where resources have any; throws `sandbox.failed` when none has room. */
   place(trajectory: string): string | undefined {
     const placing = [...this.#managers.values()].filter((manager) => manager.place !== undefined);
     const [node] = placing.map((manager) => manager.place!(trajectory));
@@ -94,13 +94,22 @@ export class ActionPool {
     if (node === undefined && placing.length > 0)
       throw new TreadleError(
         "sandbox.failed",
-        `trajectory '${trajectory}' finds no host: all are away; try again later`,
+        `no host has room for what trajectory '${trajectory}' reserves: all are away or full; try again later, or reserve less`,
       );
     return node;
   }
 
-  /** A manager has more than before, or less. */
+  /** A manager has more than before, or less: what waits for more than there is fails with `action.impossible`. */
   changed(): void {
+    const now = this.#clock.now();
+    for (const [resource, manager] of this.#managers)
+      if (manager.place !== undefined && manager.mostHeld !== undefined)
+        this.#shares.resize(resource, manager.mostHeld, now);
+    for (const record of [...this.#records.values()]) {
+      if (record.state === "running") continue;
+      const why = beyondCapacity(this.#managers, record.spec.cost) ?? this.#whyNever(record);
+      if (why !== undefined) this.#stop(record, why);
+    }
     this.#wake();
   }
 
@@ -241,21 +250,8 @@ export class ActionPool {
         "action.invalid",
         `id: '${id}' is in use; ids are unique while their action is not settled`,
       );
-    for (const [resource, amount] of Object.entries(spec.cost)) {
-      const manager = this.#managers.get(resource);
-      const known = [...this.#managers.keys()].map((r) => `'${r}'`).join(", ");
-      if (manager === undefined)
-        throw new TreadleError(
-          "action.impossible",
-          `resource '${resource}' is not managed; managed are ${known || "none"}`,
-        );
-      const least = leastUnits(amount);
-      if (least > manager.capacity)
-        throw new TreadleError(
-          "action.impossible",
-          `'${least}' units of '${resource}' were asked for, one action can get ${manager.capacity}; ask for less or add capacity`,
-        );
-    }
+    const beyond = beyondCapacity(this.#managers, spec.cost);
+    if (beyond !== undefined) throw beyond;
     const now = this.#clock.now();
     return {
       id,

@@ -208,6 +208,15 @@ export class CommandActions {
     await this.#lose(trajectory, environment, cause);
   }
 
+  /** Those whose sandboxes have died, without waiting for an action that finds out (CA1). */
+  async endLost(): Promise<void> {
+    const ends = [...this.#environments].map(([trajectory, environment]) => {
+      const loss = environment.opening?.opened?.loss;
+      return loss === undefined ? undefined : this.#lose(trajectory, environment, loss);
+    });
+    await Promise.allSettled(ends);
+  }
+
   async closeTrajectory(trajectory: string): Promise<void> {
     if (this.#environments.get(trajectory)?.lost === undefined) this.#environmentOf(trajectory);
     this.#environments.delete(trajectory);
@@ -246,6 +255,9 @@ export class CommandActions {
     if (loss !== undefined) {
       await this.#lose(trajectory, environment, loss);
       if (environment.lost !== undefined) throw environment.lost;
+      // Closed meanwhile, and perhaps opened again.
+      if (this.#environmentOf(trajectory) !== environment)
+        throw new TreadleError("action.cancelled", `trajectory '${trajectory}' was closed`);
     }
     const node = granted.node ?? environment.opening?.node ?? this.pool.place(trajectory);
     environment.opening ??= this.#open(environment, cores, node);

@@ -33,32 +33,30 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
   let disarm: () => void = () => {};
   let isOver = false;
   const actedOn = new Map<string, object>();
-  const relieve = async (): Promise<void> => {
-    const short = [...memory()].filter(
-      ([nodeId, { availableBytes, reserveBytes, reading }]) =>
-        availableBytes < reserveBytes && (reading === undefined || actedOn.get(nodeId) !== reading),
-    );
-    if (short.length === 0) return;
-    const used = cpu.byNode(actions.usedBytes());
-    for (const [nodeId, { availableBytes, reserveBytes }] of short) {
-      const ofNode = used.get(nodeId) ?? new Map<string, number>();
-      const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
-      for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - availableBytes)))
-        await actions.end(
-          trajectory,
-          `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
-        );
-      const { reading } = memory().get(nodeId) ?? {};
-      if (reading !== undefined) actedOn.set(nodeId, reading);
-    }
+  const busy = new Set<string>();
+  /** Of one node; what another does not answer holds up none of its own. */
+  const relieve = async (nodeId: string, { availableBytes, reserveBytes }: NodeMemory): Promise<void> => {
+    const ofNode = cpu.byNode(actions.usedBytes()).get(nodeId) ?? new Map<string, number>();
+    const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
+    for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - availableBytes)))
+      await actions.end(
+        trajectory,
+        `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
+      );
+    const { reading } = memory().get(nodeId) ?? {};
+    if (reading !== undefined) actedOn.set(nodeId, reading);
   };
-  // What cannot be ended, or asked, now is so the next time: while memory is short, much fails.
   const look = (): void => {
-    void relieve()
-      .catch(() => {})
-      .then(() => {
-        if (!isOver) disarm = clock.after(lookMs, look);
-      });
+    for (const [nodeId, node] of memory()) {
+      const isSeen = node.reading !== undefined && actedOn.get(nodeId) === node.reading;
+      if (node.availableBytes >= node.reserveBytes || isSeen || busy.has(nodeId)) continue;
+      busy.add(nodeId);
+      // What cannot be ended, or asked, now is so the next time: while memory is short, much fails.
+      void relieve(nodeId, node)
+        .catch(() => {})
+        .then(() => busy.delete(nodeId));
+    }
+    if (!isOver) disarm = clock.after(lookMs, look);
   };
   disarm = clock.after(lookMs, look);
   return () => {

@@ -1,4 +1,6 @@
+import { TreadleError } from "@treadle/contracts";
 import type { QueuedAction } from "../decide/queued-action.ts";
+import { leastUnits } from "../formulation/action-spec.ts";
 import type { DurationHistory } from "../formulation/duration-history.ts";
 import { formulate } from "../formulation/formulate.ts";
 import type { ResourceManager, ResourceRequest } from "../managers/manager.ts";
@@ -18,6 +20,8 @@ export class PoolBinding {
   readonly #nowMs: number;
   /** resources in which an earlier action found no pool: first come, first served among those who look for one, too */
   readonly #full = new Set<string>();
+  /** by pool, the least units of trajectories that got their home in this decision */
+  readonly #promised = new Map<string, number>();
   /** where actions without a trajectory go, by resource and least units */
   readonly #homeless = new Map<string, string | undefined>();
 
@@ -76,7 +80,11 @@ export class PoolBinding {
     const { trajectory, service } = record.spec;
     const home = trajectory === undefined ? undefined : manager.home(trajectory);
     if (home !== undefined || this.#full.has(resource)) return home;
-    if (trajectory !== undefined || service !== undefined) return manager.bind(requestOf(record, units), this.#nowMs);
+    if (trajectory !== undefined || service !== undefined) {
+      const pool = manager.bind(requestOf(record, units), this.#nowMs, this.#promised);
+      if (pool !== undefined) this.#promised.set(pool, (this.#promised.get(pool) ?? 0) + units);
+      return pool;
+    }
     const key = `${resource}/${units}`;
     if (!this.#homeless.has(key)) this.#homeless.set(key, manager.bind(requestOf(record, units), this.#nowMs));
     return this.#homeless.get(key);
@@ -107,4 +115,27 @@ export class PoolBinding {
 
 export function requestOf({ id, spec }: ActionRecord, minimum: number): ResourceRequest {
   return { actionId: id, trajectory: spec.trajectory, minimum, service: spec.service };
+}
+
+/** Why no resource that it names can ever give what it asks for at least. */
+export function beyondCapacity(
+  managers: ReadonlyMap<string, ResourceManager>,
+  cost: ActionRecord["spec"]["cost"],
+): TreadleError | undefined {
+  for (const [resource, amount] of Object.entries(cost)) {
+    const manager = managers.get(resource);
+    const known = [...managers.keys()].map((r) => `'${r}'`).join(", ");
+    if (manager === undefined)
+      return new TreadleError(
+        "action.impossible",
+        `resource '${resource}' is not managed; managed are ${known || "none"}`,
+      );
+    const least = leastUnits(amount);
+    if (least > manager.capacity)
+      return new TreadleError(
+        "action.impossible",
+        `'${least}' units of '${resource}' were asked for, one action can get ${manager.capacity}; ask for less or add capacity`,
+      );
+  }
+  return undefined;
 }

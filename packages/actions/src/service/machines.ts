@@ -14,8 +14,6 @@ import type { ActionServiceConfig } from "./service-config.ts";
 
 export const thisMachine = "local";
 
-/** how long a start waits for hosts: one whose last service fell silent takes 20 s to notice */
-const patienceMs = 25_000;
 const lookMs = 50;
 
 export type Machines = {
@@ -33,11 +31,10 @@ export async function openMachines(
   files: ConfigFiles,
   cpu: CpuManager | undefined,
 ): Promise<Machines> {
-  const [name, hosts] =
-    Object.entries(config.resources).flatMap(([key, resource]) =>
-      resource.type === "cpu" && resource.hosts !== undefined ? [[key, resource.hosts] as const] : [],
-    )[0] ?? [];
-  if (hosts === undefined || cpu === undefined) {
+  const found = Object.entries(config.resources).flatMap(([key, resource]) =>
+    resource.type === "cpu" && resource.hosts !== undefined ? [{ ...resource, name: key, hosts: resource.hosts }] : [],
+  )[0];
+  if (found === undefined || cpu === undefined) {
     const driver = await openDriver(config);
     const own = (): { availableBytes: number; reserveBytes: number } => ({
       availableBytes: availableOfHost(),
@@ -45,6 +42,7 @@ export async function openMachines(
     });
     return { driver, memory: () => new Map([[thisMachine, own()]]), hosts: undefined, onChange: () => {} };
   }
+  const { name, hosts, hostWaitSeconds } = found;
   const options: Record<string, HostOptions> = {};
   for (const [host, { address, tokenFile, authority }] of Object.entries(hosts)) {
     const key = `resources.${name}.hosts.${host}`;
@@ -69,7 +67,7 @@ export async function openMachines(
       tell(node, why);
     },
   });
-  for (let waitedMs = 0; driver.isAwaited && waitedMs < patienceMs; waitedMs += lookMs) await delay(lookMs);
+  for (let waitedMs = 0; driver.isAwaited && waitedMs < hostWaitSeconds * 1000; waitedMs += lookMs) await delay(lookMs);
   const away = driver.away();
   if (away.size === Object.keys(hosts).length) {
     await driver.close();

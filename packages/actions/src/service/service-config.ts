@@ -39,7 +39,12 @@ const CpuResource = z.strictObject({
   hosts: z
     .record(name, Host)
     .refine((hosts) => Object.keys(hosts).length > 0, { message: "names one at least" })
+    .refine((hosts) => new Set(Object.values(hosts).map(({ address }) => address)).size === Object.keys(hosts).length, {
+      message: "name each machine once: two have the same address",
+    })
     .optional(),
+  /** how long a start waits for hosts that do not answer: one whose last service fell silent takes 20 s to notice */
+  hostWaitSeconds: z.number().nonnegative().max(3600).default(25),
   /** memory that may be reserved, as a multiple of what exists */
   overcommit: z.number().min(1).default(1),
 });
@@ -89,7 +94,7 @@ export const ActionServiceConfig = z
     drivers: driverChoice.drivers.default(["cgroup"]),
     resources: z
       .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource, GpuResource]))
-      .default({ cpu: { type: "cpu", overcommit: 1 } })
+      .default({ cpu: { type: "cpu", hostWaitSeconds: 25, overcommit: 1 } })
       .refine((r) => Object.values(r).filter(({ type }) => type === "cpu").length <= 1, {
         message: "one resource of type 'cpu' is allowed: two would grant the same cores twice",
       })

@@ -72,6 +72,7 @@ export async function openActionService(
   const actions = new CommandActions(pool, driver);
   machines.onChange((host, why) => {
     onHost(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
+    if (why !== undefined) void actions.endLost();
     pool.changed();
   });
   for (const [host, { away }] of Object.entries(machines.hosts?.() ?? {}))
