@@ -77,3 +77,15 @@ test("RM1, RM2: files grow and are replaced as the runner's are, one run's silen
   expect(existsSync(join(mirror.root, "theirs", "runner.lock"))).toBe(false);
   expect([existsSync(join(mirror.root, "here")), existsSync(join(mirror.root, "../outside"))]).toEqual([false, false]);
 });
+
+test("RM2: servers that never say which runs there are, are asked again", async () => {
+  const { remote, write } = remoteOf(100);
+  write("config.json", "{}");
+  let numAsked = 0;
+  const list: RemoteRuns["list"] = () => (++numAsked === 1 ? new Promise(() => {}) : remote.list());
+  const mirror = await RunMirror.open({ ...remote, list }, async () => false, 200);
+  onTestFinished(async () => {
+    await Promise.race([mirror.close(), new Promise((resolve) => setTimeout(resolve, 100))]);
+  });
+  await eventually(() => existsSync(join(mirror.root, "theirs", "config.json"))).toBe(true);
+});

@@ -3,11 +3,12 @@
  * the folder of a run reads theirs.
  *
  * RM1 a file here is a beginning of the runner's, or, of one that is replaced as a whole, all of it.
- * RM2 what one run, or its silence, costs delays no other's.
+ * RM2 what one run, or its silence, costs delays no other's; servers that do not say which runs there are, are asked again.
  */
 import { appendFile, mkdir, mkdtemp, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { type ReadRunFile, type RunFilePart, shownRunFiles } from "@treadle/contracts";
 
 export type RemoteRuns = {
@@ -21,6 +22,7 @@ type File = ReadRunFile["file"];
 type Known = { version: string; atByte: number; readonly parts: Buffer[] };
 
 const lookMs = 1000;
+const listLimitMs = 10_000;
 /** a run that nobody opened for so long brings no more of its trace */
 const lookedAtMs = 60_000;
 const maxPartsOfLook = 16;
@@ -32,6 +34,7 @@ export class RunMirror {
   readonly #remote: RemoteRuns;
   readonly #reader = crypto.randomUUID();
   readonly #isHere: (runId: string) => Promise<boolean>;
+  readonly #listLimitMs: number;
   readonly #known = new Map<string, Map<File, Known>>();
   readonly #looking = new Map<string, Promise<void>>();
   readonly #lookedAt = new Map<string, number>();
@@ -39,15 +42,20 @@ export class RunMirror {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isClosed = false;
 
-  private constructor(root: string, remote: RemoteRuns, isHere: (runId: string) => Promise<boolean>) {
+  private constructor(root: string, remote: RemoteRuns, isHere: (runId: string) => Promise<boolean>, limitMs: number) {
+    this.#listLimitMs = limitMs;
     this.root = root;
     this.#remote = remote;
     this.#isHere = isHere;
   }
 
   /** `isHere`: has a folder of its own on this machine. */
-  static async open(remote: RemoteRuns, isHere: (runId: string) => Promise<boolean>): Promise<RunMirror> {
-    const mirror = new RunMirror(await mkdtemp(join(tmpdir(), "treadle-mirror-")), remote, isHere);
+  static async open(
+    remote: RemoteRuns,
+    isHere: (runId: string) => Promise<boolean>,
+    limitMs = listLimitMs,
+  ): Promise<RunMirror> {
+    const mirror = new RunMirror(await mkdtemp(join(tmpdir(), "treadle-mirror-")), remote, isHere, limitMs);
     mirror.#look();
     return mirror;
   }
@@ -65,9 +73,11 @@ export class RunMirror {
   }
 
   #look(): void {
-    void this.#copyAll()
+    const limit = new AbortController();
+    void Promise.race([this.#copyAll(), delay(this.#listLimitMs, undefined, { signal: limit.signal })])
       .catch(() => {}) // servers that are away are asked again
       .finally(() => {
+        limit.abort();
         if (!this.#isClosed) this.#timer = setTimeout(() => this.#look(), lookMs);
       });
   }

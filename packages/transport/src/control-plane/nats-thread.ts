@@ -106,9 +106,15 @@ function bucketOf(name: string): KV {
   return bucket.kv;
 }
 
-async function list(kv: KV, below?: string): Promise<StoredEntry[]> {
-  const keys: string[] = [];
-  for await (const key of await kv.keys(below === undefined ? ">" : `${below}.>`)) keys.push(key);
+/** Not by `KV.keys`, which follows the bucket until it is quiet: of one that somebody writes to all the time it never ends. */
+async function list(connection: NatsConnection, bucket: string, below?: string): Promise<StoredEntry[]> {
+  const kv = bucketOf(bucket);
+  const prefix = `$KV.${bucket}.`;
+  const filter = `${prefix}${below === undefined ? ">" : `${below}.>`}`;
+  const { state } = await (await jetstreamManager(connection, { checkAPI: false })).streams.info(`KV_${bucket}`, {
+    subjects_filter: filter,
+  });
+  const keys = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length));
   const entries = await Promise.all(keys.map((key) => read(kv, key)));
   return entries.filter((entry) => entry !== undefined);
 }
@@ -216,7 +222,7 @@ async function act(connection: NatsConnection, inbox: () => string, message: ToT
     case "get":
       return read(bucketOf(message.bucket), message.key);
     case "list":
-      return list(bucketOf(message.bucket), message.below);
+      return list(connection, message.bucket, message.below);
     case "purge": {
       const { bucket, below } = message;
       const manager = await jetstreamManager(connection);

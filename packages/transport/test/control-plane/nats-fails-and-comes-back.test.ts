@@ -319,3 +319,22 @@ test("whatever strangers publish on our subjects and keep in our buckets, member
   const c = await open(server.url);
   await until(() => c.members("node").some(({ name }) => name === "one"));
 });
+
+test("records are listed although somebody writes to them all the time", async () => {
+  const server = await serve();
+  const [writing, reading] = [await open(server.url), await open(server.url)];
+  for (const name of ["busy", "other"]) await writing.keep(name, { name });
+  const connection = await connect({ servers: server.url });
+  let isOver = false;
+  const write = (async () => {
+    while (!isOver) {
+      for (let i = 0; i < 20; i++) connection.publish("$KV.treadle-records.busy", JSON.stringify({ name: "busy" }));
+      await connection.flush();
+    }
+  })();
+  for (let looks = 0; looks < 10; looks++)
+    expect([...(await reading.kept()).keys()].toSorted()).toEqual(["busy", "other"]);
+  isOver = true;
+  await write;
+  await connection.close();
+});
