@@ -197,7 +197,7 @@ test("a token is needed where it is asked for, and what is wrong is said", async
   for (const token of ["s\u00e9cret", "two\nlines"])
     await expect(
       serviceOf({ a: `address: ${a.address}, tokenFile: odd.token` }, { "odd.token": token }),
-    ).rejects.toThrow(/hosts.a.tokenFile: 'odd.token' has more than letters, digits and signs of ASCII in one line/);
+    ).rejects.toThrow(/hosts.a.tokenFile: 'odd.token' has other than printable ASCII in one line/);
   await expect(serviceOf({ a: `address: ${a.address}`, b: `address: ${a.address}` })).rejects.toThrow(
     /resources.cpu.hosts: name each machine once: two have the same address/,
   );

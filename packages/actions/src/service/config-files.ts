@@ -25,11 +25,11 @@ export function filesIn(folder: string) {
 /** Throws `config.invalid` for one that is empty. */
 export async function tokenIn(files: ConfigFiles, path: string, key: string): Promise<string> {
   const token = (await files.read(path, key)).toString().trim();
-  if (/^[\x21-\x7e]+$/.test(token)) return token;
+  if (/^[\x20-\x7e]+$/.test(token)) return token;
   if (token !== "")
     throw new TreadleError(
       "config.invalid",
-      `${key}: '${path}' has more than letters, digits and signs of ASCII in one line; write such a secret to it`,
+      `${key}: '${path}' has other than printable ASCII in one line; write such a secret to it`,
     );
   throw new TreadleError("config.invalid", `${key}: '${path}' is empty; write a secret of its own to it`);
 }
