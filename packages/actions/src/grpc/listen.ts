@@ -83,6 +83,10 @@ function placeOf(address: string): Place | undefined {
   return host === undefined ? undefined : { host, port: Number(port) };
 }
 
+/** Where others reach what listens at `address`, now that its port is known. */
+export const boundAddress = (address: string, port: number): string =>
+  address.startsWith("unix:") ? address : address.replace(/:\d+$/, `:${port}`);
+
 /** `keepaliveMs`: how long a connection may say nothing before it is asked. */
 export const guardedServer = (
   guard: grpc.ServerInterceptor,

@@ -2,6 +2,7 @@ import * as grpc from "@grpc/grpc-js";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { serviceDefinition } from "./service-definition.ts";
+import { detailsOf } from "./status.ts";
 
 const count = z.number().nonnegative();
 const Kind = z
@@ -162,9 +163,7 @@ export class StatisticsClient {
         "link.unauthorized",
         `the actions service at '${this.#address}' refuses: ${error.details}`,
       );
-    // The library's error says no more than this, at greater length.
-    const why = error.details.replace(/\s*Resolution note:\s*$/, "").replace(/\.$/, "");
-    return this.#refused(why);
+    return this.#refused(detailsOf(error));
   }
 
   #refused(why: string): TreadleError {

@@ -41,6 +41,10 @@ export function toStatus(error: unknown): Partial<grpc.ServiceError> & { code: g
   return { code, details: error.message, metadata };
 }
 
+/** What the other side said: the library's error says no more than this, at greater length. */
+export const detailsOf = ({ details, message }: grpc.ServiceError): string =>
+  (details || message).replace(/\s*Resolution note:\s*$/, "").replace(/\.$/, "");
+
 /** Any call, as far as its end goes. */
 export type EndingCall = { readonly cancelled: boolean; once(event: "cancelled", listener: () => void): unknown };
 

@@ -13,6 +13,7 @@ import * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { hostDefinition } from "../grpc/service-definition.ts";
+import { detailsOf } from "../grpc/status.ts";
 import { AttachEvent, type HostBeat, HostShape, hostProtocol, lossKey, maxHostMessageBytes } from "./host-messages.ts";
 
 export type HostOptions = {
@@ -224,7 +225,3 @@ function decoded(text: string): string {
     return "its host does not say why";
   }
 }
-
-/** The library's error says no more than this, at greater length. */
-const detailsOf = ({ details, message }: grpc.ServiceError): string =>
-  (details || message).replace(/\s*Resolution note:\s*$/, "").replace(/\.$/, "");

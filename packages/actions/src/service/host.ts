@@ -1,6 +1,7 @@
 /** `treadle actions host`: the sandboxes of this machine, for an action service on another one. */
 import { z } from "zod";
 import { checkDriverChoice, driverChoice, openDriver } from "../drivers/open-driver.ts";
+import { boundAddress } from "../grpc/listen.ts";
 import { serveHost } from "../hosts/host-server.ts";
 import { CpuNode } from "../managers/cpu.ts";
 import { machineOf } from "../managers/host.ts";
@@ -73,7 +74,7 @@ export async function openActionHost(
     throw error;
   });
   return {
-    address: listen.startsWith("unix:") ? listen : listen.replace(/:\d+$/, `:${server.port}`),
+    address: boundAddress(listen, server.port),
     driver: driver.name,
     isolation: driver.isolation,
     numCores: shape.numa.flat().length,

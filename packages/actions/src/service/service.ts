@@ -5,6 +5,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { endInTurn } from "../end-in-turn.ts";
+import { boundAddress } from "../grpc/listen.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
 import { GpuManager } from "../managers/gpu.ts";
@@ -115,7 +116,7 @@ export async function openActionService(
     throw error;
   });
   return {
-    address: listen.startsWith("unix:") ? listen : listen.replace(/:\d+$/, `:${server.port}`),
+    address: boundAddress(listen, server.port),
     driver: driver.name,
     isolation: driver.isolation,
     warning: server.warning,

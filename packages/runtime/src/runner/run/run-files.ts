@@ -1,7 +1,7 @@
 /**
  * Files of a run's folder, part by part, for those who look at the run from another machine.
  *
- * SF1 a run leaves when all who follow it have all that its files have; who has been silent for long is not waited for.
+ * SF1 before a runner leaves, its followers read the rest of its files. A follower that has been silent for long is not waited for.
  */
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
