@@ -137,27 +137,16 @@ const loopbackSpellings = [
 describe("an address", () => {
   test.each(loopbackSpellings)("ALW2 '%s' is 127.0.0.1, which only an address opens", (text) => {
     expect(String((parseHost(text) as { address: unknown }).address)).toBe("127.0.0.1");
-    expect(allowsHost(["localhost:*", "*.1:*", "pypi.org"].slice(0, 1), text, 80)).toBe(false);
+    expect(allowsHost(["localhost:*"], text, 80)).toBe(false);
     expect(allowsHost(["127.0.0.1"], text, 80)).toBe(true);
     expect(allowsHost(["127.0.0.0/8:80"], text, 80)).toBe(true);
     expect(allowsHost(["127.0.0.1:443"], text, 80)).toBe(false);
   });
 
-  test.each([
-    "256.0.0.1",
-    "1.2.3.08",
-    "1.2.3.4.5",
-    "4294967296",
-    "127.0.0.1 x",
-    "[127.0.0.1]",
-    "[fe80::1%1]",
-    "0x",
-    "",
-  ])("ALW2 '%s' is neither an address nor a name", (text) => {
-    expect(text === "0x" ? String((parseHost(text) as { address: unknown })?.address) : parseHost(text)).toBe(
-      text === "0x" ? "0.0.0.0" : undefined,
-    );
-  });
+  test.each(["256.0.0.1", "1.2.3.08", "1.2.3.4.5", "4294967296", "127.0.0.1 x", "[127.0.0.1]", "[fe80::1%1]", ""])(
+    "ALW2 '%s' is neither an address nor a name",
+    (text) => expect(parseHost(text)).toBeUndefined(),
+  );
 
   test.each([
     ["0.0.0.0", "0.255.255.255"],

@@ -1,0 +1,50 @@
+import type { IncomingMessage } from "node:http";
+
+/** Of one connection only (RFC 9110 §7.6.1), or of this proxy. `expect` was answered here. */
+const ofConnection = new Set([
+  "connection",
+  "expect",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** Those that are forwarded, as written: name, value, name, value. */
+function endToEnd({ rawHeaders, headers }: IncomingMessage, without: ReadonlySet<string>): string[] {
+  const named = new Set(
+    String(headers.connection ?? "")
+      .toLowerCase()
+      .split(/[\s,]+/),
+  );
+  // It says where the message ends, and is ours to keep.
+  named.delete("content-length");
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const [name = "", value = ""] = rawHeaders.slice(i, i + 2);
+    const lower = name.toLowerCase();
+    if (!ofConnection.has(lower) && !named.has(lower) && !without.has(lower)) kept.push(name, value);
+  }
+  return kept;
+}
+
+const host = new Set(["host"]);
+
+/** With the Host header of where it goes, whatever the request has; and with the framing it came with, or without a body. */
+export function forwardedRequest(
+  request: IncomingMessage,
+  hostHeader: string,
+): { readonly headers: string[]; readonly hasBody: boolean } {
+  const headers = ["Host", hostHeader, ...endToEnd(request, host), "Connection", "close"];
+  const isChunked = request.headers["transfer-encoding"] !== undefined;
+  if (isChunked) headers.push("Transfer-Encoding", "chunked");
+  return { headers, hasBody: isChunked || request.headers["content-length"] !== undefined };
+}
+
+const nothing: ReadonlySet<string> = new Set();
+
+export const forwardedResponse = (answer: IncomingMessage): string[] => endToEnd(answer, nothing);
