@@ -207,6 +207,7 @@ export class EgressProxy {
       );
     const dialled = await this.#dial(target, client);
     if (dialled.type === "refused") return refuse(dialled.status, dialled.reason);
+    if (response.closed) return void dialled.socket.destroy();
     const what = `'${describeTarget(target)}'`;
     response.on("timeout", () => refuse(504, `${what} did not answer within ${this.#limits.idleMs} ms`));
     try {

@@ -173,6 +173,29 @@ describe("a request", () => {
     expect(answer).toMatch(/0\r\n\r\n$/);
   });
 
+  test.each(["no answer", "half an answer"])(
+    "whose client dies at %s is not kept at its origin (EPX4)",
+    async (when) => {
+      const far: Socket[] = [];
+      const origin = await listen(
+        createServer({ allowHalfOpen: true }, (socket) => {
+          far.push(socket.resume());
+          socket.once("data", () => {
+            if (when === "half an answer") socket.write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+          });
+        }),
+      );
+      const { open, proxy } = await serve([`127.0.0.1:${origin}`]);
+      const socket = open();
+      socket.write(`GET http://127.0.0.1:${origin}/ HTTP/1.1\r\nHost: x\r\n\r\n`);
+      await vi.waitFor(() => expect(far[0]?.bytesRead).toBeGreaterThan(0));
+      if (when === "half an answer") await once(socket, "data");
+      socket.destroy();
+      await vi.waitFor(() => expect(far[0]?.readableEnded || far[0]?.destroyed).toBe(true));
+      await proxy.close();
+    },
+  );
+
   test("that is not answered for a while is answered with 504 (EPX3)", async () => {
     const origin = await listen(createServer((socket) => void socket.resume()));
     const { open } = await serve([`127.0.0.1:${origin}`], { limits: { idleMs: 50 } });
