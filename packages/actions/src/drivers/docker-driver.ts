@@ -14,6 +14,9 @@
  * DK4 when memory runs out, a command goes, not what holds the container, with the exception of CG7.
  * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
  *    lists of their processes, for only there is it known that nothing of the last one lives.
+ * DK8 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
+ *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
+ *    that is its loss, and no command's outcome.
  */
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -32,7 +35,9 @@ import { ContainerGroup } from "./container-group.ts";
 import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
+import { coresRemedy, EngineInfo, gvisorTasks, isGvisor, runs, runtimeLacks } from "./docker-runtime.ts";
 import { quoted } from "./held-shell.ts";
+import { ImageSnapshot } from "./image-snapshot.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
@@ -42,10 +47,10 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
-  type Snapshot,
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
+import { signalScript } from "./signal-script.ts";
 import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
@@ -66,24 +71,24 @@ export class DockerDriver implements SandboxDriver {
   readonly #options: z.infer<typeof DockerOptions>;
   readonly #engine: DockerEngine;
   readonly #session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
-  readonly #ready: Promise<{ cores: number }>;
+  readonly #ready: Promise<Host>;
   readonly #sandboxes = new Set<ContainerSandbox>();
   readonly #snapshots = new Set<ImageSnapshot>();
 
   /** Whether the engine can be used is told by `dockerDriverLacks`; here the first sandbox fails. */
   constructor(options: DockerOptions) {
     this.#options = DockerOptions.parse(options);
-    const { image, socket, userId } = this.#options;
-    this.isolation = `Docker containers of '${image}', as user ${userId} without capabilities`;
+    const { image, socket, userId, runtime } = this.#options;
+    this.isolation = `Docker containers of '${image}', as user ${userId} without capabilities${runtime === undefined ? "" : `, by runtime '${runtime}'`}`;
     this.#engine = new DockerEngine(this.#session, socket);
     this.#ready = this.#prepare();
     this.#ready.catch(() => {});
   }
 
   async open(options: SandboxOptions = {}, signal: AbortSignal = new AbortController().signal): Promise<Sandbox> {
-    const { cores } = await this.#ready;
+    const host = await this.#ready;
     const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
-    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, {
+    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, host, {
       forget: () => this.#sandboxes.delete(sandbox),
       keep: (snapshot) => this.#snapshots.add(snapshot),
     });
@@ -105,19 +110,23 @@ export class DockerDriver implements SandboxDriver {
     ).finally(() => this.#engine.close());
   }
 
-  async #prepare(): Promise<{ cores: number }> {
+  async #prepare(): Promise<Host> {
     const engine = this.#engine;
     const { docker } = engine;
-    const { NCPU } = z.object({ NCPU: z.int().positive() }).parse(await engine.call("info", docker.info()));
+    const info = EngineInfo.parse(await engine.call("info", docker.info()));
+    const lacks = runtimeLacks(info, this.#options.runtime);
+    if (lacks !== undefined) throw new TreadleError("sandbox.unavailable", lacks);
     await engine.listen();
     const filters = { label: [`treadle.host=${hostname()}`] };
     for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
       if (isDeadSession(Labels["treadle.session"] ?? "")) await engine.removeContainer(Id);
     for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
       if (isDeadSession(Labels?.["treadle.session"] ?? "")) await engine.removeImage(Id);
-    return { cores: NCPU };
+    return { cores: info.NCPU, isGvisor: isGvisor(info, this.#options.runtime) };
   }
 }
+
+type Host = { readonly cores: number; readonly isGvisor: boolean };
 
 /** What has entered the container, and is told what to become. */
 type Entered = EngineExec & {
@@ -143,15 +152,23 @@ class ContainerSandbox extends OpenSandbox {
   readonly #driver: z.infer<typeof DockerOptions>;
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
+  readonly #isGvisor: boolean;
   readonly #keep: (snapshot: ImageSnapshot) => void;
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
   #keeping: Duplex | undefined;
+  /** for its cores and its memory */
+  #control: ContainerGroup | undefined;
+  /** the same where it lists processes, too (DK8) */
   #group: ContainerGroup | undefined;
   #cores!: ContainerCores;
   #imageEnvironment: Readonly<Record<string, string>> = {};
   #hasDied = false;
+  #tellDeath: () => void = () => {};
+  readonly #death = new Promise<number>((resolve) => {
+    this.#tellDeath = () => resolve(128 + 9);
+  });
   #execs = 0;
   readonly #waiting = new WaitingCommand<Entered>({
     enter: () => this.#enter(),
@@ -164,7 +181,7 @@ class ContainerSandbox extends OpenSandbox {
     engine: DockerEngine,
     driver: z.infer<typeof DockerOptions>,
     options: SandboxOptions,
-    cores: number,
+    { cores, isGvisor }: Host,
     { forget, keep }: { readonly forget: () => void; readonly keep: (snapshot: ImageSnapshot) => void },
   ) {
     super(forget);
@@ -172,6 +189,7 @@ class ContainerSandbox extends OpenSandbox {
     this.#engine = engine;
     this.#driver = driver;
     this.#options = options;
+    this.#isGvisor = isGvisor;
     this.#allCores = Array.from({ length: cores }, (_, core) => core);
   }
 
@@ -209,7 +227,8 @@ class ContainerSandbox extends OpenSandbox {
           AutoRemove: true,
           NetworkMode: network ? "bridge" : "none",
           ...(memoryBytes === undefined ? {} : { Memory: memoryBytes, MemorySwap: memoryBytes }),
-          PidsLimit: maxProcesses + ownProcesses,
+          ...(this.#driver.runtime === undefined ? {} : { Runtime: this.#driver.runtime }),
+          PidsLimit: this.#isGvisor ? gvisorTasks(maxProcesses + ownProcesses) : maxProcesses + ownProcesses,
           CapDrop: ["ALL"],
           SecurityOpt: ["no-new-privileges"],
           LogConfig: { Type: "none", Config: {} },
@@ -224,6 +243,7 @@ class ContainerSandbox extends OpenSandbox {
     const { stdout } = engine.streamsOf(keeping);
     keeping.once("close", () => {
       this.#hasDied = true;
+      this.#tellDeath();
     });
     await engine.call("start", container.start());
     const first = await firstLine(stdout, startTimeoutMs);
@@ -233,14 +253,22 @@ class ContainerSandbox extends OpenSandbox {
     (keeping as { unref?: () => void }).unref?.();
     if (this.#driver.fastPath) {
       const { State } = await engine.call("inspect", container.inspect());
-      this.#group = ContainerGroup.of(State.Pid, container.id);
+      this.#control = ContainerGroup.of(State.Pid, container.id);
+      if (runs(State.Pid, holderScript)) this.#group = this.#control;
       // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
       for (const pid of this.#group?.ownProcesses() ?? [])
         await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
     }
-    this.#cores = new ContainerCores(this.#group, async (list) => {
+    const update = async (list: string): Promise<void> => {
       await engine.call("update", container.update({ CpusetCpus: list }));
-    });
+    };
+    const isHidden = this.#control !== undefined && this.#group === undefined;
+    if (this.#isGvisor && !isHidden)
+      await update(this.#allCores.join()).catch((cause: Error) => {
+        throw new TreadleError("sandbox.unavailable", coresRemedy(this.#driver.runtime, cause.message), { cause });
+      });
+    // gVisor refuses `update`: nobody else changes the engine's record then.
+    this.#cores = new ContainerCores(this.#control, isHidden ? async () => {} : update);
     signal.throwIfAborted();
     if (this.#options.container?.user !== undefined) await this.#proveUser(image);
     signal.throwIfAborted();
@@ -316,11 +344,14 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   protected override lossOf(): string | undefined {
-    return this.#hasDied ? "its container has ended" : undefined;
+    if (!this.#hasDied) return undefined;
+    return this.#isGvisor && this.#engine.ranOutOfMemory(this.id)
+      ? "its memory ran out, and its runtime ended with it"
+      : "its container has ended";
   }
 
   override usedBytes(): number | undefined {
-    return this.#group?.usedBytes();
+    return this.#control?.usedBytes();
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
@@ -343,7 +374,10 @@ class ContainerSandbox extends OpenSandbox {
       const running: RunningCommand = {
         ...command,
         ...told,
-        exited: command.exited.then((code) => ({ code, signal: null })),
+        exited: Promise.race([command.exited, ...(this.#isGvisor ? [this.#death] : [])]).then((code) => ({
+          code,
+          signal: null,
+        })),
       };
       const result = await runCommand(
         {
@@ -358,6 +392,7 @@ class ContainerSandbox extends OpenSandbox {
         },
         request,
       );
+      await this.#refuseLost(result);
       const hasBegun = await told.begins;
       const isKilled = this.#group === undefined && result.exitCode === 128 + 9;
       if (isKilled && (await this.#ranOutOfMemory()))
@@ -367,6 +402,13 @@ class ContainerSandbox extends OpenSandbox {
       clearInterval(watch);
       await this.#kill(command);
     }
+  }
+
+  /** DK8: the end of a command that went with its runtime is none of its own. */
+  async #refuseLost({ status }: ExecResult): Promise<void> {
+    if (!this.#isGvisor || status === "timeout" || status === "cancelled" || this.isClosed) return;
+    if (await this.#engine.hasEnded(this.#container!)) this.#hasDied = true;
+    if (this.#hasDied) this.refuse();
   }
 
   /** It is told only when it is on its list (DK1). */
@@ -475,56 +517,6 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 }
-
-/** An image made of a container. */
-class ImageSnapshot implements Snapshot {
-  readonly image: string;
-  readonly bytes: number;
-  readonly #engine: DockerEngine;
-
-  constructor(engine: DockerEngine, image: string, bytes: number) {
-    this.#engine = engine;
-    this.image = image;
-    this.bytes = bytes;
-  }
-
-  /** Throws `action.invalid` for one of another driver. */
-  static ofOwn(snapshot: Snapshot | undefined): ImageSnapshot | undefined {
-    if (snapshot === undefined || snapshot instanceof ImageSnapshot) return snapshot;
-    throw new TreadleError("action.invalid", "a snapshot is of another driver's sandbox; give one of this driver's");
-  }
-
-  drop(): Promise<void> {
-    return this.#engine.removeImage(this.image);
-  }
-}
-
-/**
- * Signals a process and its descendants, with `orphans` those of its user that have lost their parents as well, and prints
- * how many it found.
- */
-const signalScript = `
-signal=$1; orphans=$2; hit=" $3 "; again=1
-while [ $again = 1 ]; do
-  again=0
-  for folder in /proc/[0-9]*; do
-    pid=\${folder#/proc/}
-    case "$hit" in *" $pid "*) continue ;; esac
-    [ -O "$folder" ] && read -r line 2>/dev/null < "$folder/stat" || continue
-    set -- \${line##*) }
-    [ "$1" = Z ] && continue
-    case "$hit" in
-      *" $2 "*) ;;
-      *) [ $orphans = 1 ] && [ "$2" = 1 ] || continue ;;
-    esac
-    hit="$hit$pid "
-    again=1
-  done
-done
-count=0
-for pid in $hit; do kill -$signal $pid 2>/dev/null && count=$((count+1)); done
-echo $count
-`;
 
 /** What has ended, and whose parent was not told yet, is no more. */
 function isAlive(pid: number): boolean {

@@ -7,6 +7,7 @@ import { type Duplex, PassThrough, type Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import Docker from "dockerode";
 import { z } from "zod";
+import { EngineInfo, runtimeLacks } from "./docker-runtime.ts";
 
 export const callMs = 30_000;
 /** After its output has ended, until the engine is asked instead. */
@@ -15,6 +16,8 @@ const toldMs = 1000;
 const ExecDied = z.object({
   Actor: z.object({ Attributes: z.object({ execID: z.string(), exitCode: z.coerce.number() }) }),
 });
+
+const RanOutOfMemory = z.object({ Action: z.literal("oom"), Actor: z.object({ ID: z.string() }) });
 
 export type EngineStreams = { readonly stdin: Duplex; readonly stdout: PassThrough; readonly stderr: PassThrough };
 export type EngineExec = EngineStreams & {
@@ -30,6 +33,7 @@ export class DockerEngine {
   /** Those of calls that were given up would keep this process. */
   readonly #connections = new Agent();
   readonly #waiting = new Map<string, (exitCode: number) => void>();
+  readonly #outOfMemory = new Set<string>();
   #events: Readable | undefined;
 
   /** `socket` as in DOCKER_HOST: `unix:///path` or `tcp://host:port`; without it DOCKER_HOST, then the usual place. */
@@ -41,9 +45,9 @@ export class DockerEngine {
     if (modem.protocol === "http") modem.agent = this.#connections;
   }
 
-  /** Begins to listen for the ends of commands of containers with the label `treadle.session`. */
+  /** Begins to listen for the ends of commands, and for lack of memory, of containers with the label `treadle.session`. */
   async listen(): Promise<void> {
-    const filters = { label: [`treadle.session=${this.#session}`], event: ["exec_die"] };
+    const filters = { label: [`treadle.session=${this.#session}`], event: ["exec_die", "oom"] };
     const events = (await this.call("events", this.docker.getEvents({ filters }))) as Readable;
     this.#events = events;
     let text = "";
@@ -90,6 +94,15 @@ export class DockerEngine {
     }
   }
 
+  /** Whether the kernel ended something of the container for lack of memory; told a moment after. */
+  ranOutOfMemory(container: string): boolean {
+    return this.#outOfMemory.has(container);
+  }
+
+  async hasEnded(container: Docker.Container): Promise<boolean> {
+    return (await this.unlessGone("inspect", container.inspect()))?.State.Running !== true;
+  }
+
   async exec(container: Docker.Container, options: Docker.ExecCreateOptions): Promise<EngineExec> {
     const attached = { AttachStdin: true, AttachStdout: true, AttachStderr: true };
     const exec = await this.call("exec", container.exec({ ...attached, ...options }));
@@ -134,6 +147,8 @@ export class DockerEngine {
     } catch {
       return;
     }
+    const lack = RanOutOfMemory.safeParse(event).data;
+    if (lack !== undefined) this.#outOfMemory.add(lack.Actor.ID);
     const { data } = ExecDied.safeParse(event);
     if (data === undefined) return;
     const { execID, exitCode } = data.Actor.Attributes;
@@ -149,8 +164,8 @@ export class DockerEngine {
   }
 }
 
-/** What is lacking for containers of the image; undefined when nothing is. */
-export async function dockerDriverLacks(image: string, socket?: string): Promise<string | undefined> {
+/** What is lacking for containers of the image, by the runtime; undefined when nothing is. */
+export async function dockerDriverLacks(image: string, socket?: string, runtime?: string): Promise<string | undefined> {
   const docker = engineAt(socket);
   const place = socket ?? process.env.DOCKER_HOST ?? "unix:///var/run/docker.sock";
   try {
@@ -160,6 +175,14 @@ export async function dockerDriverLacks(image: string, socket?: string): Promise
     if (code === "EACCES")
       return `the Docker engine at '${place}' may not be used by this user; join the group docker, or run as root`;
     return `no Docker engine answers at '${place}' (${code ?? message}); install it (Debian and Ubuntu: apt-get install docker.io, others: docs.docker.com/engine/install), start it (systemctl start docker), or give its address`;
+  }
+  if (runtime !== undefined) {
+    try {
+      const lacks = runtimeLacks(EngineInfo.parse(await inTime(docker.info())), runtime);
+      if (lacks !== undefined) return lacks;
+    } catch (error) {
+      return `the Docker engine at '${place}' does not say what runtimes it has: ${(error as Error).message.trim()}`;
+    }
   }
   try {
     await inTime(docker.getImage(image).inspect());

@@ -9,6 +9,8 @@ export const DockerOptions = z.strictObject({
   pull: z.enum(["never", "missing"]).default("never"),
   /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
   socket: z.string().min(1).optional(),
+  /** OCI runtime by its name in the engine, such as gVisor's `runsc`; default: the engine's own */
+  runtime: z.string().min(1).optional(),
   /** whom commands run as */
   userId: z.int().positive().default(65_534),
   /** writes cores to control groups where it may; false: always `update`, as the paper */

@@ -109,7 +109,7 @@ async function lacksOf(
   if (name === "cgroup") return cgroupDriverLacks(cgroup);
   if (docker === undefined) return "it needs an image";
   const { dockerDriverLacks } = await import("./docker-engine.ts");
-  return dockerDriverLacks(docker.image, docker.socket);
+  return dockerDriverLacks(docker.image, docker.socket, docker.runtime);
 }
 
 /** A client of Docker is loaded only where one is asked for. */

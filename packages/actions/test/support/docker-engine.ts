@@ -24,18 +24,28 @@ export type TestEngine = {
 export const dockerPrograms = (): Promise<string> =>
   unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
 
-/** The engine, or why there is none here. */
-export async function startDockerEngine(): Promise<TestEngine | string> {
+/** gVisor's program. */
+async function runscPath(): Promise<string> {
+  return join(await unpackPackages("runsc", ["runsc"]), "usr/bin/runsc");
+}
+
+/** The engine, or why there is none here; `runsc`: with gVisor, which has no network but loopback. */
+export async function startDockerEngine({ runsc = false } = {}): Promise<TestEngine | string> {
   if (process.platform !== "linux") return "Docker's engine runs on Linux";
   if (process.getuid?.() !== 0) return "Docker's engine needs root";
   let programs: string;
+  let gvisor = "";
   try {
     programs = await dockerPrograms();
+    if (runsc) gvisor = await runscPath();
   } catch (error) {
     return `Docker's engine cannot be had: ${(error as Error).message.split("\n")[0]}`;
   }
   const folder = await mkdtemp(join(tmpdir(), "treadle-docker-"));
   const socket = join(folder, "docker.sock");
+  const configuration = join(folder, "daemon.json");
+  const runtimes = { runsc: { path: gvisor, runtimeArgs: ["--platform=ptrace", "--network=none"] } };
+  await writeFile(configuration, JSON.stringify(runsc ? { runtimes } : {}));
   const path = [join(programs, "usr/bin"), join(programs, "usr/sbin"), process.env.PATH].join(":");
   const daemon = spawn(
     join(programs, "usr/sbin/dockerd"),
@@ -49,7 +59,7 @@ export async function startDockerEngine(): Promise<TestEngine | string> {
         "--exec-root",
         join(folder, "run"),
       ],
-      ...["--pidfile", join(folder, "pid"), "-H", `unix://${socket}`],
+      ...["--config-file", configuration, "--pidfile", join(folder, "pid"), "-H", `unix://${socket}`],
     ],
     { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, PATH: path } },
   );
@@ -87,7 +97,7 @@ export async function startDockerEngine(): Promise<TestEngine | string> {
     const first = await docker.createContainer({
       Image: engine.image,
       Cmd: ["true"],
-      HostConfig: { NetworkMode: "none" },
+      HostConfig: { NetworkMode: "none", ...(runsc ? { Runtime: "runsc" } : {}) },
     });
     await first.start();
     await first.remove({ force: true });

@@ -1,0 +1,26 @@
+/**
+ * Signals a process and its descendants, with `orphans` those of its user that have lost their parents as well, and prints
+ * how many it found.
+ */
+export const signalScript = `
+signal=$1; orphans=$2; hit=" $3 "; again=1
+while [ $again = 1 ]; do
+  again=0
+  for folder in /proc/[0-9]*; do
+    pid=\${folder#/proc/}
+    case "$hit" in *" $pid "*) continue ;; esac
+    [ -O "$folder" ] && read -r line 2>/dev/null < "$folder/stat" || continue
+    set -- \${line##*) }
+    [ "$1" = Z ] && continue
+    case "$hit" in
+      *" $2 "*) ;;
+      *) [ $orphans = 1 ] && [ "$2" = 1 ] || continue ;;
+    esac
+    hit="$hit$pid "
+    again=1
+  done
+done
+count=0
+for pid in $hit; do kill -$signal $pid 2>/dev/null && count=$((count+1)); done
+echo $count
+`;

@@ -1,0 +1,87 @@
+/** `DockerDriver` with gVisor as the engine's runtime. */
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
+import type { Sandbox } from "../src/index.ts";
+import { startDockerEngine, type TestEngine } from "./support/docker-engine.ts";
+import { describeDriver } from "./support/driver-contract.ts";
+import { describeHeldShell } from "./support/held-shell-contract.ts";
+import { eventually } from "./support/processes.ts";
+
+const started = await startDockerEngine({ runsc: true });
+const missing = typeof started === "string" ? started : undefined;
+const engine = started as TestEngine;
+afterAll(async () => {
+  if (missing === undefined) await engine.close();
+});
+const driverOf = (own = {}) =>
+  new DockerDriver({ image: engine.image, socket: engine.socket, runtime: "runsc", ...own });
+
+describeDriver("docker, runsc", () => driverOf(), missing, 360, { isGvisor: true });
+describeHeldShell("docker, runsc", () => driverOf(), missing, 370, { isGvisor: true });
+
+describe.skipIf(missing !== undefined)(
+  `what only runsc changes${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+  () => {
+    let driver: DockerDriver;
+    let sandbox: Sandbox;
+    beforeAll(async () => {
+      driver = driverOf();
+      sandbox = await driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 40 });
+    });
+    afterAll(() => driver.close());
+    const say = async (script: string) =>
+      (await sandbox.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
+
+    test("commands run on gVisor's kernel, and the driver says so", async () => {
+      expect(driver.isolation).toMatch(/by runtime 'runsc'$/);
+      const host = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
+      expect(await say("uname -r")).not.toBe(host);
+    });
+
+    test("DK1 DK8 what leaves its parent ends with its command, when nothing else runs", async () => {
+      await say("setsid sleep 366.25 >/dev/null 2>&1 & echo");
+      expect(await say("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[3]66.25'")).toBe("0");
+    });
+
+    test("DK8 a command's cores are those of the container's control group, and its memory is told", async () => {
+      const [pid] = [(await engine.docker.getContainer(sandbox.id).inspect()).State.Pid];
+      const allowed = () => /^Cpus_allowed_list:\t(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+      await sandbox.exec({ command: ["true"], cores: [0] });
+      expect(allowed()).toBe("0");
+      expect(sandbox.usedBytes()).toBeGreaterThan(2 ** 20);
+    });
+
+    test("DK8 when memory runs out the sandbox is lost, with the cause", async () => {
+      const own = await driver.open({ memoryBytes: 64 * 2 ** 20, maxProcesses: 20 });
+      const hungry = own.exec({ command: ["sh", "-c", "exec tail -c 400m /dev/zero"], timeoutMs: 60_000 });
+      await expect(hungry).rejects.toMatchObject({
+        code: "sandbox.failed",
+        message: expect.stringMatching(/has died/),
+      });
+      expect(await eventually(() => own.loss === "its memory ran out, and its runtime ended with it")).toBe(true);
+      await own.close();
+    });
+
+    test("a runtime that the engine lacks is named, with those that it has and the remedy", async () => {
+      const said = /no runtime 'none-such'; it has .*'runsc'.*; add it to the engine's runtimes .*docker\.runtime/;
+      expect(await dockerDriverLacks(engine.image, engine.socket, "none-such")).toMatch(said);
+      expect(await dockerDriverLacks(engine.image, engine.socket, "runsc")).toBeUndefined();
+      const other = driverOf({ runtime: "none-such" });
+      await expect(other.open()).rejects.toMatchObject({
+        code: "sandbox.unavailable",
+        message: expect.stringMatching(said),
+      });
+      await other.close();
+    });
+
+    test("DK8 without its control group a runtime that cannot change cores is refused", async () => {
+      const other = driverOf({ fastPath: false });
+      await expect(other.open()).rejects.toMatchObject({
+        code: "sandbox.unavailable",
+        message: expect.stringMatching(/'runsc' does not change the cores of a container: .*; run as root beside/),
+      });
+      await other.close();
+    });
+  },
+);
