@@ -35,7 +35,17 @@ import { ContainerGroup } from "./container-group.ts";
 import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
-import { coresRemedy, EngineInfo, gvisorTasks, isGvisor, runs, runtimeLacks } from "./docker-runtime.ts";
+import {
+  coresRemedy,
+  EngineInfo,
+  gvisorTasks,
+  hiddenFiles,
+  isGvisor,
+  keptArchive,
+  keptMark,
+  runs,
+  runtimeLacks,
+} from "./docker-runtime.ts";
 import { quoted } from "./held-shell.ts";
 import { ImageSnapshot } from "./image-snapshot.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
@@ -153,6 +163,7 @@ class ContainerSandbox extends OpenSandbox {
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
   readonly #isGvisor: boolean;
+  readonly #mark = keptMark(randomUUID());
   readonly #keep: (snapshot: ImageSnapshot) => void;
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
@@ -210,12 +221,13 @@ class ContainerSandbox extends OpenSandbox {
     signal.throwIfAborted();
     this.#imageEnvironment = await environmentOf(engine, image);
     signal.throwIfAborted();
+    const script = this.#isGvisor ? `mkdir -p ${this.#mark} && ${holderScript}` : holderScript;
     const container = await engine.call(
       "create",
       engine.docker.createContainer({
         Image: image,
         Labels: labels,
-        Entrypoint: ["/bin/sh", "-c", holderScript],
+        Entrypoint: ["/bin/sh", "-c", script],
         Cmd: [],
         User: "0:0",
         WorkingDir: "/work",
@@ -236,6 +248,7 @@ class ContainerSandbox extends OpenSandbox {
       }),
     );
     this.#container = container;
+    if (this.#isGvisor) await engine.call("put", container.putArchive(keptArchive(), { path: "/" }));
     signal.throwIfAborted();
     const attached = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
     const keeping = (await engine.call("attach", container.attach(attached))) as Duplex;
@@ -254,7 +267,7 @@ class ContainerSandbox extends OpenSandbox {
     if (this.#driver.fastPath) {
       const { State } = await engine.call("inspect", container.inspect());
       this.#control = ContainerGroup.of(State.Pid, container.id);
-      if (runs(State.Pid, holderScript)) this.#group = this.#control;
+      if (runs(State.Pid, script)) this.#group = this.#control;
       // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
       for (const pid of this.#group?.ownProcesses() ?? [])
         await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
@@ -336,6 +349,17 @@ class ContainerSandbox extends OpenSandbox {
     const [{ SizeRw }] = z.tuple([z.object({ SizeRw: z.number().default(0) })]).parse(listed);
     if (SizeRw > maxBytes) throw tooLarge(maxBytes);
     signal.throwIfAborted();
+    if (this.#isGvisor) {
+      const changes = await engine.call("changes", container.changes());
+      if (
+        !z
+          .array(z.object({ Path: z.string() }))
+          .parse(changes ?? [])
+          .some(({ Path }) => Path === this.#mark)
+      )
+        throw new TreadleError("action.invalid", hiddenFiles);
+      signal.throwIfAborted();
+    }
     const commit = engine.call("commit", container.commit({ pause: true }), callMs + SizeRw / slowestBytesPerMs);
     const { Id } = z.object({ Id: z.string() }).parse(await commit);
     const snapshot = new ImageSnapshot(engine, Id, SizeRw);

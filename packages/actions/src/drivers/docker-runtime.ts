@@ -1,6 +1,7 @@
 /** Which OCI runtime of the engine runs the containers, and what differs where that is gVisor (DK8). */
 import { readFileSync } from "node:fs";
 import { z } from "zod";
+import { endOfArchive, headerOf } from "../archive/archive-format.ts";
 
 export const EngineInfo = z.object({
   NCPU: z.int().positive(),
@@ -38,3 +39,17 @@ export function runs(pid: number, argument: string): boolean {
     return false;
   }
 }
+
+const keptFolder = "/tmp/.treadle-kept";
+
+/** Unpacked at the root before the start: over an empty /tmp gVisor puts one of its own, which no snapshot has. */
+export const keptArchive = (): Buffer => {
+  const folder = { type: "folder", size: 0, mode: 0o1777, mtimeSeconds: 0, target: "" } as const;
+  return Buffer.concat([...["tmp/", "tmp/.treadle-kept/"].map((name) => headerOf({ ...folder, name })), endOfArchive]);
+};
+
+/** What the container itself leaves there, by which it is seen whether the engine sees its files. */
+export const keptMark = (name: string): string => `${keptFolder}/${name}`;
+
+export const hiddenFiles =
+  "a snapshot is of what the Docker engine sees, and its runtime keeps the container's files to itself; give the runtime the argument '--overlay2=none' in the engine's daemon.json";
