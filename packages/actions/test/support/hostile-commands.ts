@@ -30,7 +30,7 @@ export const hostileCommands: readonly HostileCommand[] = [
   {
     name: "leaves by a link or `..`",
     program:
-      "ln -sf / out; [ -e out/etc/shadow ] && echo BROKEN; [ -e ../../../../../etc/shadow ] && echo BROKEN; rm -f out",
+      "ln -sf / out; [ -f out/etc/shadow ] && echo BROKEN; [ -f ../../../../../etc/shadow ] && echo BROKEN; rm -f out",
   },
   {
     name: "writes to the system's folders",
