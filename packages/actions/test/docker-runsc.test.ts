@@ -75,6 +75,17 @@ describe.skipIf(missing !== undefined)(
       await other.close();
     });
 
+    test("SN1 DK8 a snapshot is refused where the runtime keeps files to itself", async () => {
+      const other = driverOf({ runtime: "runsc-overlay" });
+      const own = await other.open();
+      await own.writeFile("kept", "here");
+      await expect(own.snapshot({ maxBytes: 2 ** 26 })).rejects.toMatchObject({
+        code: "action.invalid",
+        message: expect.stringMatching(/keeps the container's files to itself; give the runtime .*--overlay2=none/),
+      });
+      await other.close();
+    });
+
     test("DK8 without its control group a runtime that cannot change cores is refused", async () => {
       const other = driverOf({ fastPath: false });
       await expect(other.open()).rejects.toMatchObject({

@@ -44,7 +44,11 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
   const folder = await mkdtemp(join(tmpdir(), "treadle-docker-"));
   const socket = join(folder, "docker.sock");
   const configuration = join(folder, "daemon.json");
-  const runtimes = { runsc: { path: gvisor, runtimeArgs: ["--platform=ptrace", "--network=none"] } };
+  const runtimeArgs = ["--platform=ptrace", "--network=none"];
+  const runtimes = {
+    runsc: { path: gvisor, runtimeArgs },
+    "runsc-overlay": { path: gvisor, runtimeArgs: [...runtimeArgs, "--overlay"] },
+  };
   await writeFile(configuration, JSON.stringify(runsc ? { runtimes } : {}));
   const path = [join(programs, "usr/bin"), join(programs, "usr/sbin"), process.env.PATH].join(":");
   const daemon = spawn(
