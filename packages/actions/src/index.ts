@@ -14,6 +14,7 @@ export { type ActionsAnswer, ActionsProblem, solveActions } from "./decide/probl
 export type { Elastic, QueuedAction } from "./decide/queued-action.ts";
 export type { Busy, ResourceState } from "./decide/resource-state.ts";
 export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
+export { diskImagesLack } from "./drivers/disk-image.ts";
 export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
 export { checkDriverChoice, driverChoice, openDriver } from "./drivers/open-driver.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
@@ -30,6 +31,7 @@ export { GpuCluster, GpuManager } from "./managers/gpu.ts";
 export { describeHost } from "./managers/host.ts";
 export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
 export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";
+export { Network, networkOf } from "./network/sandbox-network.ts";
 export { ActionPool } from "./pool/action-pool.ts";
 export type { ActionContext, ActionHandle } from "./pool/action-record.ts";
 export type { KindStatistics } from "./pool/action-statistics.ts";

@@ -20,6 +20,7 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
   const driver: SandboxDriver = {
     name: "recording",
     isolation: "none",
+    diskLacks: () => undefined,
     async open(): Promise<Sandbox> {
       const number = ++opened;
       log.push(`open ${number}`);

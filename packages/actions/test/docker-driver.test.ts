@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
 import { DockerEngine } from "../src/drivers/docker-engine.ts";
 import { ActionPool, CommandActions, CpuManager, describeHost, ProcessDriver, type Sandbox } from "../src/index.ts";
+import { AllowList } from "../src/network/allow-list.ts";
 import { ActionServiceConfig, openActionService } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
 import { startDockerEngine, type TestEngine } from "./support/docker-engine.ts";
@@ -49,6 +50,48 @@ describe.skipIf(missing !== undefined)(
     afterAll(() => driver.close());
     const say = async (script: string) =>
       (await sandbox.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
+
+    test("DK6 a container whose files are beyond its limit ends with its cause; others go on", async () => {
+      const { image, socket } = engine;
+      const own = new DockerDriver({ image, socket }, { diskLookMs: 200 });
+      const [greedy, modest] = [await own.open({ diskBytes: 2 ** 22 }), await own.open({ diskBytes: 2 ** 22 })];
+      const fill = "for i in 1 2 3 4; do head -c 2m /dev/zero > /tmp/f$i; done; sleep 60";
+      const { status } = await greedy.exec({ command: ["sh", "-c", fill] });
+      expect([status, greedy.loss]).toEqual([
+        expect.stringMatching(/killed|exited/),
+        expect.stringMatching(/^its files take \d+ bytes, and may take 4194304$/),
+      ]);
+      await expect(greedy.exec({ command: ["true"] })).rejects.toThrow(/has died: its files take/);
+      expect((await modest.exec({ command: ["echo", "goes on"] })).stdout.toString()).toBe("goes on\n");
+      await own.close();
+    });
+
+    test("EPX1 a container reaches what is on the list by its proxy, and nothing else", async () => {
+      const site = createHttpServer((request, response) => response.end(`served ${request.url}`));
+      await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", () => resolve()));
+      const { port } = site.address() as AddressInfo;
+      const network = [new AllowList([`127.0.0.1:${port}`])];
+      const own = new DockerDriver({ image: engine.image, socket: engine.socket });
+      const reaching = await own.open({ network });
+      const run = async (script: string) =>
+        (await reaching.exec({ command: ["sh", "-c", `unset no_proxy; (${script}) 2>&1`] })).stdout.toString().trim();
+      expect(await run(`wget -qO- http://127.0.0.1:${port}/file`)).toBe("served /file");
+      expect(await run("wget -qO- http://127.0.0.1:1/file")).toMatch(
+        /403 '127.0.0.1:1' is not allowed by this server's network.proxy/,
+      );
+      expect(await run(`nc -w 5 127.0.0.1 ${port} </dev/null 2>/dev/null && echo reached || echo refused`)).toBe(
+        "refused",
+      );
+      expect(await run("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")).toBe("lo");
+      const shell = reaching.holdShell();
+      const { output } = await shell.ask({ program: `unset no_proxy; wget -qO- http://127.0.0.1:${port}/shell` });
+      expect(output.toString()).toBe("served /shell");
+      await own.close();
+      site.close();
+      await expect(driverOf(false).open({ network })).rejects.toThrow(
+        /network: a proxy needs root, the engine on this machine, docker.fastPath, and no gVisor/,
+      );
+    });
 
     test("commands are nobody, without capabilities and without a network", async () => {
       expect(await say("id -u; grep -E '^(CapEff|NoNewPrivs)' /proc/self/status | tr -s '\\t' ' '")).toBe(

@@ -131,6 +131,39 @@ describe.skipIf(lacks !== undefined)(
       }
     });
 
+    test("CG11 nothing is left of a limited /work, whoever dies first; no link of it leads out, and it is nobody else's", async () => {
+      const loops = (): string =>
+        readdirSync("/sys/block")
+          .filter((name) => existsSync(`/sys/block/${name}/loop/backing_file`))
+          .map((name) => readFileSync(`/sys/block/${name}/loop/backing_file`, "utf8"))
+          .filter((file) => file.includes("treadle-"))
+          .join("");
+      const mounted = (): number => readFileSync("/proc/self/mounts", "utf8").split("/dev/loop").length;
+      const [own, before, started] = [new CgroupDriver(), mounted(), loops()];
+      const limited = await own.open({ diskBytes: 16 * 2 ** 20 });
+      const run = async (script: string) => (await limited.exec({ command: ["sh", "-c", script] })).stdout.toString();
+      expect(await run("df -k /work | tail -1 | tr -s ' ' | cut -d' ' -f2")).toMatch(/^1[0-6]\d{3}\n$/);
+      expect([mounted(), loops()]).toEqual([before, expect.stringContaining("(deleted)")]);
+      // Its device is no file of the sandbox.
+      expect(await run("ls /dev | grep -c loop; stat -c %u:%g /work; id -u:%g 2>/dev/null; id -u")).toMatch(
+        /^0\n(\d+):\1\n\1\n$/,
+      );
+      await own.close();
+      expect(await eventually(() => loops() === started)).toBe(true);
+    });
+
+    test("CG11 many files and folders are within the limit, too", async () => {
+      const limited = await driver.open({ memoryBytes: 96 * 2 ** 20, diskBytes: 16 * 2 ** 20 });
+      const script =
+        "i=0; while [ $i -lt 40 ]; do head -c 1m /dev/zero > f$i 2>/dev/null || break; i=$((i+1)); done; echo $i";
+      const written = async () => Number((await limited.exec({ command: ["sh", "-c", script] })).stdout.toString());
+      expect(await written()).toBeLessThanOrEqual(16);
+      const inodes = "i=0; while mkdir d$i 2>/dev/null; do i=$((i+1)); [ $i -gt 5000 ] && break; done; echo $i";
+      const made = Number((await limited.exec({ command: ["sh", "-c", inodes] })).stdout.toString());
+      expect(made).toBeLessThan(5000);
+      await limited.close();
+    });
+
     test("CG6 a program that entering needs and that is not there is named, with its package", () => {
       for (const folder of ["/usr/local/bin", "/usr/bin", "/bin"]) hidden.add(`${folder}/perl`);
       try {

@@ -25,6 +25,7 @@ function remoteOf(driver: SandboxDriver): SandboxDriver {
   return {
     name: "hosts",
     isolation: driver.isolation,
+    diskLacks: () => driver.diskLacks(),
     open: async (options, signal) => (await attached).open(options, signal),
     close: async () => {
       await (await attached).close();
@@ -104,13 +105,11 @@ test("RH1 RH3 the same service takes its own place, another is refused, and call
   for (const [method, request, why] of [
     ["OpenSandbox", { sandbox: "s" }, /sandbox 's' is open already/],
     ["TakeSnapshot", { sandbox: "s", snapshot: "p", max_bytes: 1 }, /snapshot 'p' is there already/],
-    [
-      "OpenSandbox",
-      { sandbox: "n", network: true },
-      /gives sandboxes no network; leave it out, or set network: host in/,
-    ],
+    ["OpenSandbox", { sandbox: "n", network: {} }, /gives sandboxes no network; leave it out, or set network in/],
     ["OpenSandbox", { sandbox: "f", snapshot: "none" }, /the snapshot is not on this host/],
     ["OpenSandbox", { sandbox: "f", memory_bytes: Number.NaN }, /memory_bytes: /],
+    ["OpenSandbox", { sandbox: "f", disk_bytes: -1 }, /disk_bytes: /],
+    ["OpenSandbox", { sandbox: "f", disk_bytes: 2 ** 20 }, /'process' cannot hold a limit of '1048576' bytes on files/],
     ["OpenSandbox", { sandbox: "f", max_processes: 100_000 }, /max_processes: /],
     ["ReadFile", { sandbox: "other", path: "f" }, /sandbox 'other' is not open/],
   ] as const)
@@ -119,7 +118,7 @@ test("RH1 RH3 the same service takes its own place, another is refused, and call
     /another action service is/,
   );
   await expect(attach({ protocol: 99, service: "one", host: "h" }).attached).rejects.toThrow(
-    /the service speaks protocol '99', this host 1; install the same version of Treadle on both/,
+    /the service speaks protocol '99', this host 2; install the same version of Treadle on both/,
   );
   const again = await attach({ protocol: hostProtocol, service: "one", host: "h" }).attached;
   for (const [method, request] of [
@@ -149,6 +148,7 @@ function slowToClose(ms: number) {
   const driver: SandboxDriver = {
     name: "slow",
     isolation: "none",
+    diskLacks: () => undefined,
     open: async (options, signal) => {
       const sandbox = await inner.open(options, signal);
       open.add(sandbox.id);
@@ -368,6 +368,7 @@ test("a sandbox that dies on its host is told as lost; one that was given up whi
   const slow: SandboxDriver = {
     name: "slow",
     isolation: "none",
+    diskLacks: () => undefined,
     open: async (options, signal) => {
       const sandbox = await inner.open(options, signal);
       open.add(sandbox.id);

@@ -29,7 +29,7 @@ describe("drivers", () => {
   test.each([
     ["cgroup", { cgroup: { cgroupParent: "/sys/fs/cgroup" } }, {}],
     ["docker.socket", { docker }, {}],
-    ["network", { docker: { image: "any" } }, { network: true }],
+    ["network", { docker: { image: "any" } }, { network: "host" as const }],
   ] as const)("PGR1: under an agent '%s' is refused, as sandboxes are the agent's", async (key, given, more) => {
     const rights = { node: "a", project: "/srv", interpreters: [], programs: [], variables: [] };
     vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));

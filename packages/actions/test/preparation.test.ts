@@ -34,6 +34,7 @@ function setUp(isSlow: (sandbox: number) => boolean = () => false) {
   const driver: SandboxDriver = {
     name: "slow",
     isolation: "none",
+    diskLacks: () => undefined,
     async open(_, signal): Promise<Sandbox> {
       const number = ++opened;
       log.push(`open ${number}`);

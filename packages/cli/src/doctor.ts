@@ -44,6 +44,8 @@ export type Probe = {
   readonly writableSpace: (folder: string) => Promise<{ freeBytes: number; totalBytes: number } | undefined>;
   /** what the driver `cgroup` of actions lacks here; undefined where it lacks nothing */
   readonly cgroupDriverLacks: () => Promise<string | undefined>;
+  /** what it lacks to limit the files of sandboxes */
+  readonly diskImagesLack: () => Promise<string | undefined>;
   readonly unixSockets: () => Promise<boolean>;
   readonly mappedMemory: () => boolean;
   readonly numa: ReturnType<typeof numaNodes>;
@@ -342,22 +344,24 @@ function isAtLeast(version: string, least: string): boolean {
 
 async function sandboxes(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
   const purpose = "isolates and sizes the tools that agents call";
-  const [lacks, docker] = await Promise.all([
+  const [lacks, lacksForDisks, docker] = await Promise.all([
     probe.cgroupDriverLacks(),
+    probe.diskImagesLack(),
     probe.output("docker", "version", "--format", "{{.Server.Version}}"),
   ]);
   const findings: Finding[] = [];
   if (probe.platform === "linux") {
-    const [why, remedy] = /^(.*?)(?:; ([^;]*))?$/s.exec(lacks ?? "")?.slice(1) ?? [];
+    const [why, remedy] = /^(.*?)(?:; ([^;]*))?$/s.exec(lacks ?? lacksForDisks ?? "")?.slice(1) ?? [];
+    const unlimited = lacksForDisks === undefined ? "" : `, without a limit on files: ${why}`;
     findings.push({
       name: "driver 'cgroup'",
       status: lacks === undefined ? "ok" : "missing",
       need: "optional",
-      found: lacks === undefined ? `control groups of version ${cgroupVersion(probe)}` : (why ?? lacks),
+      found: lacks === undefined ? `control groups of version ${cgroupVersion(probe)}${unlimited}` : (why ?? lacks),
       purpose,
       remedy:
         lacks === undefined
-          ? undefined
+          ? remedy
           : (remedy ?? "run the action service or the node agent as root, or use the driver 'docker'"),
     });
   }
@@ -466,6 +470,7 @@ export const systemProbe = (cluster?: string): Probe => ({
     }
   },
   cgroupDriverLacks: async () => (await import("@treadle/actions")).cgroupDriverLacks(),
+  diskImagesLack: async () => (await import("@treadle/actions")).diskImagesLack(),
   async writableSpace(folder) {
     const file = join(folder, `treadle-doctor-${process.pid}`);
     try {

@@ -19,6 +19,7 @@ const bare: Probe = {
   exists: () => false,
   read: () => undefined,
   writableSpace: async () => ({ freeBytes: 0, totalBytes: 64 * 1024 ** 2 }),
+  diskImagesLack: async () => undefined,
   cgroupDriverLacks: async () => "'bwrap' is not installed; install the package bubblewrap",
   unixSockets: async () => false,
   mappedMemory: () => false,
@@ -54,6 +55,7 @@ const rich: Probe = {
   read: () => undefined,
   writableSpace: async () => ({ freeBytes: 1024 ** 3, totalBytes: 2 * 1024 ** 3 }),
   cgroupDriverLacks: async () => undefined,
+  diskImagesLack: async () => undefined,
   unixSockets: async () => true,
   mappedMemory: () => true,
   numa: [0, 1].map((index) => ({ index, cpus: 8, memoryBytes: 64 * 1024 ** 3 })),
@@ -73,6 +75,16 @@ it("finds nothing to mend on a machine that has everything", async () => {
   expect(named(findings, "nats-server")?.found).toBe("v2.10.4");
   expect(named(findings, "driver 'cgroup'")?.found).toBe("control groups of version 2");
   expect(renderDoctor(findings, { colour: false })).toContain("run here at full speed");
+});
+
+it("says that the driver 'cgroup' holds no limit on files where it cannot", async () => {
+  const diskImagesLack = async () => "'mkfs.ext4' is not installed; install the package e2fsprogs";
+  const finding = named(await examineMachine({ ...rich, diskImagesLack }), "driver 'cgroup'");
+  expect(finding).toMatchObject({
+    status: "ok",
+    found: "control groups of version 2, without a limit on files: 'mkfs.ext4' is not installed",
+    remedy: "install the package e2fsprogs",
+  });
 });
 
 it("names a remedy for everything that is missing, and what stops everything", async () => {

@@ -22,15 +22,18 @@
  *    not that of their mount namespace, and to such processes the kernel refuses one.
  * CG10 commands, and what holds their sandbox, run behind a filter of system calls (SC1 to SC3). It is put on in the sandbox's
  *    namespaces by a program of the holder's root, which has this system's folders whatever the root of commands is.
+ * CG11 with a limit on its files, /work is a file system of that size, mounted where the sandbox alone sees it. It is in a file
+ *    without a name, so that nothing of it is left when the sandbox ends, whoever dies first.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import type { EgressProxy } from "../network/egress-proxy.ts";
 import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
   type CgroupPlace,
@@ -44,6 +47,7 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { raisesOomScore, runCommand, signalProcess, spawnCommand } from "./command.ts";
+import { diskImagesLack, makeDiskImage, withDiskImage } from "./disk-image.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
@@ -52,12 +56,15 @@ import {
   type ExecRequest,
   type ExecResult,
   refuseContainer,
+  refuseDisk,
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
   type Snapshot,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
+import { mountsOf } from "./sandbox-mounts.ts";
+import { openProxy, proxyEnvironment } from "./sandbox-proxy.ts";
 import { Supervisor } from "./supervisor.ts";
 import { behindFilter, type SystemCallFilter, systemCallFilter } from "./system-call-filter.ts";
 import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
@@ -136,6 +143,7 @@ function isOwn(base: string): boolean {
 export class CgroupDriver implements SandboxDriver {
   readonly name = "cgroup";
   readonly isolation: string;
+  readonly #diskLacks = diskImagesLack();
   readonly #options: CgroupDriverOptions;
   readonly #filter = systemCallFilter(process.arch)!;
   readonly #tree: CgroupTree;
@@ -164,7 +172,7 @@ export class CgroupDriver implements SandboxDriver {
       place.version === 1
         ? new CgroupV1(place, session)
         : new CgroupV2(place.base, session, { isOwn: isOwn(place.base) });
-    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities, behind a filter of system calls`;
+    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities, behind a filter of system calls${this.#diskLacks === undefined ? "" : `; working folders have no limit: ${this.#diskLacks}`}`;
     const bases = place.version === 1 ? [place.pids, place.cpuset, place.memory] : [place.base];
     this.#folder = join(tmpdir(), session);
     this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
@@ -175,6 +183,7 @@ export class CgroupDriver implements SandboxDriver {
 
   async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
     refuseContainer(this.name, options, ["workingFolder"]);
+    refuseDisk(this, options);
     await this.#ready;
     const userId = this.#userId();
     const folder = join(this.#folder, randomUUID().slice(0, 12));
@@ -192,6 +201,10 @@ export class CgroupDriver implements SandboxDriver {
       throw error;
     }
     return sandbox;
+  }
+
+  diskLacks(): string | undefined {
+    return this.#diskLacks;
   }
 
   /** One that no open sandbox has. */
@@ -241,6 +254,7 @@ class HeldSandbox extends OpenSandbox {
   #holder: ChildProcess | undefined;
   #insidePid = 0;
   #execs = 0;
+  #proxy: EgressProxy | undefined;
   readonly #waiting = new WaitingCommand<Entered>({
     enter: () => this.#enter(),
     isAlive: ({ running: { child } }) => child.exitCode === null && child.signalCode === null,
@@ -264,9 +278,11 @@ class HeldSandbox extends OpenSandbox {
   }
 
   async start(): Promise<void> {
-    const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
+    const { memoryBytes, maxProcesses = defaultMaxProcesses, network, diskBytes } = this.#options;
     const { userId, filter } = this.#driver;
     await mkdir(join(this.#folder, "work"), { recursive: true });
+    const image = diskBytes === undefined ? undefined : makeDiskImage(this.#image, diskBytes, userId);
+    image?.catch(() => {}); // it is awaited below
     await chown(join(this.#folder, "work"), userId, userId);
     const passwd = `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`;
     await writeFile(join(this.#folder, "passwd"), passwd);
@@ -276,21 +292,25 @@ class HeldSandbox extends OpenSandbox {
     for (const file of ["passwd", "group"]) await chmod(join(this.#folder, file), 0o644);
     await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + ownProcesses });
     const joining = await this.#tree.createExec(this.id, holdingExec);
+    await image;
     const holder = spawn(
       "/bin/sh",
-      joinThen(joining, [
-        "bwrap",
-        ...[
-          "--unshare-pid",
-          "--unshare-ipc",
-          "--unshare-uts",
-          "--unshare-cgroup-try",
-          ...(network ? [] : ["--unshare-net"]),
-        ],
-        ...["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--hostname", "sandbox"],
-        ...this.#mounts(network),
-        ...["--info-fd", "3", "--seccomp", "4", "--", "/bin/sh", "-c", "echo ready; exec sleep infinity"],
-      ]),
+      joinThen(
+        joining,
+        this.#onOwnDisk([
+          "bwrap",
+          ...[
+            "--unshare-pid",
+            "--unshare-ipc",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            ...(network === "host" ? [] : ["--unshare-net"]),
+          ],
+          ...["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--hostname", "sandbox"],
+          ...mountsOf(inner, { ...this.#driver, memoryBytes, own: this.#folder, sharesNetwork: network === "host" }),
+          ...["--info-fd", "3", "--seccomp", "4", "--", "/bin/sh", "-c", "echo ready; exec sleep infinity"],
+        ]),
+      ),
       {
         stdio: ["ignore", "pipe", "pipe", "pipe", "pipe"],
         env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
@@ -303,14 +323,29 @@ class HeldSandbox extends OpenSandbox {
     filterInput.end(filter.program);
     this.#insidePid = await readyHolder(holder);
     holder.unref();
+    if (network !== undefined && network !== "host") this.#proxy = await openProxy(this.#insidePid, network);
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
     // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
     for (const pid of await this.#tree.processes(this.id, holdingExec))
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
   }
 
+  get #image(): string {
+    return join(this.#folder, "work.ext4");
+  }
+
+  /** CG11 */
+  #onOwnDisk(command: readonly string[]): readonly string[] {
+    if (this.#options.diskBytes === undefined) return command;
+    return withDiskImage(this.#image, join(this.#folder, "work"), command);
+  }
+
   get #beginning(): string {
     return raisesOomScore(this.#options.memoryBytes);
+  }
+
+  get #environment(): Readonly<Record<string, string>> {
+    return { ...baseEnvironment, ...(this.#proxy && proxyEnvironment) };
   }
 
   get #workingFolder(): string {
@@ -380,7 +415,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
-    const environment = { ...baseEnvironment, ...request.environment };
+    const environment = { ...this.#environment, ...request.environment };
     const text = becoming(environment, request.command);
     return this.#waiting.use((entered) => this.#runIn(entered, text, request));
   }
@@ -435,7 +470,7 @@ class HeldSandbox extends OpenSandbox {
     const user = String(userId);
     const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", `--root=/proc/${this.#insidePid}/root`];
     const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
-    const variables = Object.entries(baseEnvironment).map(([name, value]) => `${name}=${value}`);
+    const variables = Object.entries(this.#environment).map(([name, value]) => `${name}=${value}`);
     const [setpriv, env, perl] = ["setpriv", "env", "perl"].map(ofSystem) as [string, string, string];
     const becoming = [setpriv, ...rights, "--no-new-privs", "--", env, "-i", "-C", this.#workingFolder];
     return [
@@ -455,68 +490,10 @@ class HeldSandbox extends OpenSandbox {
   protected override async remove(): Promise<void> {
     await this.#waiting.drop();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
+    await this.#proxy?.close();
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });
   }
-
-  #mounts(network: boolean): string[] {
-    const { rootFolder, folders = {} } = this.#driver;
-    const system = [
-      "/usr",
-      "/bin",
-      "/sbin",
-      "/lib",
-      "/lib32",
-      "/lib64",
-      "/etc/alternatives",
-      "/etc/ld.so.cache",
-      "/etc/ssl",
-    ];
-    const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
-    const bind = (folder: string, seen: string): string[] => ["--ro-bind", folder, seen];
-    const present = system.filter((path) => existsSync(path));
-    // The folder of a mount, where bubblewrap makes it, is open to root alone.
-    const open = (folder: string): string[] => ["--perms", "0755", "--dir", inner + folder];
-    const root =
-      rootFolder === undefined
-        ? [
-            ...[...open(""), ...open("/etc")],
-            ...[...present, ...forNetwork.filter((path) => existsSync(path))].flatMap((path) =>
-              bind(path, inner + path),
-            ),
-          ]
-        : bind(rootFolder, inner);
-    const users = ["passwd", "group"]
-      .filter((file) => rootFolder === undefined || existsSync(join(rootFolder, "etc", file)))
-      .flatMap((file) => bind(join(this.#folder, file), `${inner}/etc/${file}`));
-    const own = Object.entries(folders).flatMap(([seen, folder]) => [
-      // In a root of its own a folder has its place already.
-      ...(rootFolder === undefined ? foldersAbove(seen).flatMap(open) : []),
-      ...bind(folder, inner + seen),
-    ]);
-    // Their files are of the sandbox's memory: beyond this, a process would be ended for what another wrote.
-    const { memoryBytes } = this.#options;
-    const scratch = (share: number, folder: string): string[] => [
-      ...(memoryBytes === undefined ? [] : ["--size", String(Math.max(4096, Math.floor(memoryBytes * share)))]),
-      ...["--perms", "1777", "--tmpfs", inner + folder],
-    ];
-    return [
-      // What holds the sandbox has programs of its own; perl reads no script without /dev/null.
-      ...present.filter((path) => !path.startsWith("/etc")).flatMap((path) => bind(path, path)),
-      ...["--dev-bind", "/dev/null", "/dev/null"],
-      ...[...root, ...users, ...own, "--dev", `${inner}/dev`],
-      // Semaphores of parallel test runners live here.
-      ...scratch(0.25, "/dev/shm"),
-      ...["--proc", `${inner}/proc`],
-      ...scratch(0.5, "/tmp"),
-      ...["--bind", join(this.#folder, "work"), `${inner}/work`],
-    ];
-  }
-}
-
-function foldersAbove(path: string): string[] {
-  const above = dirname(path);
-  return above === "/" ? [] : [...foldersAbove(above), above];
 }
 
 /** Arguments of a shell that enters the control groups and then becomes the program: nothing of it runs outside. */

@@ -14,6 +14,8 @@
  * DK4 when memory runs out, a command goes, not what holds the container, with the exception of CG7.
  * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
  *    lists of their processes, for only there is it known that nothing of the last one lives.
+ * DK6 no file grows beyond the limit on a container's files; one whose files together are beyond it ends, with its cause, when
+ *    that is seen.
  * DK8 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
  *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
  *    that is its loss, and no command's outcome.
@@ -22,15 +24,17 @@ import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import type { Duplex, PassThrough } from "node:stream";
+import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
 import { z } from "zod";
 import { endInTurn } from "../end-in-turn.ts";
+import type { EgressProxy } from "../network/egress-proxy.ts";
 import { isDeadSession, sessionName } from "./cgroup.ts";
 import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
+import { ContainerDisks } from "./container-disks.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
@@ -46,6 +50,7 @@ import {
   runs,
   runtimeLacks,
 } from "./docker-runtime.ts";
+import { firstLine } from "./first-line.ts";
 import { quoted } from "./held-shell.ts";
 import { ImageSnapshot } from "./image-snapshot.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
@@ -60,11 +65,13 @@ import {
   tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
+import { openProxy, proxyEnvironment } from "./sandbox-proxy.ts";
 import { signalScript } from "./signal-script.ts";
 import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
+const itsEnd = "its container has ended";
 const watchMs = 25;
 /** at which an engine copies files, on a busy disk */
 const slowestBytesPerMs = 5_000;
@@ -82,15 +89,17 @@ export class DockerDriver implements SandboxDriver {
   readonly #engine: DockerEngine;
   readonly #session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
   readonly #ready: Promise<Host>;
+  readonly #disks: ContainerDisks;
   readonly #sandboxes = new Set<ContainerSandbox>();
   readonly #snapshots = new Set<ImageSnapshot>();
 
   /** Whether the engine can be used is told by `dockerDriverLacks`; here the first sandbox fails. */
-  constructor(options: DockerOptions) {
+  constructor(options: DockerOptions, { diskLookMs }: { readonly diskLookMs?: number } = {}) {
     this.#options = DockerOptions.parse(options);
     const { image, socket, userId, runtime } = this.#options;
     this.isolation = `Docker containers of '${image}', as user ${userId} without capabilities${runtime === undefined ? "" : `, by runtime '${runtime}'`}`;
     this.#engine = new DockerEngine(this.#session, socket);
+    this.#disks = new ContainerDisks(this.#engine, this.#session, diskLookMs);
     this.#ready = this.#prepare();
     this.#ready.catch(() => {});
   }
@@ -99,6 +108,7 @@ export class DockerDriver implements SandboxDriver {
     const host = await this.#ready;
     const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
     const sandbox = new ContainerSandbox(this.#engine, this.#options, options, host, {
+      disks: this.#disks,
       forget: () => this.#sandboxes.delete(sandbox),
       keep: (snapshot) => this.#snapshots.add(snapshot),
     });
@@ -110,6 +120,10 @@ export class DockerDriver implements SandboxDriver {
       throw error;
     }
     return sandbox;
+  }
+
+  diskLacks(): undefined {
+    return undefined;
   }
 
   async close(): Promise<void> {
@@ -156,6 +170,12 @@ const becomeWhatIsTold = `n=$(printf '\\nx'); n=\${n%x}; IFS= read -r line && ec
 const told = (words: readonly string[]): string =>
   `exec env -i ${words.map((word) => quoted(word).replaceAll("\n", `'"$n"'`)).join(" ")}\n`;
 
+type ContainerOwner = {
+  readonly disks: ContainerDisks;
+  readonly forget: () => void;
+  readonly keep: (snapshot: ImageSnapshot) => void;
+};
+
 class ContainerSandbox extends OpenSandbox {
   readonly stateFolder = "/tmp/.treadle";
   readonly #engine: DockerEngine;
@@ -165,6 +185,8 @@ class ContainerSandbox extends OpenSandbox {
   readonly #isGvisor: boolean;
   readonly #mark = keptMark(randomUUID());
   readonly #keep: (snapshot: ImageSnapshot) => void;
+  readonly #disks: ContainerDisks;
+  #unwatch = (): void => {};
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
@@ -173,11 +195,12 @@ class ContainerSandbox extends OpenSandbox {
   #control: ContainerGroup | undefined;
   /** the same where it lists processes, too (DK8) */
   #group: ContainerGroup | undefined;
+  #proxy: EgressProxy | undefined;
   #cores!: ContainerCores;
   #imageEnvironment: Readonly<Record<string, string>> = {};
-  #hasDied = false;
+  #death: string | undefined;
   #tellDeath: () => void = () => {};
-  readonly #death = new Promise<number>((resolve) => {
+  readonly #dies = new Promise<number>((resolve) => {
     this.#tellDeath = () => resolve(128 + 9);
   });
   #execs = 0;
@@ -193,10 +216,11 @@ class ContainerSandbox extends OpenSandbox {
     driver: z.infer<typeof DockerOptions>,
     options: SandboxOptions,
     { cores, isGvisor }: Host,
-    { forget, keep }: { readonly forget: () => void; readonly keep: (snapshot: ImageSnapshot) => void },
+    { forget, keep, disks }: ContainerOwner,
   ) {
     super(forget);
     this.#keep = keep;
+    this.#disks = disks;
     this.#engine = engine;
     this.#driver = driver;
     this.#options = options;
@@ -213,7 +237,7 @@ class ContainerSandbox extends OpenSandbox {
    * under way.
    */
   async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
-    const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
+    const { memoryBytes, maxProcesses = defaultMaxProcesses, network, diskBytes } = this.#options;
     const engine = this.#engine;
     const image =
       ImageSnapshot.ofOwn(this.#options.from)?.image ??
@@ -237,10 +261,11 @@ class ContainerSandbox extends OpenSandbox {
         StdinOnce: true,
         HostConfig: {
           AutoRemove: true,
-          NetworkMode: network ? "bridge" : "none",
+          NetworkMode: network === "host" ? "bridge" : "none",
           ...(memoryBytes === undefined ? {} : { Memory: memoryBytes, MemorySwap: memoryBytes }),
           ...(this.#driver.runtime === undefined ? {} : { Runtime: this.#driver.runtime }),
           PidsLimit: this.#isGvisor ? gvisorTasks(maxProcesses + ownProcesses) : maxProcesses + ownProcesses,
+          ...(diskBytes === undefined ? {} : { Ulimits: [{ Name: "fsize", Soft: diskBytes, Hard: diskBytes }] }),
           CapDrop: ["ALL"],
           SecurityOpt: ["no-new-privileges"],
           LogConfig: { Type: "none", Config: {} },
@@ -249,13 +274,18 @@ class ContainerSandbox extends OpenSandbox {
     );
     this.#container = container;
     if (this.#isGvisor) await engine.call("put", container.putArchive(keptArchive(), { path: "/" }));
+    if (diskBytes !== undefined)
+      this.#unwatch = this.#disks.watch(container.id, diskBytes, (bytes) => {
+        const why = `its files take ${bytes} bytes, and may take ${diskBytes}`;
+        void this.#abandon(why).catch(() => {});
+      });
     signal.throwIfAborted();
     const attached = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
     const keeping = (await engine.call("attach", container.attach(attached))) as Duplex;
     this.#keeping = keeping;
     const { stdout } = engine.streamsOf(keeping);
     keeping.once("close", () => {
-      this.#hasDied = true;
+      this.#death ??= itsEnd;
       this.#tellDeath();
     });
     await engine.call("start", container.start());
@@ -271,6 +301,15 @@ class ContainerSandbox extends OpenSandbox {
       // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
       for (const pid of this.#group?.ownProcesses() ?? [])
         await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+    }
+    if (network !== undefined && network !== "host") {
+      if (this.#group === undefined)
+        throw new TreadleError(
+          "sandbox.unavailable",
+          "network: a proxy needs root, the engine on this machine, docker.fastPath, and no gVisor; use 'host' or 'none' where one is missing",
+        );
+      const { State } = await engine.call("inspect", container.inspect());
+      this.#proxy = await openProxy(State.Pid, network);
     }
     const update = async (list: string): Promise<void> => {
       await engine.call("update", container.update({ CpusetCpus: list }));
@@ -368,10 +407,8 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   protected override lossOf(): string | undefined {
-    if (!this.#hasDied) return undefined;
-    return this.#isGvisor && this.#engine.ranOutOfMemory(this.id)
-      ? "its memory ran out, and its runtime ended with it"
-      : "its container has ended";
+    const hasNoCause = this.#death === itsEnd && this.#isGvisor && this.#engine.ranOutOfMemory(this.id);
+    return hasNoCause ? "its memory ran out, and its runtime ended with it" : this.#death;
   }
 
   override usedBytes(): number | undefined {
@@ -379,7 +416,8 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
-    const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...request.environment };
+    const ofProxy = this.#proxy && proxyEnvironment;
+    const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...ofProxy, ...request.environment };
     const assigned = Object.entries(variables).map(([key, value]) => `${key}=${value}`);
     const text = told([...assigned, ...request.command]);
     const release = await this.#cores.hold(request.cores ?? this.#allCores);
@@ -398,7 +436,7 @@ class ContainerSandbox extends OpenSandbox {
       const running: RunningCommand = {
         ...command,
         ...told,
-        exited: Promise.race([command.exited, ...(this.#isGvisor ? [this.#death] : [])]).then((code) => ({
+        exited: Promise.race([command.exited, ...(this.#isGvisor ? [this.#dies] : [])]).then((code) => ({
           code,
           signal: null,
         })),
@@ -431,8 +469,8 @@ class ContainerSandbox extends OpenSandbox {
   /** DK8: the end of a command that went with its runtime is none of its own. */
   async #refuseLost({ status }: ExecResult): Promise<void> {
     if (!this.#isGvisor || status === "timeout" || status === "cancelled" || this.isClosed) return;
-    if (await this.#engine.hasEnded(this.#container!)) this.#hasDied = true;
-    if (this.#hasDied) this.refuse();
+    if (await this.#engine.hasEnded(this.#container!)) this.#death ??= itsEnd;
+    if (this.#death !== undefined) this.refuse();
   }
 
   /** It is told only when it is on its list (DK1). */
@@ -521,9 +559,9 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   /** What cannot be ended ends with its container. */
-  async #abandon(): Promise<void> {
-    if (this.#hasDied || this.isClosed) return;
-    this.#hasDied = true;
+  async #abandon(why = itsEnd): Promise<void> {
+    if (this.#death !== undefined || this.isClosed) return;
+    this.#death = why;
     await this.#engine.removeContainer(this.#container!.id);
   }
 
@@ -532,12 +570,14 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
+    this.#unwatch();
     this.#cores?.close();
     await this.#waiting.drop();
     try {
       if (this.#container !== undefined) await this.#engine.removeContainer(this.#container.id);
     } finally {
       this.#keeping?.destroy();
+      await this.#proxy?.close();
     }
   }
 }
@@ -550,37 +590,4 @@ function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
-}
-
-/** Leaves the rest in the stream. Empty when it ends before. */
-function firstLine(stream: PassThrough, timeoutMs: number): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let seen = Buffer.alloc(0);
-    const finish = (line: string): void => {
-      clearTimeout(timer);
-      stream.off("readable", look);
-      stream.off("end", end);
-      resolve(line);
-    };
-    const end = (): void => finish(seen.toString());
-    const look = (): void => {
-      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
-        seen = Buffer.concat([seen, chunk]);
-        const at = seen.indexOf("\n");
-        if (at < 0) continue;
-        const rest = seen.subarray(at + 1);
-        finish(seen.toString("utf8", 0, at));
-        if (rest.length > 0) stream.unshift(rest);
-        return;
-      }
-    };
-    const timer = setTimeout(() => {
-      stream.off("readable", look);
-      stream.off("end", end);
-      reject(new TreadleError("sandbox.failed", `a container said nothing within ${timeoutMs} ms`));
-    }, timeoutMs);
-    stream.on("readable", look);
-    stream.once("end", end);
-    look();
-  });
 }

@@ -83,5 +83,15 @@ export function wholeProgram(program: string, begin = ""): string {
   return `{ exec </dev/null 2>&1; printf '%s' '${begin}'; ${program}\nexit; }\n`;
 }
 
+/** The most that the kernel takes as one argument, with room for what is around it. */
+const longestArgument = 120 * 2 ** 10;
+
+/** A shell of its own for a program's text, which it need not wait for where that fits in an argument. */
+export function programCommand(program: string): Pick<ExecRequest, "command" | "stdin"> {
+  const whole = wholeProgram(program);
+  if (Buffer.byteLength(whole) > longestArgument) return { command: ["sh"], stdin: whole };
+  return { command: ["sh", "-c", whole] };
+}
+
 /** As one word of a shell. */
 export const quoted = (text: string): string => `'${text.replaceAll("\0", "").replaceAll("'", `'\\''`)}'`;

@@ -90,10 +90,14 @@ function refusalOf(
   const isShellAllowed = rights.programs.includes("/bin/sh");
   if (name === "process" && !isShellAllowed)
     return `it isolates nothing, which node '${rights.node}' does not allow; ${allowing}`;
-  if (network === true && !isShellAllowed)
+  if (network !== undefined && !isShellAllowed)
     return `a run may not set 'network' on node '${rights.node}'; leave it out, or ${allowing}`;
   const theirs =
-    name === "cgroup" ? cgroup && "cgroup" : name === "docker" ? docker?.socket && "docker.socket" : undefined;
+    name === "cgroup"
+      ? cgroup && "cgroup"
+      : name === "docker"
+        ? ((docker?.socket && "docker.socket") ?? (docker?.runtime && "docker.runtime"))
+        : undefined;
   return theirs && `a run may not set '${theirs}' on node '${rights.node}'; leave it out`;
 }
 

@@ -13,6 +13,7 @@ import {
   type ExecRequest,
   type ExecResult,
   refuseContainer,
+  refuseDisk,
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
@@ -47,8 +48,18 @@ export class ProcessDriver implements SandboxDriver {
     this.#reaper = this.#root.then((root) => new Reaper([], [root]));
   }
 
+  diskLacks(): string {
+    return "it isolates nothing; use 'cgroup' or 'docker'";
+  }
+
   async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
     refuseContainer(this.name, options);
+    refuseDisk(this, options);
+    if (options.network !== undefined && options.network !== "host")
+      throw new TreadleError(
+        "sandbox.unavailable",
+        "the driver 'process' holds no list of what may be reached; use the driver 'cgroup' or 'docker', or network: host",
+      );
     const id = randomUUID();
     const folder = join(await this.#root, id);
     await mkdir(folder, { recursive: true });

@@ -1,5 +1,6 @@
 import type { Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import type { AllowList } from "../network/allow-list.ts";
 import type { HeldShell } from "./held-shell.ts";
 import type { CheckedArchive, PackOptions } from "./sandbox-archive.ts";
 
@@ -8,6 +9,8 @@ export interface SandboxDriver {
   readonly name: string;
   /** in words, what separates a command from the host and from other sandboxes */
   readonly isolation: string;
+  /** Why it can hold no limit on a sandbox's files (on that host, where there are many); undefined when it can. */
+  diskLacks(node?: string): string | undefined;
   /** Throws `sandbox.failed`, and what `signal` was aborted with: nothing is left of a sandbox that was begun. */
   open(options?: SandboxOptions, signal?: AbortSignal): Promise<Sandbox>;
   /** Ends every sandbox and leaves nothing behind. */
@@ -18,8 +21,11 @@ export type SandboxOptions = {
   /** all its processes together; ignored by drivers that cannot */
   readonly memoryBytes?: number | undefined;
   readonly maxProcesses?: number | undefined;
-  /** default off */
-  readonly network?: boolean | undefined;
+  /** that its files on disk may take; a driver that cannot hold it refuses it. `cgroup`: in /work, the file system's own
+   * included; `docker`: in all folders, and what is beyond it is seen only after seconds */
+  readonly diskBytes?: number | undefined;
+  /** none when absent */
+  readonly network?: SandboxNetwork | undefined;
   /** its files, instead of those of an empty sandbox; of the same driver, and not dropped */
   readonly from?: Snapshot | undefined;
   /** what a driver cannot give of it, it refuses */
@@ -27,6 +33,9 @@ export type SandboxOptions = {
   /** the host on which it is to be; ignored by drivers of one machine */
   readonly node?: string | undefined;
 };
+
+/** The machine's own, its loopback included (in Docker, the engine's bridge), or through a proxy to what each list allows. */
+export type SandboxNetwork = "host" | readonly AllowList[];
 
 export type ContainerOptions = {
   /** the driver's own when absent */
@@ -36,6 +45,16 @@ export type ContainerOptions = {
   /** where commands begin, and relative paths; default /work */
   readonly workingFolder?: string | undefined;
 };
+
+/** Throws `sandbox.unavailable` where a driver cannot hold the limit that was asked for. */
+export function refuseDisk(driver: SandboxDriver, { diskBytes }: SandboxOptions): void {
+  const lacks = driver.diskLacks();
+  if (diskBytes === undefined || lacks === undefined) return;
+  throw new TreadleError(
+    "sandbox.unavailable",
+    `the driver '${driver.name}' cannot hold a limit of '${diskBytes}' bytes on files: ${lacks}; or give no limit`,
+  );
+}
 
 /** Throws `sandbox.unavailable` where a driver cannot give what was asked for; without images it may give some of it. */
 export function refuseContainer(

@@ -116,6 +116,7 @@ export const OpenTrajectoryMessage = z.object({
   memory_bytes: z.number(),
   max_processes: z.number().max(mostProcesses),
   network: z.boolean(),
+  disk_bytes: z.number(),
   prepare: z.array(z.object({ words: z.array(z.string()).min(1, "names a program") })).max(64),
   restorable: z.boolean(),
   image: z.string().max(500),

@@ -16,7 +16,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
 import type { z } from "zod";
-import type { CommandSignal } from "../drivers/sandbox.ts";
+import type { CommandSignal, SandboxNetwork } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
@@ -77,7 +77,7 @@ export type ActionServerOptions = {
   /** the machines that commands run on, by name; absent where it is this one */
   readonly hosts?: (() => Readonly<Record<string, HostLoad>>) | undefined;
   /** what a trajectory may ask for; default `none` */
-  readonly network?: "none" | "host" | undefined;
+  readonly network?: "none" | SandboxNetwork | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
   /** how long a client that moves an archive may do nothing */
@@ -105,6 +105,9 @@ export type ActionServerLimits = {
   readonly memoryBytes?: number | undefined;
   /** the most that a trajectory may state */
   readonly maxMemoryBytes?: number | undefined;
+  /** of the files of a trajectory that states nothing */
+  readonly diskBytes?: number | undefined;
+  readonly maxDiskBytes?: number | undefined;
   /** kept at once */
   readonly snapshots?: number | undefined;
   /** of all snapshots */
@@ -188,12 +191,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       `tenant '${tenant}' has ${limit} ${what} already, which is its limit; wait for some to end, or raise limits.${what}`,
     );
   };
-  const memoryOf = (stated: number): number | undefined => {
-    const { maxMemoryBytes = Number.POSITIVE_INFINITY, memoryBytes } = limits;
-    if (stated <= maxMemoryBytes) return stated > 0 ? stated : memoryBytes;
+  /** 0: nothing is stated */
+  const stated = (field: string, value: number, own: number | undefined, most = Number.POSITIVE_INFINITY) => {
+    if (value <= most) return value > 0 ? value : own;
     throw new StatusError(
       grpc.status.INVALID_ARGUMENT,
-      `memory_bytes: '${stated}' was asked for, a trajectory may have ${maxMemoryBytes}; ask for less`,
+      `${field}: '${value}' was asked for, a trajectory may have ${most}; ask for less`,
     );
   };
 
@@ -406,16 +409,17 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const open = trajectories.get(id);
       if (open?.tenant === tenant && idempotencyKey !== "" && open.idempotencyKey === idempotencyKey) return reply;
       admit("trajectories", tenant, trajectories.values());
-      if (message.network && options.network !== "host")
+      const { network = "none" } = options;
+      if (message.network && network === "none")
         throw new StatusError(
           grpc.status.PERMISSION_DENIED,
-          "network: this server gives sandboxes none; leave it out, or set network: host in the server's configuration",
+          "network: this server gives sandboxes none; leave it out, or set network in the server's configuration",
         );
       const { snapshot } = message;
       actions.openTrajectory(id, {
         tenant,
         from: snapshot === "" ? undefined : snapshots.find(idOf(tenant, snapshot), snapshot),
-        network: message.network,
+        network: message.network && network !== "none" ? network : undefined,
         prepare: message.prepare.map(({ words }) => words as [string, ...string[]]),
         isRestorable: message.restorable,
         environment: message.environment,
@@ -424,7 +428,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           user: message.user || undefined,
           workingFolder: message.working_folder || undefined,
         },
-        memoryBytes: memoryOf(message.memory_bytes),
+        memoryBytes: stated("memory_bytes", message.memory_bytes, limits.memoryBytes, limits.maxMemoryBytes),
+        diskBytes: stated("disk_bytes", message.disk_bytes, limits.diskBytes, limits.maxDiskBytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
       trajectories.set(id, { id, tenant, idempotencyKey, sessionKeys: new Map(), calls: 0, lastMs: performance.now() });

@@ -26,7 +26,12 @@ export type HostOptions = {
   readonly silenceMs?: number | undefined;
 };
 
-export type Attached = { readonly driver: string; readonly isolation: string; readonly shape: HostShape };
+export type Attached = {
+  readonly driver: string;
+  readonly isolation: string;
+  readonly diskLacks: string | undefined;
+  readonly shape: HostShape;
+};
 
 /** What is under way with a host, and what it said last. */
 export type Attachment = {
@@ -148,10 +153,10 @@ export class HostConnection {
           if (this.#attachment !== undefined) this.#attachment.beat = event.data.beat;
           return;
         }
-        const { attachment: id, driver, isolation, ...machine } = event.data.attached;
+        const { attachment: id, driver, isolation, diskLacks, ...machine } = event.data.attached;
         const shape = HostShape.safeParse(machine);
         if (!shape.success || this.#attachment !== undefined) return end("it describes itself as no machine");
-        const is = { driver, isolation, shape: shape.data };
+        const is = { driver, isolation, diskLacks, shape: shape.data };
         this.#refuses = false;
         this.#attachment = { id, is, ended: lost.signal, beat: undefined };
         onAttached(is);

@@ -1,12 +1,13 @@
 /** What an action service and a host of sandboxes say to each other, as @grpc/proto-loader decodes it. */
 import { z } from "zod";
-import { commandSignals, type ExecStatus } from "../drivers/sandbox.ts";
+import { commandSignals, type ExecStatus, type SandboxNetwork } from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import { maxMessageBytes, mostProcesses } from "../grpc/messages.ts";
 import { CpuNode } from "../managers/cpu.ts";
+import { AllowEntry, AllowList } from "../network/allow-list.ts";
 
 /** Raised with every change that the other side would take for something else. */
-export const hostProtocol = 1;
+export const hostProtocol = 2;
 /** between two signs of life of a host, each with what its sandboxes use */
 export const beatMs = 500;
 
@@ -36,8 +37,13 @@ export const AttachEvent = z.discriminatedUnion("event", [
         isolation: said,
         numa: z.array(z.object({ cores: z.array(z.number()) }).transform(({ cores }) => cores)),
         memory_bytes: z.number(),
+        disk_lacks: said.transform((value) => value || undefined),
       })
-      .transform(({ memory_bytes: memoryBytes, ...rest }) => ({ ...rest, memoryBytes })),
+      .transform(({ memory_bytes: memoryBytes, disk_lacks: diskLacks, ...rest }) => ({
+        ...rest,
+        memoryBytes,
+        diskLacks,
+      })),
   }),
   z.object({
     event: z.literal("beat"),
@@ -60,24 +66,42 @@ export type HostBeat = Extract<z.infer<typeof AttachEvent>, { event: "beat" }>["
 export const HostShape = CpuNode.omit({ id: true });
 export type HostShape = z.infer<typeof HostShape>;
 
+/** `host` without a list. */
+const SandboxNetworkMessage = z
+  .object({
+    proxy: z
+      .array(z.object({ entries: z.array(AllowEntry).max(10_000) }))
+      .max(8)
+      .default([]),
+  })
+  .transform(
+    ({ proxy }): SandboxNetwork => (proxy.length === 0 ? "host" : proxy.map(({ entries }) => new AllowList(entries))),
+  );
+export const networkMessage = (network: SandboxNetwork | undefined): object | undefined =>
+  network && { proxy: network === "host" ? [] : network.map(({ entries }) => ({ entries })) };
+
 export const OpenRequest = z
   .object({
     attachment: id,
     sandbox: id,
     memory_bytes: unset(z.number().positive().transform(Math.ceil)),
     max_processes: unset(z.int().positive().max(mostProcesses)),
-    network: z.boolean(),
+    network: unset(SandboxNetworkMessage),
+    disk_bytes: unset(z.number().positive().transform(Math.ceil)),
     image: text,
     user: text,
     working_folder: text,
     snapshot: text,
   })
-  .transform(({ memory_bytes: memoryBytes, max_processes: maxProcesses, working_folder: workingFolder, ...rest }) => ({
-    ...rest,
-    memoryBytes,
-    maxProcesses,
-    workingFolder,
-  }));
+  .transform(
+    ({
+      memory_bytes: memoryBytes,
+      max_processes: maxProcesses,
+      disk_bytes: diskBytes,
+      working_folder: workingFolder,
+      ...rest
+    }) => ({ ...rest, memoryBytes, maxProcesses, diskBytes, workingFolder }),
+  );
 
 export const OpenReply = z
   .object({ state_folder: z.string().min(1) })

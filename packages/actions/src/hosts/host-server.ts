@@ -17,7 +17,14 @@ import { PassThrough } from "node:stream";
 import * as grpc from "@grpc/grpc-js";
 import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import type { CommandSignal, ExecRequest, Sandbox, SandboxDriver, Snapshot } from "../drivers/sandbox.ts";
+import type {
+  CommandSignal,
+  ExecRequest,
+  Sandbox,
+  SandboxDriver,
+  SandboxNetwork,
+  Snapshot,
+} from "../drivers/sandbox.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import { type DoorOptions, endCalls, guardedServer, listen } from "../grpc/listen.ts";
 import { DiskBudget, OutputSpool } from "../grpc/output-spool.ts";
@@ -47,7 +54,7 @@ export type HostServerOptions = Omit<DoorOptions, "tokens"> & {
   /** sent as `authorization: Bearer <token>`; without it the user of this process and root may call, where no other can */
   readonly token?: string | undefined;
   /** what sandboxes may be given; default `none` */
-  readonly network?: "none" | "host" | undefined;
+  readonly network?: "none" | SandboxNetwork | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
   /** told of services that come and go */
@@ -143,6 +150,13 @@ function statusOf(error: unknown): ReturnType<typeof toStatus> {
   return status;
 }
 
+/** What both give. */
+function narrower(own: "none" | SandboxNetwork, asked: SandboxNetwork | undefined): SandboxNetwork | undefined {
+  if (asked === undefined || own === "none") return undefined;
+  if (own === "host") return asked;
+  return asked === "host" ? own : [...own, ...asked];
+}
+
 export async function serveHost(options: HostServerOptions): Promise<HostServer> {
   const { driver, shape, token, network = "none", onChange = () => {} } = options;
   const offered = shape.numa.flat();
@@ -215,6 +229,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
         isolation: driver.isolation,
         numa: numa.map((cores) => ({ cores })),
         memory_bytes: memoryBytes,
+        disk_lacks: driver.diskLacks(),
       },
     });
     onChange("a service is attached");
@@ -235,12 +250,12 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   };
 
   const open = async (request: z.infer<typeof OpenRequest>): Promise<object> => {
-    const { sandbox: id, memoryBytes, maxProcesses, snapshot, image, user, workingFolder } = request;
+    const { sandbox: id, memoryBytes, maxProcesses, diskBytes, snapshot, image, user, workingFolder } = request;
     const attachment = attachmentOf(request.attachment);
-    if (request.network && network !== "host")
+    if (request.network !== undefined && network === "none")
       throw new TreadleError(
         "sandbox.unavailable",
-        "this host gives sandboxes no network; leave it out, or set network: host in the host's configuration",
+        "this host gives sandboxes no network; leave it out, or set network in the host's configuration",
       );
     const from = snapshot === undefined ? undefined : attachment.snapshots.get(snapshot);
     if (snapshot !== undefined && from === undefined)
@@ -248,7 +263,14 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
     if (attachment.sandboxes.has(id)) throw new TreadleError("action.invalid", `sandbox '${id}' is open already`);
     const abort = new AbortController();
     const container = { image, user, workingFolder };
-    const given = { memoryBytes, maxProcesses, network: request.network, from, container };
+    const given = {
+      memoryBytes,
+      maxProcesses,
+      diskBytes,
+      network: narrower(network, request.network),
+      from,
+      container,
+    };
     const opening: Opening = { abort, sandbox: driver.open(given, abort.signal), opened: undefined };
     attachment.sandboxes.set(id, opening);
     try {

@@ -10,7 +10,7 @@ import type { Sandbox, SandboxDriver, SandboxOptions } from "../drivers/sandbox.
 import { endInTurn } from "../end-in-turn.ts";
 import type { CpuNode } from "../managers/cpu.ts";
 import { type Attached, type Attachment, HostConnection, type HostOptions } from "./host-connection.ts";
-import { Done, type HostBeat, OpenReply } from "./host-messages.ts";
+import { Done, type HostBeat, networkMessage, OpenReply } from "./host-messages.ts";
 import { RemoteSandbox, RemoteSnapshot } from "./remote-sandbox.ts";
 
 export type HostsListener = {
@@ -51,6 +51,10 @@ export class HostsDriver implements SandboxDriver {
     return kinds.map((what) => `on ${namesOf(what).join(", ")}: ${what}`).join("; ");
   }
 
+  diskLacks(node?: string): string | undefined {
+    return this.#known.get(this.#hostOf(node).name)?.diskLacks;
+  }
+
   /** By host that is attached: what it said last, and its memory. */
   memory(): ReadonlyMap<string, { readonly beat: HostBeat; readonly memoryBytes: number }> {
     const said = [...this.#hosts].flatMap(([name, { attachment }]) => {
@@ -72,7 +76,7 @@ export class HostsDriver implements SandboxDriver {
   }
 
   async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
-    const { from, container, memoryBytes, maxProcesses, network } = options;
+    const { from, container, memoryBytes, maxProcesses, network, diskBytes } = options;
     if (from !== undefined && !(from instanceof RemoteSnapshot))
       throw new TreadleError(
         "action.invalid",
@@ -88,7 +92,8 @@ export class HostsDriver implements SandboxDriver {
       sandbox: id,
       memory_bytes: memoryBytes,
       max_processes: maxProcesses,
-      network: network === true,
+      network: networkMessage(network),
+      disk_bytes: diskBytes,
       image: container?.image,
       user: container?.user,
       working_folder: container?.workingFolder,

@@ -31,10 +31,12 @@ export const AllowEntry = z.string().superRefine((text, context) => {
 });
 
 export class AllowList {
+  readonly entries: readonly string[];
   readonly #entries: readonly Entry[];
 
   /** Without entries nothing is allowed. Throws `config.invalid` where one is not an `AllowEntry`. */
   constructor(entries: readonly string[]) {
+    this.entries = entries;
     this.#entries = entries.map((text) => {
       const parsed = parseEntry(text);
       if (typeof parsed === "string") throw new TreadleError("config.invalid", parsed);

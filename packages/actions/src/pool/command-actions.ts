@@ -72,11 +72,14 @@ export const hostOf = (allocation: ActionContext["allocation"]): string | undefi
 export class CommandActions {
   readonly pool: ActionPool;
   readonly driver: SandboxDriver;
+  readonly #diskBytes: number | undefined;
   readonly #environments = new Map<string, Environment>();
 
-  constructor(pool: ActionPool, driver: SandboxDriver) {
+  /** `diskBytes`: for the files of trajectories that state nothing, where the driver can hold it */
+  constructor(pool: ActionPool, driver: SandboxDriver, { diskBytes }: { readonly diskBytes?: number } = {}) {
     this.pool = pool;
     this.driver = driver;
+    this.#diskBytes = diskBytes;
   }
 
   openTrajectory(trajectory: string, own: EnvironmentOptions = {}): void {
@@ -363,7 +366,9 @@ export class CommandActions {
   ): Promise<Sandbox> {
     const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
     const from = options.from?.content.files;
-    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container, from, node }, signal);
+    const diskBytes = options.diskBytes ?? (this.driver.diskLacks(node) === undefined ? this.#diskBytes : undefined);
+    const given = { memoryBytes, maxProcesses, network, diskBytes, container, from, node };
+    const sandbox = await this.driver.open(given, signal);
     try {
       for (const command of prepare) {
         signal.throwIfAborted();

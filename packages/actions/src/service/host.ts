@@ -5,8 +5,9 @@ import { boundAddress } from "../grpc/listen.ts";
 import { serveHost } from "../hosts/host-server.ts";
 import { CpuNode } from "../managers/cpu.ts";
 import { machineOf } from "../managers/host.ts";
+import { Network, networkOf } from "../network/sandbox-network.ts";
 import { filesIn, tokenIn } from "./config-files.ts";
-import { ActionServiceConfig, isLocal } from "./service-config.ts";
+import { isLocal } from "./service-config.ts";
 
 export const ActionHostConfig = z
   .strictObject({
@@ -16,7 +17,7 @@ export const ActionHostConfig = z
     drivers: driverChoice.drivers.default(["cgroup"]),
     /** core numbers by NUMA node; this machine's when absent */
     numa: CpuNode.shape.numa.optional(),
-    network: ActionServiceConfig.shape.network,
+    network: Network,
     /** with the secret that services send; none where its own user alone can reach it */
     tokenFile: z.string().min(1).optional(),
     tls: z.strictObject({ certificate: z.string().min(1), key: z.string().min(1) }).optional(),
@@ -59,13 +60,14 @@ export async function openActionHost(
   const token = tokenFile === undefined ? undefined : await tokenIn(files, tokenFile, "tokenFile");
   const certificates = await files.certificates(tls);
   const shape = machineOf(numa, "numa");
-  const driver = await openDriver(config);
+  const given = networkOf(network);
+  const driver = await openDriver(config, { network: given });
   const server = await serveHost({
     address: listen,
     tls: certificates,
     token,
     insecure,
-    network,
+    network: given ?? "none",
     driver,
     shape,
     onChange,

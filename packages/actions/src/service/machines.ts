@@ -8,6 +8,7 @@ import type { HostLoad } from "../grpc/statistics-reply.ts";
 import type { HostOptions } from "../hosts/host-connection.ts";
 import { HostsDriver } from "../hosts/hosts-driver.ts";
 import type { CpuManager } from "../managers/cpu.ts";
+import { networkOf } from "../network/sandbox-network.ts";
 import { availableOfHost, type MemoryGuardOptions } from "../pool/memory-guard.ts";
 import { type ConfigFiles, tokenIn } from "./config-files.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
@@ -35,7 +36,9 @@ export async function openMachines(
     resource.type === "cpu" && resource.hosts !== undefined ? [{ ...resource, name: key, hosts: resource.hosts }] : [],
   )[0];
   if (found === undefined || cpu === undefined) {
-    const driver = await openDriver(config);
+    const { trajectoryDiskMib } = config.limits;
+    const diskBytes = trajectoryDiskMib === undefined ? undefined : trajectoryDiskMib * 2 ** 20;
+    const driver = await openDriver(config, { network: networkOf(config.network), diskBytes });
     const own = (): { availableBytes: number; reserveBytes: number } => ({
       availableBytes: availableOfHost(),
       reserveBytes: reserveOf(totalmem()),

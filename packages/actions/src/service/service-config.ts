@@ -5,6 +5,7 @@ import { longestTimerMs } from "../formulation/action-spec.ts";
 import { CpuNode } from "../managers/cpu.ts";
 import { GpuCluster } from "../managers/gpu.ts";
 import { Quota } from "../managers/quota.ts";
+import { Network } from "../network/sandbox-network.ts";
 import { ModelService } from "../services/process-services.ts";
 
 /** Nobody on another machine reaches it. */
@@ -108,8 +109,8 @@ export const ActionServiceConfig = z
           ),
         { message: "a quota gives concurrency, windows, or both" },
       ),
-    /** What trajectories may ask for. `host`: the machine's own, its loopback included; in Docker, the engine's bridge. */
-    network: z.enum(["none", "host"]).default("none"),
+    /** what trajectories may ask for */
+    network: Network,
     policy: z.enum(policies).default("unit-aware"),
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),
@@ -125,6 +126,10 @@ export const ActionServiceConfig = z
         trajectoryMemoryMib: mebibytes.default(512),
         /** the most that a trajectory may state */
         maxTrajectoryMemoryMib: mebibytes.default(4096),
+        /** of the files of a trajectory that states nothing; default 10,240 where its driver can hold it, else none */
+        trajectoryDiskMib: mebibytes.optional(),
+        /** the most that a trajectory may state */
+        maxTrajectoryDiskMib: mebibytes.default(65_536),
         /** of copies of trajectories, from which others begin; they are kept below the folder for temporary files, or by Docker */
         snapshots: z.int().positive().default(256),
         /** of all of a tenant's copies together */
@@ -184,5 +189,7 @@ export const ActionServiceConfig = z
       );
     if (config.limits.trajectoryMemoryMib > config.limits.maxTrajectoryMemoryMib)
       issue(["limits", "trajectoryMemoryMib"], "is at most limits.maxTrajectoryMemoryMib");
+    if ((config.limits.trajectoryDiskMib ?? 0) > config.limits.maxTrajectoryDiskMib)
+      issue(["limits", "trajectoryDiskMib"], "is at most limits.maxTrajectoryDiskMib");
   });
 export type ActionServiceConfig = z.infer<typeof ActionServiceConfig>;

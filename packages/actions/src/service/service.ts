@@ -12,6 +12,7 @@ import { GpuManager } from "../managers/gpu.ts";
 import { machineOf } from "../managers/host.ts";
 import type { ResourceManager } from "../managers/manager.ts";
 import { QuotaManager } from "../managers/quota.ts";
+import { networkOf } from "../network/sandbox-network.ts";
 import { ActionPool } from "../pool/action-pool.ts";
 import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
@@ -34,6 +35,9 @@ export type ActionService = {
   /** Leaves no call, trajectory, sandbox or process. */
   close(): Promise<void>;
 };
+
+/** of trajectories for which nobody says anything */
+const usualDiskMib = 10_240;
 
 /**
  * Files of the configuration are relative to `folder`; `onHost` is told of hosts that are away, come and go. Throws
@@ -70,7 +74,7 @@ export async function openActionService(
     decide: { policy: config.policy, dop: config.dop },
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
-  const actions = new CommandActions(pool, driver);
+  const actions = new CommandActions(pool, driver, { diskBytes: usualDiskMib * 2 ** 20 });
   machines.onChange((host, why) => {
     onHost(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
     if (why !== undefined) void actions.endLost();
@@ -85,7 +89,7 @@ export async function openActionService(
     tls: certificates,
     tokens: tokens.size > 0 ? tokens : undefined,
     insecure: config.insecure,
-    network: config.network,
+    network: networkOf(config.network) ?? "none",
     hosts: machines.hosts,
     commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
     services: devices && {
@@ -102,6 +106,8 @@ export async function openActionService(
       unreadBytes: limits.unreadMib * 2 ** 20,
       memoryBytes: limits.trajectoryMemoryMib * 2 ** 20,
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
+      diskBytes: limits.trajectoryDiskMib === undefined ? undefined : limits.trajectoryDiskMib * 2 ** 20,
+      maxDiskBytes: limits.maxTrajectoryDiskMib * 2 ** 20,
       snapshots: limits.snapshots,
       snapshotBytes: limits.snapshotMib * 2 ** 20,
       transferBytes: limits.transferMib * 2 ** 20,

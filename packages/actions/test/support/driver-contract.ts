@@ -60,6 +60,32 @@ export function describeDriver(
         await expect(sandbox.readFile("copy", 3)).rejects.toMatchObject({ code: "sandbox.failed" });
       });
 
+      test("CG11 DK6 a limit on files is held, or refused", async () => {
+        const limit = { memoryBytes: 96 * 2 ** 20, diskBytes: 24 * 2 ** 20 };
+        const lacks = driver.diskLacks("a");
+        if (lacks !== undefined) {
+          await expect(driver.open(limit)).rejects.toMatchObject({
+            code: "sandbox.unavailable",
+            message: expect.stringContaining(`cannot hold a limit of '${limit.diskBytes}' bytes on files: ${lacks}`),
+          });
+          return;
+        }
+        const own = await driver.open(limit);
+        const run = async (script: string) => {
+          const { stdout } = await own.exec({ command: ["sh", "-c", script], timeoutMs: 60_000 });
+          return stdout.toString().trim();
+        };
+        expect(await run("ls -A; head -c 12m /dev/zero > half && echo written")).toBe("written");
+        expect(await run("head -c 40m /dev/zero > whole 2>/dev/null || echo refused")).toContain("refused");
+        // What was there stays, and what is removed makes room.
+        expect(await run("rm whole; wc -c < half; rm half; head -c 16m /dev/zero > again && echo again")).toBe(
+          `${12 * 2 ** 20}\nagain`,
+        );
+        await own.writeFile("file", "given");
+        expect((await own.readFile("file")).toString()).toBe("given");
+        await own.close();
+      });
+
       test("folders go in and come out, as the user that commands run as; of one that is aborted nothing is left", async () => {
         const own = await driver.open();
         const { signal } = new AbortController();

@@ -132,8 +132,14 @@ if platform.machine() == "x86_64":
     reaches: "all",
   },
   {
-    name: "fills its working folder beyond its memory",
+    name: "writes a file beyond its limit",
     program: "head -c 200m /dev/zero > full 2>/dev/null && echo BROKEN; rm -f full",
+    reaches: "all",
+  },
+  {
+    name: "writes many files beyond its limit",
+    program:
+      "for i in 1 2 3 4 5 6 7 8 9; do head -c 20m /dev/zero > full$i 2>/dev/null || break; done; [ -s full9 ] && echo BROKEN; rm -f full*",
     reaches: "all",
   },
   {

@@ -240,7 +240,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "scheduling": "who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end",
     "cores": "cores of this machine that actions may use",
     "sandboxes": "`slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end",
-    "memoryMiB": "of a sandbox; `process` has no such limits"
+    "memoryMiB": "of a sandbox; `process` has no such limits",
+    "diskMiB": "of its files on disk: `cgroup` in /work, `docker` in all folders; no limit when absent"
   },
   "ActorConfig": {
     "algorithm.truncation": "an answer cut at its limit: `terminal`, its reward has judged it as it stands; or `bootstrap`, it would have gone on, worth what the critic said before its last token, the nearest that is scored",
@@ -468,6 +469,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "actions.scheduling": "who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end",
     "actions.cores": "cores of this machine that actions may use",
     "actions.sandboxes": "`slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end",
-    "actions.memoryMiB": "of a sandbox; `process` has no such limits"
+    "actions.memoryMiB": "of a sandbox; `process` has no such limits",
+    "actions.diskMiB": "of its files on disk: `cgroup` in /work, `docker` in all folders; no limit when absent"
   }
 };

@@ -1,4 +1,4 @@
-import { Amount, checkDriverChoice, driverChoice, Elasticity, policies } from "@treadle/actions";
+import { Amount, checkDriverChoice, driverChoice, Elasticity, Network, policies } from "@treadle/actions";
 import { z } from "zod";
 
 /** How calls become actions, and where these run. */
@@ -17,8 +17,10 @@ export const ActionsConfig = z
     maxOutputBytes: z.int().positive().default(4096),
     /** of a sandbox; `process` has no such limits */
     memoryMiB: z.number().positive().default(64),
+    /** of its files on disk: `cgroup` in /work, `docker` in all folders; no limit when absent */
+    diskMiB: z.number().positive().optional(),
     maxProcesses: z.int().positive().default(32),
-    network: z.boolean().default(false),
+    network: Network,
   })
   .superRefine(checkDriverChoice);
 export type ActionsConfig = z.infer<typeof ActionsConfig>;

@@ -16,7 +16,15 @@
  * TW5 a trajectory that is kept is nobody's, holds no cores, and has its sandbox until it goes on (TW4). One that no step can go on with
  *    any more, since the step that kept it was undone, ends at a later `open`.
  */
-import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
+import {
+  ActionPool,
+  CpuManager,
+  describeHost,
+  networkOf,
+  openDriver,
+  type ShellAction,
+  ShellActions,
+} from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
 import { Worker } from "@treadle/runtime";
 import { z } from "zod";
@@ -56,10 +64,11 @@ export class ToolWorker extends Worker<ToolConfig> {
   readonly #kept = new Map<string, Kept>();
 
   override async setup(): Promise<void> {
-    const { policy, scheduling, sandboxes, memoryMiB, maxProcesses, network } = this.config.actions;
+    const { policy, scheduling, sandboxes, memoryMiB, diskMiB, maxProcesses, network } = this.config.actions;
     const host = firstCores(this.config.actions.cores);
     this.#numCores = host.numa.flat().length;
-    const sandbox = { memoryBytes: memoryMiB * 2 ** 20, maxProcesses, network };
+    const diskBytes = diskMiB === undefined ? undefined : diskMiB * 2 ** 20;
+    const sandbox = { memoryBytes: memoryMiB * 2 ** 20, diskBytes, maxProcesses, network: networkOf(network) };
     const driver = await openDriver(this.config.actions, sandbox);
     const cpu = new CpuManager({ nodes: [host], trajectoryMemoryBytes: sandbox.memoryBytes });
     const pool = new ActionPool({ managers: [cpu], decide: { policy } });

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class OpenTrajectoryRequest(_message.Message):
-    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key", "snapshot")
+    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key", "snapshot", "disk_bytes")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class OpenTrajectoryRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     trajectory: str
     tenant: str
     memory_bytes: int
@@ -40,7 +41,8 @@ class OpenTrajectoryRequest(_message.Message):
     environment: _containers.ScalarMap[str, str]
     idempotency_key: str
     snapshot: str
-    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
+    disk_bytes: int
+    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ..., snapshot: _Optional[str] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("words",)
