@@ -65,7 +65,7 @@ const attacks: readonly Attack[] = [
     }),
   ],
   ["commands without isolation", "tool/tool-worker.ts", "ToolWorker", (evil) => tool(evil, { drivers: ["process"] })],
-  ["commands with a network", "tool/tool-worker.ts", "ToolWorker", (evil) => tool(evil, { network: true })],
+  ["commands with a network", "tool/tool-worker.ts", "ToolWorker", (evil) => tool(evil, { network: "host" })],
   [
     "commands in another's containers",
     "tool/tool-worker.ts",
@@ -77,7 +77,7 @@ const attacks: readonly Attack[] = [
 function tool(program: string, over: object): object {
   const actions = {
     ...{ scheduling: "action", policy: "unit-aware", cores: "all", sandboxes: "slot", timeoutMs: 2000 },
-    ...{ maxOutputBytes: 4096, memoryMiB: 64, maxProcesses: 32, network: false, drivers: ["cgroup"] },
+    ...{ maxOutputBytes: 4096, memoryMiB: 64, maxProcesses: 32, network: "none", drivers: ["cgroup"] },
   };
   return { name: "tool", program, cores: 1, actions: { ...actions, ...over } };
 }

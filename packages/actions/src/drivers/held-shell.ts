@@ -83,13 +83,13 @@ export function wholeProgram(program: string, begin = ""): string {
   return `{ exec </dev/null 2>&1; printf '%s' '${begin}'; ${program}\nexit; }\n`;
 }
 
-/** The most that the kernel takes as one argument, with room for what is around it. */
-const longestArgument = 120 * 2 ** 10;
+/** What a container's shell reads of its order, byte by byte, sooner than input would come that it has to wait for. */
+const shortBytes = 1024;
 
-/** A shell of its own for a program's text, which it need not wait for where that fits in an argument. */
+/** A shell of its own for a program's text. */
 export function programCommand(program: string): Pick<ExecRequest, "command" | "stdin"> {
   const whole = wholeProgram(program);
-  if (Buffer.byteLength(whole) > longestArgument) return { command: ["sh"], stdin: whole };
+  if (Buffer.byteLength(whole) > shortBytes) return { command: ["sh"], stdin: whole };
   return { command: ["sh", "-c", whole] };
 }
 
