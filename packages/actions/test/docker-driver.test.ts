@@ -66,6 +66,32 @@ describe.skipIf(missing !== undefined)(
       await own.close();
     });
 
+    test("DK6 what counts is what is taken of the disk: small files and volumes of an image too, holes not", async () => {
+      const made = await engine.docker.createContainer({
+        Image: engine.image,
+        Cmd: ["true"],
+        HostConfig: { NetworkMode: "none" },
+      });
+      await made.commit({ repo: "treadle-test", tag: "volume", changes: "VOLUME /data" });
+      await made.remove({ force: true });
+      const own = new DockerDriver({ image: "treadle-test:volume", socket: engine.socket }, { diskLookMs: 100 });
+      const ended = async (fill: string) => {
+        const container = { user: "0:0" };
+        const sandbox = await own.open({ diskBytes: 2 ** 22, container });
+        const running = sandbox.exec({ command: ["sh", "-c", `${fill}; sleep 60`] });
+        running.catch(() => {});
+        return { sandbox, loses: () => eventually(() => sandbox.loss?.startsWith("its files take") === true) };
+      };
+      const small = await ended("i=0; while [ $i -lt 1500 ]; do echo x > /tmp/s$i; i=$((i+1)); done");
+      const volume = await ended("for i in 1 2 3; do head -c 2m /dev/zero > /data/f$i; done");
+      const sparse = await ended("for i in 1 2 3 4; do truncate -s 3m /tmp/f$i; done; echo done > /tmp/done");
+      expect([await small.loses(), await volume.loses()]).toEqual([true, true]);
+      await eventually(async () => (await sparse.sandbox.readFile("/tmp/done").catch(() => "")).length > 0);
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      expect(sparse.sandbox.loss).toBeUndefined();
+      await own.close();
+    });
+
     test("EPX1 a container reaches what is on the list by its proxy, and nothing else", async () => {
       const site = createHttpServer((request, response) => response.end(`served ${request.url}`));
       await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", () => resolve()));

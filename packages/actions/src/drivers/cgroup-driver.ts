@@ -24,6 +24,8 @@
  *    namespaces by a program of the holder's root, which has this system's folders whatever the root of commands is.
  * CG11 with a limit on its files, /work is a file system of that size, mounted where the sandbox alone sees it. It is in a file
  *    without a name, so that nothing of it is left when the sandbox ends, whoever dies first.
+ * CG12 a file system in a file does not know when the disk is full, and loses what it was given. So some room stays free: where
+ *    it goes, the sandbox that wrote most is lost, with that cause, and no other is opened.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -47,6 +49,7 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { raisesOomScore, runCommand, signalProcess, spawnCommand } from "./command.ts";
+import { DiskGuard, lacksRoom, reserveOf, roomIn } from "./disk-guard.ts";
 import { diskImagesLack, makeDiskImage, withDiskImage } from "./disk-image.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
@@ -153,6 +156,7 @@ export class CgroupDriver implements SandboxDriver {
   readonly #sandboxes = new Set<HeldSandbox>();
   readonly #firstUserId: number;
   readonly #userIds = new Set<number>();
+  readonly #disks = new DiskGuard(() => roomIn(this.#folder));
   #opened = 0;
 
   /** Throws `sandbox.unavailable` with what is missing. */
@@ -187,7 +191,8 @@ export class CgroupDriver implements SandboxDriver {
     await this.#ready;
     const userId = this.#userId();
     const folder = join(this.#folder, randomUUID().slice(0, 12));
-    const own = { ...this.#options, userId, filter: this.#filter };
+    if (options.diskBytes !== undefined) await this.#refuseFullDisk();
+    const own = { ...this.#options, userId, filter: this.#filter, disks: this.#disks };
     const sandbox = new HeldSandbox(this.#tree, folder, own, options, () => {
       this.#sandboxes.delete(sandbox);
       this.#userIds.delete(userId);
@@ -205,6 +210,16 @@ export class CgroupDriver implements SandboxDriver {
 
   diskLacks(): string | undefined {
     return this.#diskLacks;
+  }
+
+  /** CG12 */
+  async #refuseFullDisk(): Promise<void> {
+    const room = await roomIn(this.#folder);
+    if (lacksRoom(room))
+      throw new TreadleError(
+        "sandbox.failed",
+        `a sandbox needs room on the disk of '${this.#folder}': '${room.freeBytes}' bytes are free, and ${reserveOf(room)} stay so; make room there, or set TMPDIR to a folder on another disk`,
+      );
   }
 
   /** One that no open sandbox has. */
@@ -242,7 +257,11 @@ type Entered = { readonly exec: string; readonly running: ReturnType<typeof spaw
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
 const becomeWhatIsTold = `read -r bytes && text=$(head -c "$bytes") && echo ${beginning} && eval "$text"`;
 
-type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number; readonly filter: SystemCallFilter };
+type HeldSandboxOptions = CgroupDriverOptions & {
+  readonly userId: number;
+  readonly filter: SystemCallFilter;
+  readonly disks: DiskGuard;
+};
 
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
@@ -255,6 +274,8 @@ class HeldSandbox extends OpenSandbox {
   #insidePid = 0;
   #execs = 0;
   #proxy: EgressProxy | undefined;
+  #unguard = (): void => {};
+  #overWith: string | undefined;
   readonly #waiting = new WaitingCommand<Entered>({
     enter: () => this.#enter(),
     isAlive: ({ running: { child } }) => child.exitCode === null && child.signalCode === null,
@@ -323,7 +344,9 @@ class HeldSandbox extends OpenSandbox {
     filterInput.end(filter.program);
     this.#insidePid = await readyHolder(holder);
     holder.unref();
+    if (diskBytes !== undefined) this.#guardDisk();
     if (network !== undefined && network !== "host") this.#proxy = await openProxy(this.#insidePid, network);
+    if (this.isClosed) await this.#proxy?.close();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
     // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
     for (const pid of await this.#tree.processes(this.id, holdingExec))
@@ -338,6 +361,22 @@ class HeldSandbox extends OpenSandbox {
   #onOwnDisk(command: readonly string[]): readonly string[] {
     if (this.#options.diskBytes === undefined) return command;
     return withDiskImage(this.#image, join(this.#folder, "work"), command);
+  }
+
+  /** CG12 */
+  #guardDisk(): void {
+    const work = `/proc/${this.#insidePid}/root${inner}/work`;
+    this.#unguard = this.#driver.disks.guard({
+      writtenBytes: async () => {
+        const { freeBytes, totalBytes } = await roomIn(work);
+        return totalBytes - freeBytes;
+      },
+      end: async (why) => {
+        this.#overWith ??= why;
+        await this.#tree.killExec(this.id, holdingExec);
+      },
+    });
+    if (this.isClosed) this.#unguard();
   }
 
   get #beginning(): string {
@@ -363,6 +402,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override lossOf(): string | undefined {
+    if (this.#overWith !== undefined) return this.#overWith;
     const holder = this.#holder;
     if (holder !== undefined && holder.exitCode === null && holder.signalCode === null) return undefined;
     const { memoryBytes } = this.#options;
@@ -488,6 +528,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
+    this.#unguard();
     await this.#waiting.drop();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     await this.#proxy?.close();

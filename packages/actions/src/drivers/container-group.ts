@@ -84,3 +84,13 @@ export class ContainerGroup {
     return counter(this.#outOfMemory, "oom_kill");
   }
 }
+
+/** What has ended, and whose parent was not told yet, is no more. */
+export function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !"ZX".includes(stat.charAt(stat.lastIndexOf(")") + 2));
+  } catch {
+    return false;
+  }
+}

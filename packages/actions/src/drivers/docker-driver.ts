@@ -21,7 +21,6 @@
  *    that is its loss, and no command's outcome.
  */
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import type { Duplex } from "node:stream";
@@ -34,8 +33,8 @@ import type { EgressProxy } from "../network/egress-proxy.ts";
 import { isDeadSession, sessionName } from "./cgroup.ts";
 import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
-import { ContainerDisks } from "./container-disks.ts";
-import { ContainerGroup } from "./container-group.ts";
+import { ContainerDisks, foldersOf } from "./container-disks.ts";
+import { ContainerGroup, isAlive } from "./container-group.ts";
 import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
@@ -274,11 +273,6 @@ class ContainerSandbox extends OpenSandbox {
     );
     this.#container = container;
     if (this.#isGvisor) await engine.call("put", container.putArchive(keptArchive(), { path: "/" }));
-    if (diskBytes !== undefined)
-      this.#unwatch = this.#disks.watch(container.id, diskBytes, (bytes) => {
-        const why = `its files take ${bytes} bytes, and may take ${diskBytes}`;
-        void this.#abandon(why).catch(() => {});
-      });
     signal.throwIfAborted();
     const attached = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
     const keeping = (await engine.call("attach", container.attach(attached))) as Duplex;
@@ -290,6 +284,7 @@ class ContainerSandbox extends OpenSandbox {
     });
     await engine.call("start", container.start());
     const first = await firstLine(stdout, startTimeoutMs);
+    await this.#limitDisk();
     if (first !== "ready")
       throw new TreadleError("sandbox.failed", `a container of '${image}' did not start: ${first}`);
     stdout.resume();
@@ -310,6 +305,7 @@ class ContainerSandbox extends OpenSandbox {
         );
       const { State } = await engine.call("inspect", container.inspect());
       this.#proxy = await openProxy(State.Pid, network);
+      if (this.isClosed) await this.#proxy.close();
     }
     const update = async (list: string): Promise<void> => {
       await engine.call("update", container.update({ CpusetCpus: list }));
@@ -326,6 +322,22 @@ class ContainerSandbox extends OpenSandbox {
     signal.throwIfAborted();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveFolder(image);
     signal.throwIfAborted();
+  }
+
+  /** DK6. Where its files are is known once it runs. */
+  async #limitDisk(): Promise<void> {
+    const { diskBytes } = this.#options;
+    if (diskBytes === undefined) return;
+    const container = this.#container!;
+    const folders = await foldersOf(await this.#engine.call("inspect", container.inspect()));
+    this.#unwatch = this.#disks.watch(container.id, {
+      limitBytes: diskBytes,
+      folders: this.#isGvisor ? [] : folders,
+      exceeded: (bytes) => {
+        void this.#abandon(`its files take ${bytes} bytes, and may take ${diskBytes}`).catch(() => {});
+      },
+    });
+    if (this.isClosed) this.#unwatch();
   }
 
   /** So that one that the image lacks is told before anything is run. */
@@ -579,15 +591,5 @@ class ContainerSandbox extends OpenSandbox {
       this.#keeping?.destroy();
       await this.#proxy?.close();
     }
-  }
-}
-
-/** What has ended, and whose parent was not told yet, is no more. */
-function isAlive(pid: number): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-    return !"ZX".includes(stat.charAt(stat.lastIndexOf(")") + 2));
-  } catch {
-    return false;
   }
 }

@@ -83,15 +83,5 @@ export function wholeProgram(program: string, begin = ""): string {
   return `{ exec </dev/null 2>&1; printf '%s' '${begin}'; ${program}\nexit; }\n`;
 }
 
-/** What a container's shell reads of its order, byte by byte, sooner than input would come that it has to wait for. */
-const shortBytes = 1024;
-
-/** A shell of its own for a program's text. */
-export function programCommand(program: string): Pick<ExecRequest, "command" | "stdin"> {
-  const whole = wholeProgram(program);
-  if (Buffer.byteLength(whole) > shortBytes) return { command: ["sh"], stdin: whole };
-  return { command: ["sh", "-c", whole] };
-}
-
 /** As one word of a shell. */
 export const quoted = (text: string): string => `'${text.replaceAll("\0", "").replaceAll("'", `'\\''`)}'`;

@@ -1,5 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
-import { HeldShell, programCommand } from "./held-shell.ts";
+import { HeldShell, wholeProgram } from "./held-shell.ts";
 import {
   type ExecRequest,
   type ExecResult,
@@ -114,7 +114,9 @@ export abstract class OpenSandbox implements Sandbox {
 
   /** Each program as a command of its own, where a driver has no faster way. */
   protected makeShell(): HeldShell {
-    return new HeldShell((program, request) => this.exec({ ...request, ...programCommand(program) }));
+    return new HeldShell((program, request) =>
+      this.exec({ ...request, command: ["sh"], stdin: wholeProgram(program) }),
+    );
   }
 
   close(): Promise<void> {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { leastDiskBytes, mostDiskBytes } from "../drivers/disk-image.ts";
 import { type CommandSignal, commandSignals } from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 
@@ -116,7 +117,10 @@ export const OpenTrajectoryMessage = z.object({
   memory_bytes: z.number(),
   max_processes: z.number().max(mostProcesses),
   network: z.boolean(),
-  disk_bytes: z.number(),
+  disk_bytes: z.number().refine((bytes) => bytes === 0 || (bytes >= leastDiskBytes && bytes <= mostDiskBytes), {
+    error: ({ input }) =>
+      `'${String(input)}' is no limit; give 0 for the server's, or ${leastDiskBytes} to ${mostDiskBytes}`,
+  }),
   prepare: z.array(z.object({ words: z.array(z.string()).min(1, "names a program") })).max(64),
   restorable: z.boolean(),
   image: z.string().max(500),

@@ -1,10 +1,11 @@
 /** What an action service and a host of sandboxes say to each other, as @grpc/proto-loader decodes it. */
 import { z } from "zod";
+import { leastDiskBytes, mostDiskBytes } from "../drivers/disk-image.ts";
 import { commandSignals, type ExecStatus, type SandboxNetwork } from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import { maxMessageBytes, mostProcesses } from "../grpc/messages.ts";
 import { CpuNode } from "../managers/cpu.ts";
-import { AllowEntry, AllowList } from "../network/allow-list.ts";
+import { AllowList, mostEntries } from "../network/allow-list.ts";
 
 /** Raised with every change that the other side would take for something else. */
 export const hostProtocol = 2;
@@ -70,7 +71,7 @@ export type HostShape = z.infer<typeof HostShape>;
 const SandboxNetworkMessage = z
   .object({
     proxy: z
-      .array(z.object({ entries: z.array(AllowEntry).max(10_000) }))
+      .array(z.object({ entries: z.array(z.string().max(300)).max(mostEntries) }))
       .max(8)
       .default([]),
   })
@@ -87,7 +88,7 @@ export const OpenRequest = z
     memory_bytes: unset(z.number().positive().transform(Math.ceil)),
     max_processes: unset(z.int().positive().max(mostProcesses)),
     network: unset(SandboxNetworkMessage),
-    disk_bytes: unset(z.number().positive().transform(Math.ceil)),
+    disk_bytes: unset(z.number().min(leastDiskBytes).max(mostDiskBytes)),
     image: text,
     user: text,
     working_folder: text,

@@ -1,8 +1,8 @@
 /**
  * Which hosts and ports the programs of a sandbox may reach.
  *
- * ALW1 a host that is asked for by name matches an entry that is a name; each address it resolves to is public, or an entry
- *     names that address for that port. So a name, which belongs to whoever answers for it, opens nothing of this network.
+ * ALW1 a host that is asked for by name matches an entry that is a name; each address it resolves to is public and not this
+ *     machine's, or an entry names that address for that port. So a name, which belongs to whoever answers for it, opens nothing of this network.
  * ALW2 a host that is asked for as an address, in any spelling, is named by an entry that is an address or a range.
  * ALW3 of several lists each allows the host and each of its addresses. So what one list names does not widen another.
  */
@@ -17,6 +17,9 @@ type Entry = {
     | { readonly type: "range"; readonly base: Address; readonly prefixLength: number };
   readonly ports: readonly number[] | "any";
 };
+
+/** of one list: each sandbox's host reads all of them */
+export const mostEntries = 1000;
 
 /** of entries without a port */
 const webPorts = [80, 443];
@@ -51,9 +54,9 @@ export class AllowList {
       : this.#entries.some((entry) => reaches(entry, port) && isOf(entry, host.name));
   }
 
-  /** Whether a name that is allowed may resolve to it (ALW1). */
-  allowsAddress(address: Address, port: number): boolean {
-    return isPublic(address) || this.#names(address, port);
+  /** Whether a name that is allowed may resolve to it (ALW1); `isOwn`: it is one of this machine's. */
+  allowsAddress(address: Address, port: number, isOwn = false): boolean {
+    return (isPublic(address) && !isOwn) || this.#names(address, port);
   }
 
   #names(address: Address, port: number): boolean {
@@ -70,7 +73,8 @@ export type Allows = Pick<AllowList, "allowsHost" | "allowsAddress">;
 export function allowedByEach(lists: readonly AllowList[]): Allows {
   return {
     allowsHost: (host, port) => lists.length > 0 && lists.every((list) => list.allowsHost(host, port)),
-    allowsAddress: (address, port) => lists.length > 0 && lists.every((list) => list.allowsAddress(address, port)),
+    allowsAddress: (address, port, isOwn) =>
+      lists.length > 0 && lists.every((list) => list.allowsAddress(address, port, isOwn)),
   };
 }
 

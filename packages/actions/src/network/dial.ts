@@ -1,15 +1,7 @@
-import { lookup as systemLookup } from "node:dns/promises";
 import { connect, type Socket } from "node:net";
 import type { Allows } from "./allow-list.ts";
 import { type Address, type Host, parseAddress } from "./host.ts";
-
-/** The addresses of a name. Rejects where it has none. */
-export type Lookup = (name: string) => Promise<readonly string[]>;
-
-export const lookupBySystem: Lookup = async (name) => {
-  const found = await systemLookup(name, { all: true, verbatim: true });
-  return found.map(({ address }) => address);
-};
+import type { Lookup } from "./lookup.ts";
 
 export type Target = { readonly host: Host; readonly port: number };
 
@@ -36,12 +28,14 @@ export async function dial(
   options: {
     readonly allow: Allows;
     readonly lookup: Lookup;
+    /** whether an address is this machine's */
+    readonly isOwn: (address: Address) => boolean;
     readonly timeoutMs: number;
     readonly ended: AbortSignal;
     readonly onSocket: (socket: Socket) => void;
   },
 ): Promise<Dialled> {
-  const { allow, lookup, timeoutMs, ended, onSocket } = options;
+  const { allow, lookup, isOwn, timeoutMs, ended, onSocket } = options;
   const { host, port } = target;
   const what = `'${describeTarget(target)}'`;
   // A name that is not allowed is not looked up either: a look-up tells its name server of it.
@@ -65,11 +59,12 @@ export async function dial(
     const addresses: Address[] = [];
     for (const text of found.addresses.slice(0, mostAddresses)) {
       const address = parseAddress(text);
-      if (address === undefined || !allow.allowsAddress(address, port))
+      const isHere = address !== undefined && isOwn(address);
+      if (address === undefined || !allow.allowsAddress(address, port, isHere))
         return {
           type: "refused",
           status: 403,
-          reason: `${what} is at '${text}', which is not public and not allowed by this server's network.proxy`,
+          reason: `${what} is at '${text}', which is ${isHere ? "this machine's" : "not public"} and not allowed by this server's network.proxy`,
         };
       addresses.push(address);
     }

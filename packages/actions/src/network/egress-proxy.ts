@@ -8,10 +8,10 @@
  * EPX1 a connection is made only where every list allows the host, and to an address that was checked: a name is resolved
  *      once for each request, and what it resolves to later has no effect.
  * EPX2 each request on a connection is checked, and the Host header is that of its URL.
- * EPX3 what waits in memory is bounded whatever either side does: connections, headers, requests in progress, bytes on their
- *      way. Connections on which nothing happens end.
+ * EPX3 what waits in memory is bounded whatever either side does: connections, look-ups, headers, requests in progress, bytes on
+ *      their way. Connections on which nothing happens end.
  * EPX4 what breaks on one side is broken on the other, and what ends on one side ends on the other once all has arrived.
- * EPX5 after `close` there is no socket and no timer. A look-up in the system ends in its own time, and has no effect.
+ * EPX5 after `close` there is no socket and no timer.
  *
  * Only where a connection goes is decided. In a tunnel nothing is looked into: who may reach an address that many names share
  * (a content network) may ask it for any of these names, in TLS by SNI or Host ("domain fronting"), and in a tunnel to port 80
@@ -28,9 +28,10 @@ import {
 import type { Server as NetServer, Socket } from "node:net";
 import { pipeline } from "node:stream";
 import { type AllowList, type Allows, allowedByEach, parsePort } from "./allow-list.ts";
-import { type Dialled, describeTarget, dial, type Lookup, lookupBySystem, type Target } from "./dial.ts";
+import { type Dialled, describeTarget, dial, type Target } from "./dial.ts";
 import { forwardedRequest, forwardedResponse } from "./forwarded-headers.ts";
-import { parseHost } from "./host.ts";
+import { type Address, isOfThisMachine, parseHost } from "./host.ts";
+import { type Lookup, lookupsOfSystem } from "./lookup.ts";
 import { abort, tunnel } from "./tunnel.ts";
 
 export type EgressLimits = {
@@ -38,6 +39,8 @@ export type EgressLimits = {
   readonly connections: number;
   /** until a connection ends on which nothing is sent either way */
   readonly idleMs: number;
+  /** of names, at once; one whose client has gone counts until it ends */
+  readonly lookups: number;
   /** from the start of a connection, or the end of an answer, until the next request's headers are there */
   readonly headersMs: number;
   /** of a request or an answer */
@@ -47,7 +50,8 @@ export type EgressLimits = {
 };
 
 const defaultLimits: EgressLimits = {
-  connections: 128,
+  connections: 32,
+  lookups: 32,
   idleMs: 300_000,
   headersMs: 60_000,
   headerBytes: 16_384,
@@ -59,8 +63,13 @@ export type EgressProxyOptions = {
   readonly allow: readonly AllowList[];
   /** default: the system's */
   readonly lookup?: Lookup | undefined;
+  /** whether an address is this machine's; default: of one of its network cards */
+  readonly isOwn?: ((address: Address) => boolean) | undefined;
   readonly limits?: Partial<EgressLimits> | undefined;
 };
+
+const mostClients = 8192;
+const mostTries = 100;
 
 /** for the sandbox to take the answer that ends a connection */
 const lingerMs = 2000;
@@ -78,18 +87,25 @@ type Client = {
 export class EgressProxy {
   readonly #allow: Allows;
   readonly #lookup: Lookup;
+  readonly #endLookups: () => void;
+  readonly #isOwn: (address: Address) => boolean;
   readonly #limits: EgressLimits;
   /** Listens nowhere: it parses what is handed to it. */
   readonly #http: Server;
   readonly #servers = new Set<NetServer>();
   readonly #clients = new Map<Socket, Client>();
   readonly #upstreams = new Set<Socket>();
+  /** of all proxies of this process, which share its descriptors */
+  static #numClients = 0;
   #isClosed = false;
 
-  constructor({ allow, lookup = lookupBySystem, limits = {} }: EgressProxyOptions) {
+  constructor({ allow, lookup, isOwn = isOfThisMachine, limits = {} }: EgressProxyOptions) {
     this.#allow = allowedByEach(allow);
-    this.#lookup = lookup;
     this.#limits = { ...defaultLimits, ...limits };
+    const lookups = lookup === undefined ? lookupsOfSystem() : { lookup, close: () => {} };
+    this.#lookup = boundedLookup(lookups.lookup, this.#limits.lookups);
+    this.#endLookups = lookups.close;
+    this.#isOwn = isOwn;
     this.#http = createServer({ maxHeaderSize: this.#limits.headerBytes, keepAliveTimeout: 0 });
     this.#http.on("request", (request, response) => void this.#onRequest(request, response));
     this.#http.on("connect", (request: IncomingMessage, _, head: Buffer) => void this.#onConnect(request, head));
@@ -107,9 +123,10 @@ export class EgressProxy {
   /** EPX5 */
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#endLookups();
     const servers = [...this.#servers].map((server) => new Promise((resolve) => server.close(resolve)));
     // Again: a connection may have been begun until its client's end was noticed.
-    while (this.#clients.size + this.#upstreams.size > 0)
+    for (let tries = 0; tries < mostTries && this.#clients.size + this.#upstreams.size > 0; tries++)
       await Promise.all([...this.#clients.keys(), ...this.#upstreams].map(ended));
     await Promise.all(servers);
   }
@@ -123,11 +140,17 @@ export class EgressProxy {
       const reason = `more than ${connections} connections of one sandbox at once: end some, and try again`;
       return void socket.end(writtenAnswer(503, reason), () => socket.destroy());
     }
+    if (EgressProxy.#numClients >= mostClients) {
+      const reason = `more than ${mostClients} connections of all sandboxes of this machine at once: try again later`;
+      return void socket.end(writtenAnswer(503, reason), () => socket.destroy());
+    }
+    EgressProxy.#numClients++;
     const ending = new AbortController();
     const client: Client = { socket, ended: ending.signal, isBusy: false, timer: undefined };
     this.#clients.set(socket, client);
     socket.once("close", () => {
       clearTimeout(client.timer);
+      EgressProxy.#numClients--;
       this.#clients.delete(socket);
       ending.abort();
     });
@@ -161,6 +184,7 @@ export class EgressProxy {
     return dial(target, {
       allow: this.#allow,
       lookup: this.#lookup,
+      isOwn: this.#isOwn,
       timeoutMs: this.#limits.connectMs,
       ended: client.ended,
       onSocket: (socket) => {
@@ -265,6 +289,20 @@ export class EgressProxy {
   }
 }
 
+/** EPX3 */
+function boundedLookup(lookup: Lookup, most: number): Lookup {
+  let pending = 0;
+  return async (name) => {
+    if (pending >= most) throw new Error(`more than ${most} names are looked up at once`);
+    pending++;
+    try {
+      return await lookup(name);
+    } finally {
+      pending--;
+    }
+  };
+}
+
 /** `host:port`; the port may lack where there is a default. */
 function parseTarget(authority: string, defaultPort?: number): Target | undefined {
   const [, hostText = "", portText] = /^(\[[^\]]*\]|[^:[\]]*)(?::(\d*))?$/.exec(authority) ?? [];
@@ -287,8 +325,9 @@ function writtenAnswer(status: number, reason: string): string {
   return `HTTP/1.1 ${status} ${message}\r\n${lines.join("")}\r\n${body}`;
 }
 
-function ended(socket: Socket): Promise<void> {
-  return new Promise((resolve) => {
+async function ended(socket: Socket): Promise<void> {
+  if (socket.closed) return;
+  await new Promise<void>((resolve) => {
     socket.once("close", () => resolve());
     socket.destroy();
   });

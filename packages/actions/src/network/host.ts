@@ -1,3 +1,4 @@
+import { networkInterfaces } from "node:os";
 import { domainToASCII } from "node:url";
 import ipaddr from "ipaddr.js";
 
@@ -58,4 +59,12 @@ export function isPublic(address: Address): boolean {
   if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !platform.has(address.toString());
   if (address.match(nat64[0], nat64[1])) return isPublic(new ipaddr.IPv4(address.toByteArray().slice(12)));
   return address.match(globalUnicast[0], globalUnicast[1]) && address.range() === "unicast";
+}
+
+/** Of a network card of this machine: what goes there does not leave it, and passes no firewall at its border. */
+export function isOfThisMachine(address: Address): boolean {
+  const own = Object.values(networkInterfaces()).flatMap((cards = []) =>
+    cards.map((card) => parseAddress(card.address)),
+  );
+  return own.some((one) => one?.toString() === address.toString());
 }

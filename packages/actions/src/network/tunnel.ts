@@ -23,8 +23,11 @@ function passOn(from: Socket, to: Socket, idleMs: number): void {
   else from.once("close", onClose);
 }
 
-/** Only TCP has resets, and only connections that are open have an address. */
+/**
+ * Only TCP has resets, and only connections that are open have an address. Where the end was asked for, libuv refuses a reset, and Node
+ * then loses the socket without closing it.
+ */
 export function abort(socket: Socket): void {
-  if (socket.remoteAddress === undefined) socket.destroy();
+  if (socket.remoteAddress === undefined || socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy();
 }

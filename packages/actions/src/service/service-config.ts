@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { policies } from "../decide/policies.ts";
+import { leastDiskBytes, mostDiskBytes } from "../drivers/disk-image.ts";
 import { checkDriverChoice, driverChoice } from "../drivers/open-driver.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import { CpuNode } from "../managers/cpu.ts";
@@ -12,6 +13,10 @@ import { ModelService } from "../services/process-services.ts";
 export const isLocal = (address: string): boolean => /^(unix:|localhost:|127(\.\d+){3}:|\[::1\]:)/.test(address);
 
 const mebibytes = z.number().positive();
+const diskMebibytes = z
+  .number()
+  .min(leastDiskBytes / 2 ** 20)
+  .max(mostDiskBytes / 2 ** 20);
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "is made of letters, digits, '_', '.' and '-'");
 
 /** A machine on which `treadle actions host` runs. */
@@ -127,9 +132,9 @@ export const ActionServiceConfig = z
         /** the most that a trajectory may state */
         maxTrajectoryMemoryMib: mebibytes.default(4096),
         /** of the files of a trajectory that states nothing; default 10,240 where its driver can hold it, else none */
-        trajectoryDiskMib: mebibytes.optional(),
+        trajectoryDiskMib: diskMebibytes.optional(),
         /** the most that a trajectory may state */
-        maxTrajectoryDiskMib: mebibytes.default(65_536),
+        maxTrajectoryDiskMib: diskMebibytes.default(65_536),
         /** of copies of trajectories, from which others begin; they are kept below the folder for temporary files, or by Docker */
         snapshots: z.int().positive().default(256),
         /** of all of a tenant's copies together */

@@ -74,7 +74,9 @@ export async function openActionService(
     decide: { policy: config.policy, dop: config.dop },
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
-  const actions = new CommandActions(pool, driver, { diskBytes: usualDiskMib * 2 ** 20 });
+  const actions = new CommandActions(pool, driver, {
+    diskBytes: Math.min(usualDiskMib, limits.maxTrajectoryDiskMib) * 2 ** 20,
+  });
   machines.onChange((host, why) => {
     onHost(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
     if (why !== undefined) void actions.endLost();

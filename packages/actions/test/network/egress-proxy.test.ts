@@ -1,6 +1,6 @@
 /** The way out of a sandbox, over real sockets on loopback; names are resolved by hand. */
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createServer as createHttp, type Server as HttpServer, type IncomingMessage } from "node:http";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -41,11 +41,12 @@ const web = (answer: (request: IncomingMessage) => string): HttpServer =>
 
 type Given = {
   readonly lookup?: (name: string) => Promise<readonly string[]>;
+  readonly isOwn?: (address: unknown) => boolean;
   readonly limits?: Partial<EgressLimits>;
   readonly path?: boolean;
 };
 
-async function serve(entries: readonly string[], { lookup, limits, path }: Given = {}) {
+async function serve(entries: readonly string[], { lookup, limits, path, isOwn }: Given = {}) {
   const looked: string[] = [];
   const proxy = new EgressProxy({
     allow: [new AllowList(entries)],
@@ -54,6 +55,7 @@ async function serve(entries: readonly string[], { lookup, limits, path }: Given
       return lookup === undefined ? ["127.0.0.1"] : lookup(name);
     },
     limits,
+    isOwn: isOwn ?? (() => false),
   });
   const server = createServer();
   cleanups.push(() => proxy.close());
@@ -469,6 +471,58 @@ describe("many connections", () => {
       const socket = await tunnelTo(open, `127.0.0.1:${origin}`);
       expect(socket.destroyed).toBe(false);
     });
+  });
+
+  test("EPX5 a connection that pipelines behind a refused body is closed, and closing waits for nobody", async () => {
+    // Where libuv refuses a reset, Node forgets the socket, and leaves its descriptor open.
+    const descriptors = (): number => readdirSync("/proc/self/fd").length;
+    for (const bytes of [65_536, 70_000, 100_000, 131_072]) {
+      const before = descriptors();
+      const { open, proxy } = await serve([]);
+      const clients = Array.from({ length: 5 }, () => open());
+      for (const client of clients) {
+        const next = "GET http://b.test/ HTTP/1.1\r\nHost: b\r\n\r\n".repeat(3);
+        const head = `POST http://a.test/ HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes}\r\n\r\n`;
+        client.write(Buffer.concat([Buffer.from(head), Buffer.alloc(bytes), Buffer.from(next)]));
+      }
+      await Promise.all(clients.map((client) => Promise.race([closed(client), delay(200)])));
+      await proxy.close();
+      await Promise.all(clients.map(closed));
+      await vi.waitFor(() => expect(descriptors()).toBeLessThanOrEqual(before));
+    }
+  });
+
+  test("ALW1 a name that leads to an address of this machine is refused unless an entry names it", async () => {
+    const origin = await listen(createServer((socket) => void socket.end("HTTP/1.1 200 OK\r\n\r\nown")));
+    const asked = `GET http://a.test:${origin}/ HTTP/1.1\r\nHost: x\r\n\r\n`;
+    const isOwn = (address: unknown) => String(address) === "52.1.2.3";
+    const lookup = async () => ["52.1.2.3"];
+    const refusing = await serve(["a.test:*"], { lookup, isOwn });
+    expect(await ask(refusing.open(), asked)).toMatch(/^HTTP\/1.1 403 .*is this machine's/);
+  });
+
+  test("EPX3 a look-up counts until it ends, also when whoever asked has gone", async () => {
+    const pending: ((addresses: string[]) => void)[] = [];
+    const origin = await listen(createServer((socket) => void socket.end("HTTP/1.1 200 OK\r\n\r\n")));
+    const { open } = await serve(["*.test:*", `127.0.0.1:${origin}`], {
+      lookup: () => new Promise((resolve) => pending.push(resolve)),
+      limits: { lookups: 3 },
+    });
+    for (let n = 0; n < 10; n++) {
+      const client = open();
+      client.write(`GET http://n${n}.test:${origin}/ HTTP/1.1\r\nHost: x\r\n\r\n`);
+      if (n < 3) await vi.waitFor(() => expect(pending.length).toBe(n + 1));
+      else expect(await read(client)).toMatch(/^HTTP\/1.1 502 .*more than 3 names are looked up at once/);
+      client.destroy();
+    }
+    expect(pending.length).toBe(3);
+    for (const resolve of pending.splice(0)) resolve(["127.0.0.1"]);
+    await delay(0);
+    const again = open();
+    again.write(`GET http://again.test:${origin}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    await vi.waitFor(() => expect(pending.length).toBe(1));
+    pending[0]!(["127.0.0.1"]);
+    expect(await read(again)).toMatch(/^HTTP\/1.1 200/);
   });
 
   test("EPX5 after close there is no socket and no timer, whatever each was doing", async () => {

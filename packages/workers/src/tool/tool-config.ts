@@ -18,7 +18,11 @@ export const ActionsConfig = z
     /** of a sandbox; `process` has no such limits */
     memoryMiB: z.number().positive().default(64),
     /** of its files on disk: `cgroup` in /work, `docker` in all folders; no limit when absent */
-    diskMiB: z.number().positive().optional(),
+    diskMiB: z
+      .number()
+      .min(4)
+      .max(2 ** 24)
+      .optional(),
     maxProcesses: z.int().positive().default(32),
     network: Network,
   })
