@@ -4,7 +4,14 @@
 import { type AddressInfo, createServer } from "node:net";
 import { afterAll, describe, expect, test } from "vitest";
 import { DockerDriver } from "../src/docker.ts";
-import { CgroupDriver, cgroupDriverLacks, ProcessDriver, type SandboxDriver } from "../src/index.ts";
+import {
+  CgroupDriver,
+  cgroupDriverLacks,
+  ProcessDriver,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "../src/index.ts";
+import { AllowList } from "../src/network/allow-list.ts";
 import { startDockerEngine } from "./support/docker-engine.ts";
 import { forgeries } from "./support/forgeries.ts";
 import { hostileCommands } from "./support/hostile-commands.ts";
@@ -36,6 +43,8 @@ type Target = {
   readonly make: () => SandboxDriver;
   readonly lacks?: string | undefined;
   readonly named: readonly string[];
+  /** of its sandboxes; none when absent */
+  readonly network?: SandboxOptions["network"];
   /** what lacks memory or processes may end its sandbox, and what it tells of cores says nothing */
   readonly isGvisor?: boolean;
 };
@@ -44,6 +53,8 @@ const targets: Target[] = [
   {
     name: "cgroup",
     make: () => new CgroupDriver(),
+    // With a way out there is more to attack than without.
+    network: [new AllowList(["allowed.invalid"])],
     lacks: cgroupDriverLacks(),
     named: cgroupDriverLacks() === undefined && new CgroupDriver().diskLacks() !== undefined ? limitsOfFiles : [],
   },
@@ -67,13 +78,13 @@ const targets: Target[] = [
   },
 ];
 
-describe.each(targets)("$name", ({ name, make, lacks, named, isGvisor = false }) => {
+describe.each(targets)("$name", ({ name, make, lacks, named, network, isGvisor = false }) => {
   test.skipIf(lacks !== undefined)(
     `holds what it does not name${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
     async () => {
       const driver = make();
       const diskBytes = driver.diskLacks() === undefined ? 64 * 2 ** 20 : undefined;
-      const open = () => driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 50, diskBytes });
+      const open = () => driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 50, diskBytes, network });
       let sandbox = await open();
       const before = await open();
       // What cannot run anything holds everything.
@@ -87,7 +98,7 @@ describe.each(targets)("$name", ({ name, make, lacks, named, isGvisor = false })
         else if (reaches === "all" && name === "process") note(attack, "not tried: named");
         else if (isGvisor && attack === "takes other cores than it was given") note(attack, "not tried: another test");
         else {
-          const command = ["sh", "-c", program.replace("{port}", String(port))] as const;
+          const command = ["sh", "-c", program.replaceAll("{port}", String(port))] as const;
           const request = { command, cores: [0], timeoutMs: 20_000, graceMs: 0 };
           // In another sandbox first: what it leaves there must not be found. gVisor's kernels share nothing, and take their time.
           if (!isGvisor) await before.exec(request).catch(() => {});

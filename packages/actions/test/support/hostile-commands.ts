@@ -58,6 +58,21 @@ except OSError: pass`),
     needs: "python3",
   },
   {
+    name: "reaches past the proxy's list",
+    program: python(`
+import socket
+asked = ["CONNECT 127.0.0.1:{port}", "CONNECT localhost:{port}", "CONNECT 2130706433:{port}", "CONNECT [::ffff:127.0.0.1]:{port}",
+  "CONNECT 0:{port}", "CONNECT 169.254.169.254:80", "CONNECT allowed.invalid@127.0.0.1:{port}", "GET http://127.0.0.1:{port}/",
+  "GET http://allowed.invalid@127.0.0.1:{port}/", "GET http://allowed.invalid#@127.0.0.1:{port}/", "GET //127.0.0.1:{port}/"]
+for line in asked:
+    try:
+        with socket.create_connection(("127.0.0.1", 3128), 5) as proxy:
+            proxy.sendall((line + " HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n").encode())
+            if proxy.recv(12).endswith(b" 200"): print("BROKEN", line)
+    except OSError: pass`),
+    needs: "python3",
+  },
+  {
     name: "has a way out of the machine",
     program: "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | grep -qvx lo && echo BROKEN",
   },
