@@ -33,7 +33,10 @@ export function askedScript(
   const assigned = Object.entries(environment).map(([name, value]) => `export ${name}=${quoted(value)}`);
   return `${assigned.join("\n")}
 export TMPDIR=/run/tmp
-mkdir -m 1777 $TMPDIR
+mkdir $TMPDIR
+truncate -s 800M /run/disk # as on a disk: in memory, files of sandboxes could have no limit
+mkfs.ext4 -q /run/disk && mount -o loop /run/disk $TMPDIR
+chmod 1777 $TMPDIR
 cd ${quoted(folder)}
 ${words.map(quoted).join(" ")} 2>&1
 printf '\\ntreadle-machine: exit %s\\n' $?

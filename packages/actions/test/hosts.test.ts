@@ -109,7 +109,7 @@ test("RH1 RH3 the same service takes its own place, another is refused, and call
     ["OpenSandbox", { sandbox: "f", snapshot: "none" }, /the snapshot is not on this host/],
     ["OpenSandbox", { sandbox: "f", memory_bytes: Number.NaN }, /memory_bytes: /],
     ["OpenSandbox", { sandbox: "f", disk_bytes: -1 }, /disk_bytes: /],
-    ["OpenSandbox", { sandbox: "f", disk_bytes: 2 ** 20 }, /'process' cannot hold a limit of '1048576' bytes on files/],
+    ["OpenSandbox", { sandbox: "f", disk_bytes: 2 ** 23 }, /'process' cannot hold a limit of '8388608' bytes on files/],
     ["OpenSandbox", { sandbox: "f", max_processes: 100_000 }, /max_processes: /],
     ["ReadFile", { sandbox: "other", path: "f" }, /sandbox 'other' is not open/],
   ] as const)

@@ -189,9 +189,9 @@ export class CgroupDriver implements SandboxDriver {
     refuseContainer(this.name, options, ["workingFolder"]);
     refuseDisk(this, options);
     await this.#ready;
+    if (options.diskBytes !== undefined) await this.#refuseFullDisk();
     const userId = this.#userId();
     const folder = join(this.#folder, randomUUID().slice(0, 12));
-    if (options.diskBytes !== undefined) await this.#refuseFullDisk();
     const own = { ...this.#options, userId, filter: this.#filter, disks: this.#disks };
     const sandbox = new HeldSandbox(this.#tree, folder, own, options, () => {
       this.#sandboxes.delete(sandbox);
@@ -531,9 +531,12 @@ class HeldSandbox extends OpenSandbox {
     this.#unguard();
     await this.#waiting.drop();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
-    await this.#proxy?.close();
-    await this.#tree.removeSandbox(this.id);
-    await rm(this.#folder, { recursive: true, force: true });
+    try {
+      await this.#tree.removeSandbox(this.id);
+      await rm(this.#folder, { recursive: true, force: true });
+    } finally {
+      await this.#proxy?.close();
+    }
   }
 }
 

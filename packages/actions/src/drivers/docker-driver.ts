@@ -169,6 +169,8 @@ const becomeWhatIsTold = `n=$(printf '\\nx'); n=\${n%x}; IFS= read -r line && ec
 const told = (words: readonly string[]): string =>
   `exec env -i ${words.map((word) => quoted(word).replaceAll("\n", `'"$n"'`)).join(" ")}\n`;
 
+const longestFile = (bytes: number) => ({ Name: "fsize", Soft: bytes, Hard: bytes });
+
 type ContainerOwner = {
   readonly disks: ContainerDisks;
   readonly forget: () => void;
@@ -264,7 +266,7 @@ class ContainerSandbox extends OpenSandbox {
           ...(memoryBytes === undefined ? {} : { Memory: memoryBytes, MemorySwap: memoryBytes }),
           ...(this.#driver.runtime === undefined ? {} : { Runtime: this.#driver.runtime }),
           PidsLimit: this.#isGvisor ? gvisorTasks(maxProcesses + ownProcesses) : maxProcesses + ownProcesses,
-          ...(diskBytes === undefined ? {} : { Ulimits: [{ Name: "fsize", Soft: diskBytes, Hard: diskBytes }] }),
+          ...(diskBytes === undefined ? {} : { Ulimits: [longestFile(Math.floor(diskBytes))] }),
           CapDrop: ["ALL"],
           SecurityOpt: ["no-new-privileges"],
           LogConfig: { Type: "none", Config: {} },
@@ -284,11 +286,11 @@ class ContainerSandbox extends OpenSandbox {
     });
     await engine.call("start", container.start());
     const first = await firstLine(stdout, startTimeoutMs);
-    await this.#limitDisk();
     if (first !== "ready")
       throw new TreadleError("sandbox.failed", `a container of '${image}' did not start: ${first}`);
     stdout.resume();
     (keeping as { unref?: () => void }).unref?.();
+    await this.#limitDisk();
     if (this.#driver.fastPath) {
       const { State } = await engine.call("inspect", container.inspect());
       this.#control = ContainerGroup.of(State.Pid, container.id);
