@@ -35,7 +35,7 @@ export function askedScript(
 export TMPDIR=/run/tmp
 mkdir $TMPDIR
 truncate -s 800M /run/disk # as on a disk: in memory, files of sandboxes could have no limit
-mkfs.ext4 -q /run/disk && mount -o loop /run/disk $TMPDIR
+mkfs.ext4 -q /run/disk && mount -t ext4 -o loop /run/disk $TMPDIR
 chmod 1777 $TMPDIR
 cd ${quoted(folder)}
 ${words.map(quoted).join(" ")} 2>&1

@@ -25,7 +25,7 @@ export type MachineOptions = {
 
 const run = promisify(execFile);
 const memoryMiB = 2048;
-const drivers = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "loop", "ext4"];
+const drivers = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "loop", "crc32c_generic", "ext4"];
 
 /** Why there is no such machine here; undefined when there is one. */
 export async function machineLacks(): Promise<string | undefined> {
