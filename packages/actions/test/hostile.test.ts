@@ -7,6 +7,7 @@ import { DockerDriver } from "../src/docker.ts";
 import {
   CgroupDriver,
   cgroupDriverLacks,
+  diskImagesLack,
   ProcessDriver,
   type SandboxDriver,
   type SandboxOptions,
@@ -56,7 +57,7 @@ const targets: Target[] = [
     // With a way out there is more to attack than without.
     network: [new AllowList(["allowed.invalid"])],
     lacks: cgroupDriverLacks(),
-    named: cgroupDriverLacks() === undefined && new CgroupDriver().diskLacks() !== undefined ? limitsOfFiles : [],
+    named: cgroupDriverLacks() === undefined && diskImagesLack() !== undefined ? limitsOfFiles : [],
   },
   {
     name: "docker",

@@ -2,7 +2,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { CgroupDriver, cgroupDriverLacks } from "../src/index.ts";
+import { cgroupDriverLacks, diskImagesLack } from "../src/index.ts";
 import { ActionHostConfig, ActionServiceConfig, openActionHost, openActionService } from "../src/serve.ts";
 import { connectActions, outputOf } from "./support/client.ts";
 
@@ -57,7 +57,7 @@ describe.skipIf(missing !== undefined)(
   `on the driver cgroup${missing === undefined ? "" : ` (skipped: ${missing})`}`,
   () => {
     // Of a machine without loop devices there is nothing to test but that it says so, which the contract of drivers does.
-    const lacks = missing === undefined ? new CgroupDriver().diskLacks() : missing;
+    const lacks = missing ?? diskImagesLack();
 
     test.skipIf(lacks !== undefined)(
       "CG11 files have the usual limit, the configuration's, or what a trajectory states",
