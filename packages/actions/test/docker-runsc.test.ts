@@ -39,12 +39,12 @@ describe.skipIf(missing !== undefined)(
       expect(await say("uname -r")).not.toBe(host);
     });
 
-    test("DK1 DK8 what leaves its parent ends with its command, when nothing else runs", async () => {
+    test("DK1 DK7 what leaves its parent ends with its command, when nothing else runs", async () => {
       await say("setsid sleep 366.25 >/dev/null 2>&1 & echo");
       expect(await say("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[3]66.25'")).toBe("0");
     });
 
-    test("DK8 a command's cores are those of the container's control group, and its memory is told", async () => {
+    test("DK7 a command's cores are those of the container's control group, and its memory is told", async () => {
       const [pid] = [(await engine.docker.getContainer(sandbox.id).inspect()).State.Pid];
       const allowed = () => /^Cpus_allowed_list:\t(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
       await sandbox.exec({ command: ["true"], cores: [0] });
@@ -52,7 +52,7 @@ describe.skipIf(missing !== undefined)(
       expect(sandbox.usedBytes()).toBeGreaterThan(2 ** 20);
     });
 
-    test("DK8 when memory runs out the sandbox is lost, with the cause", async () => {
+    test("DK7 when memory runs out the sandbox is lost, with the cause", async () => {
       const own = await driver.open({ memoryBytes: 64 * 2 ** 20, maxProcesses: 20 });
       const hungry = own.exec({ command: ["sh", "-c", "exec tail -c 400m /dev/zero"], timeoutMs: 60_000 });
       await expect(hungry).rejects.toMatchObject({
@@ -75,7 +75,7 @@ describe.skipIf(missing !== undefined)(
       await other.close();
     });
 
-    test("SN1 DK8 a snapshot is refused where the runtime keeps files to itself", async () => {
+    test("SN1 DK7 a snapshot is refused where the runtime keeps files to itself", async () => {
       const other = driverOf({ runtime: "runsc-overlay" });
       const own = await other.open();
       await own.writeFile("kept", "here");
@@ -86,7 +86,7 @@ describe.skipIf(missing !== undefined)(
       await other.close();
     });
 
-    test("DK8 without its control group a runtime that cannot change cores is refused", async () => {
+    test("DK7 without its control group a runtime that cannot change cores is refused", async () => {
       const other = driverOf({ fastPath: false });
       await expect(other.open()).rejects.toMatchObject({
         code: "sandbox.unavailable",

@@ -146,7 +146,7 @@ function isOwn(base: string): boolean {
 export class CgroupDriver implements SandboxDriver {
   readonly name = "cgroup";
   readonly isolation: string;
-  readonly #diskLacks = diskImagesLack();
+  readonly #diskLacks: string | undefined;
   readonly #options: CgroupDriverOptions;
   readonly #filter = systemCallFilter(process.arch)!;
   readonly #tree: CgroupTree;
@@ -169,6 +169,7 @@ export class CgroupDriver implements SandboxDriver {
       );
     const place = locate(options);
     if (place.version === undefined) throw new TreadleError("sandbox.unavailable", place.reason);
+    this.#diskLacks = diskImagesLack();
     this.#options = options;
     this.#firstUserId = options.firstUserId ?? firstUserIdOf(process.pid);
     const session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;

@@ -8,6 +8,7 @@ import { access, constants } from "node:fs/promises";
 import { promisify } from "node:util";
 import { z } from "zod";
 import type { DockerEngine } from "./docker-engine.ts";
+import { Rounds } from "./rounds.ts";
 
 const run = promisify(execFile);
 
@@ -51,42 +52,27 @@ export async function foldersOf(description: unknown): Promise<readonly string[]
 export class ContainerDisks {
   readonly #engine: DockerEngine;
   readonly #session: string;
-  readonly #lookMs: number;
   readonly #watched = new Map<string, Watched>();
-  #next: NodeJS.Timeout | undefined;
-  #isLooking = false;
+  readonly #rounds: Rounds;
 
   /** `session`: the label of the containers */
   constructor(engine: DockerEngine, session: string, lookMs = usualLookMs) {
     this.#engine = engine;
     this.#session = session;
-    this.#lookMs = lookMs;
+    this.#rounds = new Rounds(
+      () => this.#look(),
+      (tookMs) => Math.max(lookMs, tookMs / lookingShare),
+    );
   }
 
   /** Until what it returns is called; `exceeded` is called once. */
   watch(container: string, watched: Watched): () => void {
     this.#watched.set(container, watched);
-    this.#lookIn(this.#lookMs);
+    this.#rounds.start();
     return () => {
       this.#watched.delete(container);
-      if (this.#watched.size > 0) return;
-      clearTimeout(this.#next);
-      this.#next = undefined;
+      if (this.#watched.size === 0) this.#rounds.stop();
     };
-  }
-
-  /** One look at a time, and one that is to come. */
-  #lookIn(ms: number): void {
-    if (this.#next !== undefined || this.#isLooking || this.#watched.size === 0) return;
-    this.#next = setTimeout(() => {
-      this.#next = undefined;
-      this.#isLooking = true;
-      const startedMs = performance.now();
-      void this.#look().finally(() => {
-        this.#isLooking = false;
-        this.#lookIn(Math.max(this.#lookMs, (performance.now() - startedMs) / lookingShare));
-      });
-    }, ms).unref();
   }
 
   async #look(): Promise<void> {

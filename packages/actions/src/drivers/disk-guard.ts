@@ -3,6 +3,7 @@
  * know that it is full: what programs write there would be lost without a word (CG12).
  */
 import { statfs } from "node:fs/promises";
+import { Rounds } from "./rounds.ts";
 
 const usualLookMs = 500;
 const gibibyte = 2 ** 30;
@@ -23,37 +24,25 @@ type Guarded = { readonly writtenBytes: () => Promise<number>; readonly end: (wh
 
 export class DiskGuard {
   readonly #room: () => Promise<Room>;
-  readonly #lookMs: number;
   readonly #guarded = new Set<Guarded>();
-  #next: NodeJS.Timeout | undefined;
+  readonly #rounds: Rounds;
 
   constructor(room: () => Promise<Room>, lookMs = usualLookMs) {
     this.#room = room;
-    this.#lookMs = lookMs;
+    this.#rounds = new Rounds(
+      () => this.#look(), // a folder that cannot be asked is told by who uses it
+      () => lookMs,
+    );
   }
 
   /** Until what it returns is called. */
   guard(one: Guarded): () => void {
     this.#guarded.add(one);
-    this.#lookLater();
+    this.#rounds.start();
     return () => {
       this.#guarded.delete(one);
-      if (this.#guarded.size > 0) return;
-      clearTimeout(this.#next);
-      this.#next = undefined;
+      if (this.#guarded.size === 0) this.#rounds.stop();
     };
-  }
-
-  #lookLater(): void {
-    if (this.#guarded.size === 0) return;
-    this.#next ??= setTimeout(() => {
-      void this.#look()
-        .catch(() => {}) // a folder that cannot be asked is told by who uses it
-        .finally(() => {
-          this.#next = undefined;
-          this.#lookLater();
-        });
-    }, this.#lookMs).unref();
   }
 
   async #look(): Promise<void> {

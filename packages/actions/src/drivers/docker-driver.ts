@@ -16,7 +16,7 @@
  *    lists of their processes, for only there is it known that nothing of the last one lives.
  * DK6 no file grows beyond the limit on a container's files; one whose files together are beyond it ends, with its cause, when
  *    that is seen.
- * DK8 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
+ * DK7 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
  *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
  *    that is its loss, and no command's outcome.
  */
@@ -194,7 +194,7 @@ class ContainerSandbox extends OpenSandbox {
   #keeping: Duplex | undefined;
   /** for its cores and its memory */
   #control: ContainerGroup | undefined;
-  /** the same where it lists processes, too (DK8) */
+  /** the same where it lists processes, too (DK7) */
   #group: ContainerGroup | undefined;
   #proxy: EgressProxy | undefined;
   #cores!: ContainerCores;
@@ -290,9 +290,10 @@ class ContainerSandbox extends OpenSandbox {
       throw new TreadleError("sandbox.failed", `a container of '${image}' did not start: ${first}`);
     stdout.resume();
     (keeping as { unref?: () => void }).unref?.();
-    await this.#limitDisk();
+    const described = await engine.call("inspect", container.inspect());
+    const { State } = described;
+    await this.#limitDisk(described);
     if (this.#driver.fastPath) {
-      const { State } = await engine.call("inspect", container.inspect());
       this.#control = ContainerGroup.of(State.Pid, container.id);
       if (runs(State.Pid, script)) this.#group = this.#control;
       // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
@@ -305,7 +306,6 @@ class ContainerSandbox extends OpenSandbox {
           "sandbox.unavailable",
           "network: a proxy needs root, the engine on this machine, docker.fastPath, and no gVisor; use 'host' or 'none' where one is missing",
         );
-      const { State } = await engine.call("inspect", container.inspect());
       this.#proxy = await openProxy(State.Pid, network);
       if (this.isClosed) await this.#proxy.close();
     }
@@ -327,14 +327,13 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   /** DK6. Where its files are is known once it runs. */
-  async #limitDisk(): Promise<void> {
+  async #limitDisk(described: unknown): Promise<void> {
     const { diskBytes } = this.#options;
     if (diskBytes === undefined) return;
-    const container = this.#container!;
-    const folders = await foldersOf(await this.#engine.call("inspect", container.inspect()));
-    this.#unwatch = this.#disks.watch(container.id, {
+    const folders = this.#isGvisor ? [] : await foldersOf(described);
+    this.#unwatch = this.#disks.watch(this.#container!.id, {
       limitBytes: diskBytes,
-      folders: this.#isGvisor ? [] : folders,
+      folders,
       exceeded: (bytes) => {
         void this.#abandon(`its files take ${bytes} bytes, and may take ${diskBytes}`).catch(() => {});
       },
@@ -480,7 +479,7 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  /** DK8: the end of a command that went with its runtime is none of its own. */
+  /** DK7: the end of a command that went with its runtime is none of its own. */
   async #refuseLost({ status }: ExecResult): Promise<void> {
     if (!this.#isGvisor || status === "timeout" || status === "cancelled" || this.isClosed) return;
     if (await this.#engine.hasEnded(this.#container!)) this.#death ??= itsEnd;

@@ -1,4 +1,4 @@
-/** Which OCI runtime of the engine runs the containers, and what differs where that is gVisor (DK8). */
+/** Which OCI runtime of the engine runs the containers, and what differs where that is gVisor (DK7). */
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { endOfArchive, headerOf } from "../archive/archive-format.ts";
