@@ -170,6 +170,23 @@ describe.skipIf(lacks !== undefined)(
       await limited.close();
     });
 
+    test.skipIf(noImages !== undefined)("CG13 what a sandbox wrote last is not written when it ends", async () => {
+      const limited = await driver.open({ diskBytes: 512 * 2 ** 20 });
+      const run = async (script: string) => (await limited.exec({ command: ["sh", "-c", script] })).stdout.toString();
+      const device = Number(await run("stat -c %d /work"));
+      const writtenBytes = (): number => {
+        const counts = readFileSync(`/sys/dev/block/${device >> 8}:${device & 255}/stat`, "utf8")
+          .trim()
+          .split(/ +/);
+        return 512 * Number(counts[6]);
+      };
+      await run("head -c 300m /dev/zero > file; sync -d file; head -c 100m /dev/zero > late");
+      const before = writtenBytes();
+      expect(before).toBeGreaterThan(300 * 2 ** 20);
+      await limited.close();
+      expect(writtenBytes() - before).toBeLessThan(8 * 2 ** 20);
+    });
+
     test("CG6 a program that entering needs and that is not there is named, with its package", () => {
       for (const folder of ["/usr/local/bin", "/usr/bin", "/bin"]) hidden.add(`${folder}/perl`);
       try {

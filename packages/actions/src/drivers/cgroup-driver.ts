@@ -26,6 +26,7 @@
  *    without a name, so that nothing of it is left when the sandbox ends, whoever dies first.
  * CG12 a file system in a file does not know when the disk is full, and loses what it was given. So some room stays free: where
  *    it goes, the sandbox that wrote most is lost, with that cause, and no other is opened.
+ * CG13 a sandbox that ends does not wait until what it wrote last has reached a file that nobody reads any more.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -50,7 +51,7 @@ import {
 } from "./cgroup.ts";
 import { raisesOomScore, runCommand, signalProcess, spawnCommand } from "./command.ts";
 import { DiskGuard, lacksRoom, reserveOf, roomIn } from "./disk-guard.ts";
-import { diskImagesLack, makeDiskImage, withDiskImage } from "./disk-image.ts";
+import { deviceOf, diskImagesLack, forgetDiskImage, makeDiskImage, withDiskImage } from "./disk-image.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
@@ -275,7 +276,7 @@ class HeldSandbox extends OpenSandbox {
   #insidePid = 0;
   #execs = 0;
   #proxy: EgressProxy | undefined;
-  #unguard = (): void => {};
+  #forgetFiles = async (): Promise<void> => {};
   #overWith: string | undefined;
   readonly #waiting = new WaitingCommand<Entered>({
     enter: () => this.#enter(),
@@ -345,7 +346,7 @@ class HeldSandbox extends OpenSandbox {
     filterInput.end(filter.program);
     this.#insidePid = await readyHolder(holder);
     holder.unref();
-    if (diskBytes !== undefined) this.#guardDisk();
+    if (diskBytes !== undefined) await this.#guardDisk();
     if (network !== undefined && network !== "host") this.#proxy = await openProxy(this.#insidePid, network);
     if (this.isClosed) await this.#proxy?.close();
     if (this.#options.container?.workingFolder !== undefined) await this.#proveWorkingFolder();
@@ -364,20 +365,26 @@ class HeldSandbox extends OpenSandbox {
     return withDiskImage(this.#image, join(this.#folder, "work"), command);
   }
 
-  /** CG12 */
-  #guardDisk(): void {
+  /** CG12, CG13 */
+  async #guardDisk(): Promise<void> {
     const work = `/proc/${this.#insidePid}/root${inner}/work`;
-    this.#unguard = this.#driver.disks.guard({
+    const device = await deviceOf(work);
+    const unguard = this.#driver.disks.guard({
       writtenBytes: async () => {
         const { freeBytes, totalBytes } = await roomIn(work);
         return totalBytes - freeBytes;
       },
       end: async (why) => {
         this.#overWith ??= why;
+        await this.#forgetFiles();
         await this.#tree.killExec(this.id, holdingExec);
       },
     });
-    if (this.isClosed) this.#unguard();
+    this.#forgetFiles = async () => {
+      unguard();
+      if (this.lossOf() === undefined || this.#overWith !== undefined) await forgetDiskImage(work, device);
+    };
+    if (this.isClosed) unguard();
   }
 
   get #beginning(): string {
@@ -529,8 +536,8 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
-    this.#unguard();
     await this.#waiting.drop();
+    await this.#forgetFiles();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     try {
       await this.#tree.removeSandbox(this.id);

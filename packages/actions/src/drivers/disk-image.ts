@@ -1,7 +1,7 @@
 /** A file system of a sandbox's own, whose size is the limit of its files: in a file that takes only what is written to it. */
 import { execFile, execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
-import { truncate, writeFile } from "node:fs/promises";
+import { stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -87,3 +87,22 @@ export const withDiskImage = (file: string, folder: string, command: readonly st
   ...["unshare", "--mount", "--propagation", "private", "--"],
   ...["/bin/sh", "-c", mountIt, "mount", file, folder, ...command],
 ];
+
+/** linux/fs.h: FS_IOC_SHUTDOWN, with FS_SHUTDOWN_FLAGS_NOLOGFLUSH. Nothing but the file system that was mounted is ever asked. */
+const forgetIt = `
+use Fcntl qw(:DEFAULT O_DIRECTORY O_NOFOLLOW);
+sysopen(my $folder, $ARGV[0], O_RDONLY | O_DIRECTORY | O_NOFOLLOW) or exit 1;
+exit 1 unless (stat $folder)[0] == $ARGV[1];
+ioctl($folder, 0x8004587d, my $how = pack("L", 2)) or exit 1;
+`;
+
+/** Which device is mounted on a folder, to tell it again. */
+export const deviceOf = async (folder: string): Promise<number> => (await stat(folder)).dev;
+
+/**
+ * What waits to be written to the device that is mounted on the folder is forgotten, and all use of it fails from here on. Where that
+ * cannot be, it is written when the last of its users ends.
+ */
+export async function forgetDiskImage(folder: string, device: number): Promise<void> {
+  await run("perl", ["-e", forgetIt, folder, String(device)], { env: environment() }).catch(() => {});
+}
