@@ -2,17 +2,20 @@
  * What the system adds to an action of 100 ms that holds no core while it runs (ARL-Tangram §6.4): decision, cores, driver,
  * the way there and back. Every driver, by a held shell and by a command. `sleep 0.1` takes more than 100 ms however it is
  * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here;
- * for containers, in one of the same image, by the engine alone.
+ * for containers, in one of the same image, by the engine alone. Over gRPC, the service is another process, and a call that does
+ * nothing tells what gRPC takes by itself, called as seldom.
  */
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { performance } from "node:perf_hooks";
 import type { Readable, Writable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
 import {
   ActionPool,
   CommandActions,
   CpuManager,
+  cgroupDriverLacks,
   describeHost,
   openDriver,
   type SandboxDriver,
@@ -23,6 +26,7 @@ import { baseEnvironment } from "@treadle/actions/internal";
 import { median } from "@treadle/contracts";
 import { type BenchRow, row } from "../row.ts";
 import { containerByHand } from "./docker-by-hand.ts";
+import { openServiceClient } from "./over-grpc.ts";
 
 const actionMs = 100;
 const notMeasured =
@@ -89,6 +93,7 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
         const driver = await make().catch(() => undefined);
         if (driver !== undefined) ways.push(await open(name, driver, byHand));
       }
+    ways.push(...(await overGrpc(here)));
     const numCores = describeHost().numa.flat().length;
     const times = ways.map(() => ({ own: [] as number[], byHand: [] as number[] }));
     for (let n = 0; n < actions; n++)
@@ -148,6 +153,29 @@ async function command(name: string, driver: SandboxDriver, byHand: ByHand): Pro
   await act(1);
   const isPromised = name === "cgroup";
   return { name: `${name}: a command`, isPromised, act, byHand: byHand.command, close: () => actions.close() };
+}
+
+/** Of a service in another process, by the first driver that works here; the other way is a call that does nothing, after a pause. */
+async function overGrpc(byHand: ByHand): Promise<Way[]> {
+  const driver = cgroupDriverLacks() === undefined ? "cgroup" : "process";
+  const client = await openServiceClient(driver);
+  await client.run(["sleep", pause], 1);
+  const name = `${driver} over gRPC`;
+  const act = (cores: number) => client.run(["sleep", pause], cores);
+  const call = async (): Promise<void> => {
+    await delay(actionMs);
+    await client.call();
+  };
+  return [
+    { name: `${name}: a command`, isPromised: false, act, byHand: byHand.command, close: () => client.close() },
+    {
+      name: `${name}: a call that does nothing`,
+      isPromised: false,
+      act: call,
+      byHand: () => delay(actionMs),
+      close: async () => {},
+    },
+  ];
 }
 
 /** What the system adds to an action of 100 ms, by driver; in sandboxes of bubblewrap below 3 % of it. */
