@@ -129,6 +129,23 @@ describe("an action", () => {
     await pool.close();
   });
 
+  test("PO2 its id is another's only when it has ended, so that neither gives back what the other holds", async () => {
+    const { clock, cpu, pool } = setUp();
+    const spec = { id: "a", kind: "tool", cost: { cpu: 1 } };
+    const first = pool.submit(spec, () => clock.sleep(300));
+    await settle();
+    first.cancel();
+    expect(await codeOf(first.result)).toBe("action.cancelled");
+    expect(() => pool.submit(spec, () => clock.sleep(600))).toThrow(/'a' is in use; an id is free again when/);
+    await clock.advance(300);
+    const second = pool.submit(spec, () => clock.sleep(600));
+    await settle();
+    expect(cpu.pools().get("cpu@n0")!.free).toBe(3);
+    await clock.advance(600);
+    expect([await codeOf(second.result), cpu.pools().get("cpu@n0")!.free]).toEqual(["ok", 4]);
+    await pool.close();
+  });
+
   test("that waits can be cancelled and frees its place", async () => {
     const { clock, pool } = setUp();
     const running = pool.submit({ kind: "tool", cost: { cpu: 4 } }, () => clock.sleep(100));

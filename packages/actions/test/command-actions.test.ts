@@ -37,6 +37,8 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
           requests.push(request);
           if (dying.includes(number) && request.command.includes("die")) {
             loss = "it was struck";
+            // As told by files that went first.
+            if (request.command.includes("exited")) return { status: "exited", exitCode: 0, ...nothing };
             throw new TreadleError("sandbox.failed", "it has died");
           }
           log.push(`${request.command.join(" ")} in ${number}`);
@@ -68,6 +70,8 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
   };
   return { driver, log, requests };
 }
+
+const nothing = { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0), seconds: 0 };
 
 function setUp(dying: number[] = [], openMs = 0, names = ["n0", "n1"]) {
   const clock = new ManualClock();
@@ -301,5 +305,36 @@ test("what has lost its node ends at once, whether it ran or waited, and what as
   });
   expect(log).toContain("close 1");
   await clock.advance(1);
+  await actions.close();
+});
+
+test("CA1 what a command says of itself while its sandbox dies counts for nothing", async () => {
+  const { actions } = setUp([1]);
+  actions.openTrajectory("t");
+  await actions.submit("t", spec, { command: ["first"] }).result;
+  await expect(actions.submit("t", spec, { command: ["die", "exited"] }).result).rejects.toMatchObject({
+    code: "sandbox.lost",
+  });
+  await actions.close();
+});
+
+test("CA3 a trajectory that is being closed is opened again when nothing of it is left, and leaves nothing then", async () => {
+  const { clock, log, actions } = setUp();
+  for (let round = 1; round <= 3; round++) {
+    actions.openTrajectory("t");
+    const running = actions.submit("t", spec, { command: ["sleep", "5"] });
+    running.result.catch(() => {});
+    await settle();
+    let isClosed = false;
+    const closing = actions.closeTrajectory("t").then(() => {
+      isClosed = true;
+    });
+    expect(() => actions.openTrajectory("t")).toThrow(/'t' is still being closed; wait/);
+    const waited = actions.closed("t").then(() => isClosed);
+    clock.advance(5000);
+    await closing;
+    expect(await waited).toBe(true);
+    expect(log.filter((line) => line === `close ${round}`)).toHaveLength(1);
+  }
   await actions.close();
 });

@@ -49,7 +49,7 @@ test.each(["before a file is open", "in its midst"])(
     expect(spool.give("stdout", Buffer.from("later"))).toBe(true);
     hasRoom = true;
     sink.emit("drain");
-    expect(texts(events)).toEqual(["sent", ...(when === "in its midst" ? ["kept"] : []), "later"]);
+    expect(texts(events).join(" ")).toBe(`sent ${when === "in its midst" ? "kept" : ""}later`);
   },
 );
 

@@ -125,6 +125,34 @@ unset GIVEN; set -u; umask 027; shopt -s extglob expand_aliases; alias shout='ec
         expect(() => actions.openSession(trajectory, "main")).toThrow(/'main' is open already/);
         expect(() => actions.openSession(trajectory, "../x")).toThrow(/'\.\.\/x' is no name; give one of up to 64/);
       });
+
+      test("BS1 a command that was cancelled is in the way of the next until it has ended", async () => {
+        const { say, submit, trajectory } = open("main");
+        const stubborn = submit("trap '' TERM; touch began; while sleep 0.02; do echo 1 >> log; done", {
+          graceMs: 1500,
+        });
+        while (true) {
+          const { stdout } = await actions.submit(trajectory, { kind: "look", cost: { cpu: 0 } }, { command: ["ls"] })
+            .result;
+          if (stdout.includes("log")) break;
+        }
+        stubborn.cancel();
+        await expect(stubborn.result).rejects.toMatchObject({ code: "action.cancelled" });
+        expect(() => submit("true")).toThrow(/session 'main' runs a command/);
+        const size = async () => (await actions.readFile(trajectory, "log")).length;
+        while (
+          await Promise.resolve()
+            .then(() => submit("true").result)
+            .then(
+              () => false,
+              () => true,
+            )
+        )
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        const before = await size();
+        expect((await say("sleep 0.1")).exitCode).toBe(0);
+        expect(await size()).toBe(before);
+      });
     },
   );
 

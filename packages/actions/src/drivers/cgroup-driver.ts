@@ -376,13 +376,13 @@ class HeldSandbox extends OpenSandbox {
       },
       end: async (why) => {
         this.#overWith ??= why;
-        await this.#forgetFiles();
         await this.#tree.killExec(this.id, holdingExec);
       },
     });
     this.#forgetFiles = async () => {
       unguard();
-      if (this.lossOf() === undefined || this.#overWith !== undefined) await forgetDiskImage(work, device);
+      // While its holder lives, nobody else has these numbers; and what has died may have told others what it read.
+      if (this.lossOf() === undefined) await forgetDiskImage(work, device);
     };
     if (this.isClosed) unguard();
   }

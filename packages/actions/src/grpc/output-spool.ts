@@ -43,12 +43,17 @@ export class DiskBudget {
 
 export type Stream = "stdout" | "stderr";
 /** of output: a piece of the file. Others are few and small */
-type Spilled = { readonly stream: Stream; readonly bytes: number } | { readonly event: object };
+type Spilled = { readonly stream: Stream; bytes: number } | { readonly event: object };
+
+/** Pieces are kept as one up to so much, as reading each back by itself would take long where they are small. */
+const pieceBytes = 64 * 2 ** 10;
 
 export class OutputSpool {
   readonly #sink: EventSink;
   readonly #budget: DiskBudget;
   readonly #waiting: Spilled[] = [];
+  /** of the waiting ones, how many have gone */
+  #gone = 0;
   #file: SpoolFile | undefined;
   #readTo = 0;
   #isFull = false;
@@ -77,7 +82,10 @@ export class OutputSpool {
       this.#budget.give(chunk.length);
       return false;
     }
-    this.#waiting.push({ stream, bytes: chunk.length });
+    const last = this.#waiting.at(-1);
+    if (last !== undefined && "bytes" in last && last.stream === stream && last.bytes + chunk.length <= pieceBytes)
+      last.bytes += chunk.length;
+    else this.#waiting.push({ stream, bytes: chunk.length });
     return true;
   }
 
@@ -98,16 +106,21 @@ export class OutputSpool {
   discard(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    for (const one of this.#waiting) if ("bytes" in one) this.#budget.give(one.bytes);
-    this.#waiting.length = 0;
+    for (const one of this.#waiting.slice(this.#gone)) if ("bytes" in one) this.#budget.give(one.bytes);
+    this.#waiting.length = this.#gone = 0;
     this.#file?.close();
     this.#file = undefined;
   }
 
   #readBack(): void {
     while (!this.#isOver && !this.#isFull) {
-      const next = this.#waiting.shift();
+      const next = this.#waiting[this.#gone];
       if (next === undefined) break;
+      // One by one from the front, they would all be moved each time.
+      if (2 * ++this.#gone >= this.#waiting.length) {
+        this.#waiting.splice(0, this.#gone);
+        this.#gone = 0;
+      }
       if ("event" in next) {
         this.#write(next.event);
         continue;

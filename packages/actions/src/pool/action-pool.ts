@@ -43,7 +43,7 @@ export class ActionPool {
   readonly #charging: Charging;
   readonly #queue: FairQueue<ActionRecord>;
   readonly #records = new Map<string, ActionRecord>();
-  readonly #running = new Set<ActionRecord>();
+  readonly #running = new Map<string, ActionRecord>();
   readonly #trajectories = new Map<string, TrajectoryOptions>();
   readonly #statistics = new ActionStatistics();
   readonly #usage: ResourceUsage;
@@ -115,7 +115,7 @@ export class ActionPool {
 
   /** Cancels its actions, or fails them with `why`, waits until none runs, and gives back what it held. */
   async closeTrajectory(trajectory: string, why?: TreadleError): Promise<void> {
-    const own = [...this.#records.values(), ...this.#running].filter((r) => r.spec.trajectory === trajectory);
+    const own = [...this.#records.values(), ...this.#running.values()].filter((r) => r.spec.trajectory === trajectory);
     for (const record of own) this.#stop(record, why ?? cancelled(record.id, `trajectory '${trajectory}' was closed`));
     await Promise.all(own.map((r) => r.running));
     const options = this.#trajectories.get(trajectory);
@@ -231,7 +231,7 @@ export class ActionPool {
   async close(): Promise<void> {
     this.#closed = true;
     for (const record of [...this.#records.values()]) this.#stop(record, cancelled(record.id, "the pool was closed"));
-    await Promise.all([...this.#running].map((r) => r.running));
+    await Promise.all([...this.#running.values()].map((r) => r.running));
     await Promise.all([...this.#trajectories.keys()].map((t) => this.closeTrajectory(t)));
     this.#disarmWake?.();
   }
@@ -245,10 +245,11 @@ export class ActionPool {
     }
     const spec = { ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) };
     const id = spec.id ?? `${spec.kind}/${this.#made++}`;
-    if (this.#records.has(id))
+    // Managers know it by that name until nothing of it runs (PO2).
+    if (this.#records.has(id) || this.#running.has(id))
       throw new TreadleError(
         "action.invalid",
-        `id: '${id}' is in use; ids are unique while their action is not settled`,
+        `id: '${id}' is in use; an id is free again when its action has ended, which takes a moment after a cancel`,
       );
     const beyond = beyondCapacity(this.#managers, spec.cost);
     if (beyond !== undefined) throw beyond;
@@ -402,7 +403,7 @@ export class ActionPool {
 
   #resourceStates(now: number): Map<string, ResourceState> {
     const busy = new Map<string, Busy[]>();
-    for (const record of this.#running) {
+    for (const record of this.#running.values()) {
       const elapsed = (now - (record.grantedMs ?? now)) / 1000;
       // Late already, or unknown: as long again as it has taken so far.
       const expected =
@@ -453,7 +454,7 @@ export class ActionPool {
     const start = describeStart(record, view, units, now);
     this.#starts.push(start);
     if (this.#starts.length > keptStarts) this.#starts.shift();
-    this.#running.add(record);
+    this.#running.set(record.id, record);
     record.running = this.#run(record, grants, start.why);
     return true;
   }
@@ -496,7 +497,7 @@ export class ActionPool {
       outcome = { ok: false, error };
     }
     record.endedMs = this.#clock.now();
-    this.#running.delete(record);
+    this.#running.delete(record.id);
     for (const [resource, grant] of Object.entries(allocation)) {
       this.#managers.get(resource)!.release(record.id, record.endedMs);
       this.#held(record, grant, -1, record.endedMs);

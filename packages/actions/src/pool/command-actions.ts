@@ -9,6 +9,7 @@
  * CA2 a sandbox is prepared (an image pulled, commands run) while somebody waits for it: when the last of them was cancelled,
  *    was late or went away, its commands end, nobody waits for the pull any more, which the engine ends in its own time, and
  *    what was made of the sandbox is removed. The next action begins again.
+ * CA3 one name is one trajectory until all of it has ended: it is not opened again while it is closed.
  */
 import { randomUUID } from "node:crypto";
 import { TreadleError } from "@treadle/contracts";
@@ -26,7 +27,7 @@ import { fillTemplate } from "../elasticity/parallel-command.ts";
 import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
 import type { TrajectoryOptions } from "./pool-options.ts";
-import { type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
+import { SessionUse, type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
 import { TrajectorySnapshot } from "./trajectory-snapshot.ts";
 
 export type EnvironmentOptions = Omit<SandboxOptions, "from"> & {
@@ -74,6 +75,8 @@ export class CommandActions {
   readonly driver: SandboxDriver;
   readonly #diskBytes: number | undefined;
   readonly #environments = new Map<string, Environment>();
+  /** until nothing is left of them */
+  readonly #closing = new Map<string, Promise<void>>();
 
   /** `diskBytes`: for the files of trajectories that state nothing, where the driver can hold it */
   constructor(pool: ActionPool, driver: SandboxDriver, { diskBytes }: { readonly diskBytes?: number } = {}) {
@@ -88,6 +91,11 @@ export class CommandActions {
       throw new TreadleError(
         "action.invalid",
         `trajectory '${trajectory}' is open already; choose another name or close it`,
+      );
+    if (this.#closing.has(trajectory))
+      throw new TreadleError(
+        "action.invalid",
+        `trajectory '${trajectory}' is still being closed; wait for that, or choose another name`,
       );
     for (const command of [["true"] as const, ...(options.prepare ?? [])])
       refuseUnspeakable({ command, environment: options.environment });
@@ -134,7 +142,7 @@ export class CommandActions {
   ): ActionHandle<ExecResult> {
     const { options, sessions } = this.#environmentOf(trajectory);
     refuseUnspeakable(request);
-    const session = name === undefined ? undefined : sessions.free(name);
+    const use = name === undefined ? undefined : new SessionUse(sessions.free(name));
     const handle = this.pool.submit({ ...spec, trajectory }, async (context) => {
       started?.(context);
       const cores = Object.values(context.allocation).flatMap((grant) => grant.cores ?? []);
@@ -149,18 +157,19 @@ export class CommandActions {
         const command = parallel === undefined ? request.command : fillTemplate(request.command, parallel);
         return sandbox.exec({
           ...request,
-          command: session === undefined ? command : inSession(session, command, sandbox),
+          command: use === undefined ? command : inSession(use.session, command, sandbox),
           environment: { ...Object.fromEntries(units), ...options.environment, ...request.environment },
           ...(cores.length > 0 ? { cores } : {}),
           signal,
         });
       };
       const node = hostOf(context.allocation);
-      const result = await this.#within(trajectory, inSandbox, { cores, node, signal });
+      const within = this.#within(trajectory, inSandbox, { cores, node, signal });
+      const result = await (use === undefined ? within : use.during(within));
       if (isCutShort(result)) context.wasCut();
       return result;
     });
-    if (session !== undefined) occupy(session, handle.result);
+    use?.until(handle.result);
     return handle;
   }
 
@@ -223,7 +232,14 @@ export class CommandActions {
   async closeTrajectory(trajectory: string): Promise<void> {
     if (this.#environments.get(trajectory)?.lost === undefined) this.#environmentOf(trajectory);
     this.#environments.delete(trajectory);
-    await this.pool.closeTrajectory(trajectory);
+    const closing = this.pool.closeTrajectory(trajectory).finally(() => this.#closing.delete(trajectory));
+    this.#closing.set(trajectory, closing);
+    await closing;
+  }
+
+  /** Resolves when one of that name, which is being closed, has left nothing: it may be opened again then. */
+  async closed(trajectory: string): Promise<void> {
+    await this.#closing.get(trajectory)?.catch(() => {}); // who closes it is told
   }
 
   /** Closes the pool, every trajectory and the driver. */
@@ -273,7 +289,8 @@ export class CommandActions {
       // Until one has ended, an attempt in a new sandbox finds what this one did.
       try {
         const result = await run(sandbox);
-        if (sandbox.loss === undefined || !isStruck(result)) {
+        // What ended as its sandbox died may have been told by files that were gone.
+        if (sandbox.loss === undefined) {
           environment.hasState = true;
           return result;
         }
@@ -410,24 +427,11 @@ function inSession(session: ShellSession, [text]: ExecRequest["command"], sandbo
   return command;
 }
 
-/** BS1 */
-function occupy(session: ShellSession, result: Promise<unknown>): void {
-  session.isBusy = true;
-  const leave = (): void => {
-    session.isBusy = false;
-  };
-  result.then(leave, leave);
-}
-
 /** Whether it is there or not, nothing is left of it. */
 async function endOf(opening: Opening | undefined, why: TreadleError): Promise<void> {
   opening?.abort.abort(why);
   await (await opening?.sandbox.catch(() => undefined))?.close();
 }
-
-/** Whether a command ended as one does whose sandbox dies. */
-const isStruck = (result: unknown): boolean =>
-  ["killed", "out-of-memory", "timeout"].includes((result as { status?: string } | undefined)?.status ?? "exited");
 
 const retryable = (trajectory: string, cause: string): TreadleError =>
   new TreadleError(

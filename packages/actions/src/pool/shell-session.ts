@@ -70,6 +70,38 @@ export class ShellSessions {
   }
 }
 
+/** BS1: of a session by one command, which may still run when its caller has been told that it is over, as after a cancel. */
+export class SessionUse {
+  readonly session: ShellSession;
+  #runs = false;
+  #isOver = false;
+
+  constructor(session: ShellSession) {
+    this.session = session;
+  }
+
+  /** until its caller is told of its end */
+  until(result: Promise<unknown>): void {
+    this.session.isBusy = true;
+    const over = (): void => {
+      this.#isOver = true;
+      this.session.isBusy = this.#runs;
+    };
+    result.then(over, over);
+  }
+
+  /** and while it runs */
+  async during<Result>(run: Promise<Result>): Promise<Result> {
+    this.#runs = true;
+    try {
+      return await run;
+    } finally {
+      this.#runs = false;
+      if (this.#isOver) this.session.isBusy = false;
+    }
+  }
+}
+
 /** What runs `text` in a session, in a sandbox that keeps state in `folder`. */
 export function sessionCommand(
   { id, hasRun }: ShellSession,
