@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { dockerPrograms } from "../../packages/actions/test/support/docker-engine.ts";
+import { prepareDocker } from "../../packages/actions/test/support/docker-engine.ts";
 import { projectRoot } from "../support/project.ts";
 import { bubblewrap } from "../support/sandbox-programs.ts";
 import { type MachineOptions, runInMachine } from "./virtual-machine.ts";
@@ -9,7 +9,7 @@ export async function nodeInMachine(
   words: readonly string[],
   options: Omit<MachineOptions, "environment">,
 ): ReturnType<typeof runInMachine> {
-  const folders = await Promise.all([bubblewrap(), dockerPrograms()]);
+  const folders = await Promise.all([bubblewrap(), prepareDocker().then(({ programs }) => programs)]);
   const { CI = "", TREADLE_SEED = "1", TREADLE_COMPILED = "", PATH = "" } = process.env;
   const path = [PATH, ...folders.map((folder) => join(folder, "usr/bin"))].join(":");
   return runInMachine([process.execPath, ...words], projectRoot, {

@@ -271,17 +271,17 @@ describe.skipIf(missing !== undefined)(
         "1234\nmade\nrefused",
       );
       for (const [name, bad, message] of [
-        ["nobody", { user: "no-such-user" }, /user 'no-such-user' cannot be used in image 'treadle-test:busybox'/],
+        ["nobody", { user: "no-such-user" }, /user 'no-such-user' cannot be used in image 'treadle-test:image'/],
         [
           "lost",
           { workingFolder: "/no/such" },
-          /working folder '\/no\/such' cannot be used in image 'treadle-test:busybox' by user '65534:65534': .*; name one/,
+          /working folder '\/no\/such' cannot be used in image 'treadle-test:image' by user '65534:65534': .*; name one/,
         ],
         ["absent", { image: "treadle-test:absent" }, /has no image 'treadle-test:absent'; fetch it with 'docker pull/],
         [
           "foreign",
           { image: "other:image" },
-          /'other:image' is not allowed here; allowed are 'treadle-test:busybox', 'treadle-test:\*'/,
+          /'other:image' is not allowed here; allowed are 'treadle-test:image', 'treadle-test:\*'/,
         ],
       ] as const) {
         actions.openTrajectory(name, { container: bad });

@@ -1,28 +1,33 @@
 /**
  * A Docker Engine of a test's own: the distribution's packages unpacked into a cache folder, started by hand with its data
- * in a folder that goes with it, and an image made of busybox. Nothing of it is installed, and no other engine is touched.
+ * in a folder that goes with it, and one image (`docker-image.ts`). Nothing of it is installed, and no other engine is touched.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { chmodSync, mkdirSync, symlinkSync } from "node:fs";
-import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { unpackPackages } from "@treadle/transport/testing";
 import Docker from "dockerode";
+import { prepareImage, type TestImage } from "./docker-image.ts";
 
 const run = promisify(execFile);
 
 export type TestEngine = {
   readonly socket: string;
   readonly image: string;
+  /** why the image has none */
+  readonly lacksPython: string | undefined;
   readonly docker: Docker;
   close(): Promise<void>;
 };
 
-export const dockerPrograms = (): Promise<string> =>
-  unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
+/** What an engine is started with: nothing has to be fetched then. */
+export async function prepareDocker(): Promise<{ readonly programs: string; readonly image: TestImage }> {
+  const programs = await unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
+  return { programs, image: await prepareImage(join(programs, "bin/busybox")) };
+}
 
 /** gVisor's program. */
 async function runscPath(): Promise<string> {
@@ -34,9 +39,10 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
   if (process.platform !== "linux") return "Docker's engine runs on Linux";
   if (process.getuid?.() !== 0) return "Docker's engine needs root";
   let programs: string;
+  let image: TestImage;
   let gvisor = "";
   try {
-    programs = await dockerPrograms();
+    ({ programs, image } = await prepareDocker());
     if (runsc) gvisor = await runscPath();
   } catch (error) {
     return `Docker's engine cannot be had: ${(error as Error).message.split("\n")[0]}`;
@@ -95,9 +101,11 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
     }
     await delay(100);
   }
-  const engine = { socket: `unix://${socket}`, image: "treadle-test:busybox", docker, close };
+  const { archive, lacksPython } = image;
+  const engine = { socket: `unix://${socket}`, image: "treadle-test:image", lacksPython, docker, close };
   try {
-    await importBusybox(docker, join(programs, "bin/busybox"), folder);
+    const progress = await docker.importImage(archive, { repo: "treadle-test", tag: "image" });
+    await followed(docker, progress);
     const first = await docker.createContainer({
       Image: engine.image,
       Cmd: ["true"],
@@ -121,18 +129,13 @@ async function end(daemon: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
-/** A root file system of one static program and links to it. */
-async function importBusybox(docker: Docker, busybox: string, folder: string): Promise<void> {
-  const root = join(folder, "image");
-  for (const name of ["bin", "usr/bin", "etc", "tmp", "work"]) mkdirSync(join(root, name), { recursive: true });
-  chmodSync(join(root, "tmp"), 0o1777);
-  await cp(busybox, join(root, "bin/busybox"));
-  const { stdout } = await run(busybox, ["--list"]);
-  for (const name of stdout.split("\n").filter((one) => one !== "" && one !== "busybox"))
-    symlinkSync("busybox", join(root, "bin", name));
-  await writeFile(join(root, "etc/passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
-  const archive = join(folder, "image.tar");
-  await run("tar", ["-C", root, "-cf", archive, "."]);
-  const progress = await docker.importImage(archive, { repo: "treadle-test", tag: "busybox" });
-  await new Promise((resolve, reject) => docker.modem.followProgress(progress, (e) => (e ? reject(e) : resolve(null))));
+/** Until what the engine tells of its progress ends; throws what failed on the way. */
+export async function followed(docker: Docker, progress: NodeJS.ReadableStream): Promise<void> {
+  await new Promise<void>((resolve, reject) =>
+    docker.modem.followProgress(progress, (error, told: readonly { error?: string }[]) => {
+      const failure = error ?? told.find((one) => one.error !== undefined)?.error;
+      if (failure == null) resolve();
+      else reject(failure instanceof Error ? failure : new Error(failure));
+    }),
+  );
 }
