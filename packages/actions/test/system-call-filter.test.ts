@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { behindFilter, systemCallFilter } from "../src/drivers/system-call-filter.ts";
+import { securityOptionsOf, systemCallProfile } from "../src/drivers/system-call-profile.ts";
 import {
   type Architecture,
   absentCalls,
@@ -58,7 +59,7 @@ function run(program: Buffer, data: Buffer): Answer {
 function expected(architecture: Architecture, call: Call): Answer {
   if (call.audit !== architectures[architecture].audit) return enosys;
   const calls = allowedCalls(architecture);
-  if (call.number > Math.max(...calls.values()) || absentCalls.some((number) => number === call.number)) return enosys;
+  if (call.number > Math.max(...calls.values()) || [...absentCalls.values()].includes(call.number)) return enosys;
   const name = [...calls].find(([, number]) => number === call.number)?.[0];
   if (name === undefined) return eperm;
   const condition = conditions[name];
@@ -184,6 +185,51 @@ describe.each(names)("the numbers of %s", (architecture) => {
     expect(wrong).toEqual([]);
     expect(numbers.size).toBeGreaterThan(290);
   });
+});
+
+test("SC4 the profile of an engine has the same list", () => {
+  const { defaultAction, archMap, syscalls } = JSON.parse(systemCallProfile());
+  expect([defaultAction, archMap]).toEqual([
+    "SCMP_ACT_ERRNO",
+    ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"].map((architecture) => ({ architecture, subArchitectures: [] })),
+  ]);
+  type Arg = { index: number; op: string; value: number; valueTwo?: number };
+  const rules = syscalls as { names: string[]; action: string; errnoRet?: number; args?: Arg[] }[];
+  const holds = ({ op, value, valueTwo }: Arg, first: bigint): boolean =>
+    op === "SCMP_CMP_EQ" ? first === BigInt(value) : (first & BigInt(value)) === BigInt(valueTwo!);
+  const answer = (name: string, first: bigint): Answer => {
+    const rule = rules.find(({ names, args = [] }) => names.includes(name) && args.every((arg) => holds(arg, first)));
+    if (rule === undefined) return eperm;
+    return rule.action === "SCMP_ACT_ALLOW" ? allow : rule.errnoRet === 38 ? enosys : eperm;
+  };
+  for (const architecture of names) {
+    const { audit } = architectures[architecture];
+    for (const [name, number] of [...allowedCalls(architecture), ...absentCalls])
+      for (const first of [0n, 1n, 2n, 8n, 10n, 16n, 40n, 0x1200011n, 0x10000011n, 0x20008n, 0xffffffffn])
+        expect([name, answer(name, first)]).toEqual([
+          name,
+          expected(architecture, { audit, number, arguments: [first] }),
+        ]);
+  }
+  expect(["keyctl", "io_uring_setup", "mount", "unshare", "bpf"].map((name) => answer(name, 0n))).toEqual(
+    Array(5).fill(eperm),
+  );
+});
+
+const info = { NCPU: 2, DefaultRuntime: "runc", Runtimes: { runc: {}, runsc: {} } };
+test.each([
+  ["listed", "runc", ["name=seccomp,profile=default"], /^no-new-privileges seccomp=\{/],
+  ["listed", "runsc", [], /^no-new-privileges$/],
+  ["engine", "runc", [], /^no-new-privileges$/],
+] as const)("SC4 %s calls by %s, of an engine with %j", (systemCalls, runtime, SecurityOptions, options) => {
+  const own = { ...info, SecurityOptions: [...SecurityOptions] };
+  expect(securityOptionsOf(own, { systemCalls, runtime }).join(" ")).toMatch(options);
+});
+
+test("SC4 an engine that filters nothing is refused, with the remedy", () => {
+  expect(() =>
+    securityOptionsOf({ ...info, SecurityOptions: [] }, { systemCalls: "listed", runtime: undefined }),
+  ).toThrow(/filters no system calls .*; use an engine and a kernel with seccomp, or .* docker.systemCalls: engine/);
 });
 
 const isRoot = process.platform === "linux" && process.getuid?.() === 0;

@@ -1,20 +1,26 @@
 """The tests of a task, which are root's in /testbed, as the reward of a solution: on as many cores as they gain from.
 
-    python testbed_reward.py 127.0.0.1:50061 solution_folder .treadle/actions/pytest.json
+    python testbed_reward.py 127.0.0.1:50061 solution_folder .treadle/actions/pytest.json [image]
 
-The service shows the folder to its sandboxes: `cgroup: { folders: { /testbed: /srv/task } }`, or an image has it. The file is what
-`npx treadle actions profile` measured of the command: how long it takes, and how it gains from cores. The command is such as
+The image has the folder, or the service shows it to its sandboxes: `cgroup: { folders: { /testbed: /srv/task } }`. The file is
+what `npx treadle actions profile` measured of the command: how long it takes, and how it gains from cores. The command is such as
 
-    sh -c 'export PYTHONPATH=$PWD/solution; cd /testbed && exec python3 -m pytest -p no:cacheprovider -n {parallel}'
+    sh -c 'export SOLUTION=$PWD/solution; cd /testbed && exec python3 -m pytest -p no:cacheprovider -n {parallel}'
+
+and the suite's conftest.py lets the workers find the solution, after all else: were it in PYTHONPATH, a pytest.py or a
+sitecustomize.py of its own would run in place of the suite.
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        sys.path.append(os.environ["SOLUTION"])
 """
 
 import sys
 
 from treadle import Actions, Between, Profile
 
-target, solution, stored = sys.argv[1:]
+target, solution, stored, *image = sys.argv[1:]
 suite = Profile.load(stored)
-with Actions(target) as actions, actions.open_trajectory() as trajectory:
+with Actions(target) as actions, actions.open_trajectory(image="".join(image)) as trajectory:
     trajectory.upload(solution, "solution")
     reward = trajectory.run(
         suite.command, cpu=Between(1, max(suite.elasticity.by_units)), elasticity=suite.elasticity,

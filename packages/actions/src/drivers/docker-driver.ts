@@ -66,6 +66,7 @@ import {
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { openProxy, proxyEnvironment } from "./sandbox-proxy.ts";
 import { signalScript } from "./signal-script.ts";
+import { securityOptionsOf } from "./system-call-profile.ts";
 import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
@@ -145,11 +146,12 @@ export class DockerDriver implements SandboxDriver {
       if (isDeadSession(Labels["treadle.session"] ?? "")) await engine.removeContainer(Id);
     for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
       if (isDeadSession(Labels?.["treadle.session"] ?? "")) await engine.removeImage(Id);
-    return { cores: info.NCPU, isGvisor: isGvisor(info, this.#options.runtime) };
+    const [own, securityOptions] = [isGvisor(info, this.#options.runtime), securityOptionsOf(info, this.#options)];
+    return { cores: info.NCPU, isGvisor: own, securityOptions };
   }
 }
 
-type Host = { readonly cores: number; readonly isGvisor: boolean };
+type Host = { readonly cores: number; readonly isGvisor: boolean; readonly securityOptions: readonly string[] };
 
 /** What has entered the container, and is told what to become. */
 type Entered = EngineExec & {
@@ -184,6 +186,7 @@ class ContainerSandbox extends OpenSandbox {
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
   readonly #isGvisor: boolean;
+  readonly #securityOptions: readonly string[];
   readonly #mark = keptMark(randomUUID());
   readonly #keep: (snapshot: ImageSnapshot) => void;
   readonly #disks: ContainerDisks;
@@ -216,7 +219,7 @@ class ContainerSandbox extends OpenSandbox {
     engine: DockerEngine,
     driver: z.infer<typeof DockerOptions>,
     options: SandboxOptions,
-    { cores, isGvisor }: Host,
+    { cores, isGvisor, securityOptions }: Host,
     { forget, keep, disks }: ContainerOwner,
   ) {
     super(forget);
@@ -226,6 +229,7 @@ class ContainerSandbox extends OpenSandbox {
     this.#driver = driver;
     this.#options = options;
     this.#isGvisor = isGvisor;
+    this.#securityOptions = securityOptions;
     this.#allCores = Array.from({ length: cores }, (_, core) => core);
   }
 
@@ -268,7 +272,7 @@ class ContainerSandbox extends OpenSandbox {
           PidsLimit: this.#isGvisor ? gvisorTasks(maxProcesses + ownProcesses) : maxProcesses + ownProcesses,
           ...(diskBytes === undefined ? {} : { Ulimits: [longestFile(Math.floor(diskBytes))] }),
           CapDrop: ["ALL"],
-          SecurityOpt: ["no-new-privileges"],
+          SecurityOpt: [...this.#securityOptions],
           LogConfig: { Type: "none", Config: {} },
         },
       }),

@@ -11,6 +11,8 @@ export const DockerOptions = z.strictObject({
   socket: z.string().min(1).optional(),
   /** OCI runtime by its name in the engine, such as gVisor's `runsc`; default: the engine's own */
   runtime: z.string().min(1).optional(),
+  /** that commands may make: a list of our own, or what the engine's profile has, such as programs of 32 bits */
+  systemCalls: z.enum(["listed", "engine"]).default("listed"),
   /** whom commands run as */
   userId: z.int().positive().default(65_534),
   /** writes cores to control groups where it may; false: always `update`, as the paper */

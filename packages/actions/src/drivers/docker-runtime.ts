@@ -7,8 +7,9 @@ export const EngineInfo = z.object({
   NCPU: z.int().positive(),
   DefaultRuntime: z.string().default(""),
   Runtimes: z.record(z.string(), z.unknown()).default({}),
+  SecurityOptions: z.array(z.string()).default([]),
 });
-type EngineInfo = z.infer<typeof EngineInfo>;
+export type EngineInfo = z.infer<typeof EngineInfo>;
 
 /** Undefined when the engine has it. */
 export function runtimeLacks({ Runtimes }: Pick<EngineInfo, "Runtimes">, runtime?: string): string | undefined {
@@ -18,7 +19,10 @@ export function runtimeLacks({ Runtimes }: Pick<EngineInfo, "Runtimes">, runtime
 }
 
 /** By the name of the runtime, or of its program. */
-export function isGvisor({ Runtimes, DefaultRuntime }: EngineInfo, runtime = DefaultRuntime): boolean {
+export function isGvisor(
+  { Runtimes, DefaultRuntime }: Pick<EngineInfo, "Runtimes" | "DefaultRuntime">,
+  runtime = DefaultRuntime,
+): boolean {
   return `${runtime} ${JSON.stringify(Runtimes[runtime] ?? "")}`.includes("runsc");
 }
 

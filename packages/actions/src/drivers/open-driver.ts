@@ -92,12 +92,8 @@ function refusalOf(
     return `it isolates nothing, which node '${rights.node}' does not allow; ${allowing}`;
   if (network !== undefined && !isShellAllowed)
     return `a run may not set 'network' on node '${rights.node}'; leave it out, or ${allowing}`;
-  const theirs =
-    name === "cgroup"
-      ? cgroup && "cgroup"
-      : name === "docker"
-        ? ((docker?.socket && "docker.socket") ?? (docker?.runtime && "docker.runtime"))
-        : undefined;
+  const ofDocker = (["socket", "runtime", "systemCalls"] as const).find((key) => docker?.[key] !== undefined);
+  const theirs = { cgroup: cgroup && "cgroup", docker: ofDocker && `docker.${ofDocker}`, process: undefined }[name];
   return theirs && `a run may not set '${theirs}' on node '${rights.node}'; leave it out`;
 }
 

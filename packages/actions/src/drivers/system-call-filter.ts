@@ -44,7 +44,7 @@ function compiled(architecture: Architecture): Buffer {
   const answers = new Map<number, readonly Instruction[]>();
   for (const [name, number] of allowedCalls(architecture)) answers.set(number, underConditionOf(name));
   const newest = Math.max(...answers.keys());
-  for (const number of absentCalls) answers.set(number, [absent]);
+  for (const number of absentCalls.values()) answers.set(number, [absent]);
   const ranges: Range[] = [];
   for (let from = 0; from <= newest + 1; from++) {
     const then = from > newest ? [absent] : (answers.get(from) ?? [refused]);

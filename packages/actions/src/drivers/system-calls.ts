@@ -1,5 +1,5 @@
 /**
- * The system calls that commands of `CgroupDriver` may make: those that Docker's default profile leaves to a process without
+ * The system calls that commands of `CgroupDriver` and of `DockerDriver` may make: those that Docker's default profile leaves to a process without
  * capabilities (github.com/moby/profiles, seccomp/default.json, June 2026), ptrace and process_vm_* included. From Linux 4.8 on a
  * tracer cannot pass a call by the filter, and its targets are processes of the same user, which are the same sandbox's.
  *
@@ -65,8 +65,8 @@ const numbers = `
 `;
 
 export const architectures = {
-  x64: { column: 0, audit: 0xc000003e },
-  arm64: { column: 1, audit: 0xc00000b7 },
+  x64: { column: 0, audit: 0xc000003e, engine: "SCMP_ARCH_X86_64" },
+  arm64: { column: 1, audit: 0xc00000b7, engine: "SCMP_ARCH_AARCH64" },
 } as const;
 export type Architecture = keyof typeof architectures;
 
@@ -93,4 +93,4 @@ export const conditions: Readonly<Record<string, Condition>> = {
 };
 
 /** clone3 has its flags in memory, where no filter sees them: C libraries fall back to clone where there is none. */
-export const absentCalls = [435] as const;
+export const absentCalls: ReadonlyMap<string, number> = new Map([["clone3", 435]]);

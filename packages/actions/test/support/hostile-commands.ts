@@ -11,14 +11,18 @@ const python = (text: string): string => `python3 - <<'PYTHON'\n${text}\nPYTHON`
 
 type SystemCall = readonly [x64: number, arm64: number, ...given: number[]];
 
-/** With arguments to which a kernel without a filter answers otherwise than EPERM, and which change nothing where it obeys. */
+/**
+ * With arguments to which a kernel that has the call and no filter answers otherwise than EPERM, and which change nothing where it
+ * obeys. Which kernel answered is told.
+ */
 const systemCalls = (...calls: readonly SystemCall[]): string =>
   python(`
 import ctypes, platform
 libc = ctypes.CDLL(None, use_errno=True)
 for x64, arm64, *given in ${JSON.stringify(calls)}:
     number = arm64 if platform.machine() == "aarch64" else x64
-    if libc.syscall(number, *given) >= 0 or ctypes.get_errno() != 1: print("BROKEN")`);
+    # EPERM, ENOSYS
+    if libc.syscall(number, *given) >= 0 or ctypes.get_errno() not in (1, 38): print("BROKEN", platform.release())`);
 
 export const hostileCommands: readonly HostileCommand[] = [
   {

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import {
+  type DriverChoice,
   describeHost,
   type ElasticityProfile,
   openDriver,
@@ -10,8 +11,9 @@ import {
   parallelTemplate,
   profileElasticity,
 } from "@treadle/actions";
+import { ActionServiceConfig } from "@treadle/actions/serve";
 import { TreadleError } from "@treadle/contracts";
-import { validateConfig } from "@treadle/runtime/runner";
+import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatPercent, formatSeconds, significant } from "../view/text.ts";
@@ -34,7 +36,8 @@ type Flags = {
   readonly tolerance: string;
   readonly timeout: string;
   readonly folder?: string;
-  readonly driver: "cgroup" | "docker" | "process";
+  readonly config?: string;
+  readonly driver?: DriverChoice["drivers"][number];
   readonly image?: string;
   readonly out?: string;
   readonly json?: boolean;
@@ -57,8 +60,15 @@ export function profileActionCommand(): Command {
     .option("--tolerance <share>", "of the cores' time that others may take", "0.1")
     .option("--timeout <seconds>", "of a run", "600")
     .option("--folder <folder>", "its files are in the sandbox, where the command runs")
-    .addOption(new Option("--driver <name>", "what runs it").choices(["cgroup", "docker", "process"]).default("cgroup"))
-    .option("--image <name>", "of the driver 'docker'")
+    .option("--config <file>", "of 'actions serve': measures in sandboxes as that service makes them")
+    .addOption(
+      new Option("--driver <name>", "what runs it (default: the file's, or cgroup)").choices([
+        "cgroup",
+        "docker",
+        "process",
+      ]),
+    )
+    .option("--image <name>", "of the driver 'docker' (default: the file's docker.image)")
     .option("--out <file>", "default: .treadle/actions/<kind>.json of the project")
     .option("--json", "prints the profile")
     .action(async (words: string[], flags: Flags) => {
@@ -89,8 +99,7 @@ export function profileActionCommand(): Command {
       for (const signal of ["SIGTERM", "SIGINT"] as const)
         process.once(signal, () => ended.abort(new TreadleError("action.cancelled", "the measurement was stopped")));
       const files = flags.folder === undefined ? undefined : packed(flags.folder);
-      const docker = flags.image === undefined ? undefined : { image: flags.image };
-      const driver = await openDriver({ drivers: [flags.driver], docker });
+      const driver = await openDriver(await driverOf(flags));
       try {
         const profile = await profileElasticity({
           kind: values.kind,
@@ -124,6 +133,18 @@ export function profileActionCommand(): Command {
         await driver.close();
       }
     });
+}
+
+async function driverOf({ config, driver, image }: Flags): Promise<DriverChoice> {
+  const { drivers, docker, cgroup } = validateConfig(
+    ActionServiceConfig,
+    config === undefined ? {} : await readConfigFile(config),
+  );
+  return {
+    drivers: driver === undefined ? drivers : [driver],
+    docker: image === undefined ? docker : { ...docker, image },
+    cgroup,
+  };
 }
 
 /** 1, 2, 4, … and the number of cores itself. */

@@ -1233,9 +1233,12 @@ export const commandManifests: readonly CommandManifest[] = [
             "description": "its files are in the sandbox, where the command runs"
           },
           {
+            "flags": "--config <file>",
+            "description": "of 'actions serve': measures in sandboxes as that service makes them"
+          },
+          {
             "flags": "--driver <name>",
-            "description": "what runs it",
-            "default": "cgroup",
+            "description": "what runs it (default: the file's, or cgroup)",
             "choices": [
               "cgroup",
               "docker",
@@ -1244,7 +1247,7 @@ export const commandManifests: readonly CommandManifest[] = [
           },
           {
             "flags": "--image <name>",
-            "description": "of the driver 'docker'"
+            "description": "of the driver 'docker' (default: the file's docker.image)"
           },
           {
             "flags": "--out <file>",
