@@ -1,8 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism } from "node:os";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
@@ -351,6 +353,17 @@ describe.skipIf(missing !== undefined)(
     });
   },
 );
+
+test.skipIf(missing !== undefined)("an engine of the tests ends with them, whatever they end of", async () => {
+  const program = fileURLToPath(new URL("support/holds-an-engine.ts", import.meta.url));
+  const args = ["--import", "tsx", "--conditions=source", program];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+  const [line] = (await once(child.stdout, "data")) as [Buffer];
+  const folder = dirname(line.toString().trim().slice("unix://".length));
+  expect([existsSync(folder), processesWith(folder).length > 0]).toEqual([true, true]);
+  child.kill("SIGKILL");
+  expect(await eventually(() => !existsSync(folder) && processesWith(folder).length === 0)).toBe(true);
+});
 
 test("an engine that does not answer is named, with the remedy", async () => {
   expect(await dockerDriverLacks("any", "unix:///nowhere/docker.sock")).toMatch(

@@ -2,17 +2,15 @@
  * A Docker Engine of a test's own: the distribution's packages unpacked into a cache folder, started by hand with its data
  * in a folder that goes with it, and one image (`docker-image.ts`). Nothing of it is installed, and no other engine is touched.
  */
-import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { promisify } from "node:util";
 import { unpackPackages } from "@treadle/transport/testing";
 import Docker from "dockerode";
 import { prepareImage, type TestImage } from "./docker-image.ts";
-
-const run = promisify(execFile);
 
 export type TestEngine = {
   readonly socket: string;
@@ -33,6 +31,18 @@ export async function prepareDocker(): Promise<{ readonly programs: string; read
 async function runscPath(): Promise<string> {
   return join(await unpackPackages("runsc", ["runsc"]), "usr/bin/runsc");
 }
+
+/**
+ * An engine that ends with who started it, of whatever that ends: tests that were left out close nothing. It is given some time
+ * to end, and leaves mounts behind when it is killed.
+ */
+const endsWithItsInput = `folder=$1; shift; exec 3<&0
+"$@" 3<&- & engine=$!
+{ cat <&3 >/dev/null; kill $engine; sleep 15; kill -9 $engine; } 2>/dev/null & watch=$!
+wait $engine
+kill $watch
+for mount in $(grep -o "$folder[^ ]*" /proc/mounts); do umount -l "$mount"; done 2>/dev/null
+rm -rf "$folder"`;
 
 /** The engine, or why there is none here; `runsc`: with gVisor, which has no network but loopback. */
 export async function startDockerEngine({ runsc = false } = {}): Promise<TestEngine | string> {
@@ -58,8 +68,9 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
   await writeFile(configuration, JSON.stringify(runsc ? { runtimes } : {}));
   const path = [join(programs, "usr/bin"), join(programs, "usr/sbin"), process.env.PATH].join(":");
   const daemon = spawn(
-    join(programs, "usr/sbin/dockerd"),
+    "sh",
     [
+      ...["-c", endsWithItsInput, "sh", folder, join(programs, "usr/sbin/dockerd")],
       ...["--iptables=false", "--ip6tables=false", "--bridge=none", "--exec-opt", "native.cgroupdriver=cgroupfs"],
       ...[
         "--default-ulimit",
@@ -71,22 +82,16 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
       ],
       ...["--config-file", configuration, "--pidfile", join(folder, "pid"), "-H", `unix://${socket}`],
     ],
-    { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, PATH: path } },
+    { stdio: ["pipe", "ignore", "pipe"], env: { ...process.env, PATH: path }, detached: true },
   );
   let log = "";
   daemon.stderr.on("data", (chunk) => {
     log = `${log}${chunk}`.slice(-4000);
   });
-  const kill = (): void => void daemon.kill("SIGKILL");
-  process.once("exit", kill);
+  const ended = once(daemon, "exit");
   const close = async (): Promise<void> => {
-    process.off("exit", kill);
-    await end(daemon);
-    // The engine leaves mounts behind when it is killed.
-    await run("sh", ["-c", `for m in $(grep -o '${folder}[^ ]*' /proc/mounts); do umount -l "$m"; done`]).catch(
-      () => {},
-    );
-    await rm(folder, { recursive: true, force: true });
+    daemon.stdin.end();
+    await ended;
   };
   const docker = new Docker({ socketPath: socket });
   for (let tries = 0; ; tries++) {
@@ -118,15 +123,6 @@ export async function startDockerEngine({ runsc = false } = {}): Promise<TestEng
     await close();
     return `Docker's engine starts no container here: ${(error as Error).message.trim()}`;
   }
-}
-
-async function end(daemon: ChildProcess): Promise<void> {
-  if (daemon.exitCode !== null || daemon.signalCode !== null) return;
-  const ended = new Promise((resolve) => daemon.once("exit", resolve));
-  daemon.kill("SIGTERM");
-  const timer = setTimeout(() => daemon.kill("SIGKILL"), 15_000);
-  await ended;
-  clearTimeout(timer);
 }
 
 /** Until what the engine tells of its progress ends; throws what failed on the way. */
