@@ -14,8 +14,9 @@ const engine = started as TestEngine;
 afterAll(async () => {
   if (missing === undefined) await engine.close();
 });
-const driverOf = (own = {}) =>
-  new DockerDriver({ image: engine.image, socket: engine.socket, runtime: "runsc", ...own });
+/** `diskLookMs`: what all drivers are tried with goes beyond the limit on files for a moment, which is not looked at. */
+const driverOf = (own = {}, diskLookMs = 600_000) =>
+  new DockerDriver({ image: engine.image, socket: engine.socket, runtime: "runsc", ...own }, { diskLookMs });
 
 describeDriver("docker, runsc", () => driverOf(), missing, 360, { isGvisor: true });
 describeHeldShell("docker, runsc", () => driverOf(), missing, 370, { isGvisor: true });
@@ -60,6 +61,17 @@ describe.skipIf(missing !== undefined)(
         message: expect.stringMatching(/has died/),
       });
       expect(await eventually(() => own.loss === "its memory ran out, and its runtime ended with it")).toBe(true);
+      await own.close();
+    });
+
+    test("DK6 DK7 a container whose files are beyond its limit ends with its cause; others go on", async () => {
+      const own = driverOf({}, 200);
+      const [greedy, modest] = await Promise.all([own.open({ diskBytes: 2 ** 22 }), own.open({ diskBytes: 2 ** 22 })]);
+      const fill = "for i in 1 2 3 4; do head -c 2m /dev/zero > /work/f$i; done; sleep 60";
+      await expect(greedy.exec({ command: ["sh", "-c", fill] })).rejects.toThrow(/has died: its files take/);
+      expect(greedy.loss).toMatch(/^its files take \d+ bytes, and may take 4194304$/);
+      const holes = "for i in 1 2 3 4; do truncate -s 3M /work/f$i; done; sleep 2; echo goes on";
+      expect((await modest.exec({ command: ["sh", "-c", holes] })).stdout.toString()).toBe("goes on\n");
       await own.close();
     });
 

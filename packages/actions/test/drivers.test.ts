@@ -187,6 +187,21 @@ describe.skipIf(lacks !== undefined)(
       expect(writtenBytes() - before).toBeLessThan(8 * 2 ** 20);
     });
 
+    test.skipIf(noImages !== undefined)("CG11 a snapshot that is beyond a limit is named with its remedy", async () => {
+      const own = new CgroupDriver();
+      const first = await own.open();
+      await first.exec({ command: ["sh", "-c", "head -c 20m /dev/zero > large"] });
+      const snapshot = await first.snapshot({ maxBytes: 2 ** 26 });
+      await expect(own.open({ from: snapshot, diskBytes: 16 * 2 ** 20 })).rejects.toThrow(
+        /^a snapshot of '2\d{7}' bytes does not fit in '\/work' of what begins from it; .*disk_bytes.*$/,
+      );
+      const large = await own.open({ from: snapshot, diskBytes: 32 * 2 ** 20 });
+      expect((await large.exec({ command: ["sh", "-c", "wc -c < large"] })).stdout.toString().trim()).toBe(
+        `${20 * 2 ** 20}`,
+      );
+      await own.close();
+    });
+
     test("CG6 a program that entering needs and that is not there is named, with its package", () => {
       for (const folder of ["/usr/local/bin", "/usr/bin", "/bin"]) hidden.add(`${folder}/perl`);
       try {

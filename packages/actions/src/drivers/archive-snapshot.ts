@@ -13,6 +13,8 @@ type Runs = Pick<Sandbox, "exec">;
 
 /** What is in a folder, without the folder itself: who owns that, and what it allows, is its sandbox's to say. */
 const pack = `cd -- "$1" 2>/dev/null || exit 0; ${listContent}; [ $# -eq 0 ] || exec tar -c -f - "$@"`;
+/** What tar complains of on a full disk: GNU's of writing, of making files, busybox's. */
+const saysFull = /No space left on device|Wrote only \d+ of \d+ bytes|short write/;
 const unpack = 'mkdir -p -- "$1" && exec tar -x -p -f - -C "$1"';
 
 export class ArchiveSnapshot implements Snapshot {
@@ -68,7 +70,13 @@ export class ArchiveSnapshot implements Snapshot {
         const command: ExecRequest["command"] = ["sh", "-c", unpack, "sh", folder];
         const result = await sandbox.exec({ command, stdin: archive, ...ofCopies, signal });
         signal?.throwIfAborted();
-        if (result.exitCode !== 0) throw failed(`the files of a snapshot could not be unpacked in '${folder}'`, result);
+        if (result.exitCode === 0) continue;
+        if (saysFull.test(result.stderr.toString()))
+          throw new TreadleError(
+            "sandbox.failed",
+            `a snapshot of '${this.bytes}' bytes does not fit in '${folder}' of what begins from it; give it more disk_bytes, and for /tmp more memory_bytes, or snapshot less`,
+          );
+        throw failed(`the files of a snapshot could not be unpacked in '${folder}'`, result);
       } finally {
         archive.destroy();
       }

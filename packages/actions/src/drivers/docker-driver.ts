@@ -334,7 +334,7 @@ class ContainerSandbox extends OpenSandbox {
   async #limitDisk(described: unknown): Promise<void> {
     const { diskBytes } = this.#options;
     if (diskBytes === undefined) return;
-    const folders = this.#isGvisor ? [] : await foldersOf(described);
+    const folders = await foldersOf(described);
     this.#unwatch = this.#disks.watch(this.#container!.id, {
       limitBytes: diskBytes,
       folders,
