@@ -133,6 +133,7 @@ const readBy: Readonly<Record<string, string>> = {
   yaml: "here",
   json: "here",
   python: "test/laws/documented-code.test.ts compiles it",
+  dockerfile: "packages/actions/test/pytest-reward.test.ts builds it, but for what needs a registry",
   text: "nothing: a drawing, or what a command prints",
 };
 

@@ -1,6 +1,6 @@
 /** The ten lines of Python of `testbed_reward.py`, on a profile that `treadle actions profile` measured, with a folder and with an image. */
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { chmod, cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -36,11 +36,23 @@ def test_beside(worker_id, testrun_uid):
         time.sleep(0.01)
 `;
 
-/** Behind all else, and in the workers alone: nothing of a solution is taken for a module of what runs the suite. */
-const conftest = `import os, sys
-if "PYTEST_XDIST_WORKER" in os.environ:
-    sys.path.append(os.environ["SOLUTION"])
-`;
+const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+/** The block of a language in which the README says it. */
+const documented = (language: string, text: string): string => {
+  const blocks = [...readme.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].filter(([, of]) => of === language);
+  const [block] = blocks.map(([, , content = ""]) => content).filter((content) => content.includes(text));
+  if (block === undefined) throw new Error(`no block of '${language}' says '${text}'`);
+  return block;
+};
+const conftest = documented("python", "PYTEST_XDIST_WORKER");
+/** What needs a registry is done otherwise. */
+const dockerfileFrom = (image: string): string => {
+  const lines = documented("dockerfile", "/testbed").split("\n");
+  const others = [/^FROM /, /^RUN pip install /].map((start) => lines.findIndex((line) => start.test(line)));
+  const replaced = new Map(others.map((at, n) => [at, [`FROM ${image}`, "COPY pytest /opt/pytest"][n]]));
+  expect([...replaced.keys()].every((at) => at >= 0)).toBe(true);
+  return lines.map((line, at) => replaced.get(at) ?? line).join("\n");
+};
 const right = "def square(number):\n    return number * number\n";
 const forged = "import os\nprint('6 passed')\nos._exit(0)\n";
 const hostile = {
@@ -90,14 +102,11 @@ async function asImage({ folder, testbed, packages }: Files): Promise<Testbed | 
   cleanups.push(() => engine.close());
   if (engine.lacksPython !== undefined) return { lacks: engine.lacksPython };
   const context = join(folder, "context");
-  await cp(testbed, join(context, "testbed"), { recursive: true });
+  await cp(testbed, join(context, "suite"), { recursive: true });
   await cp(packages, join(context, "pytest"), { recursive: true, preserveTimestamps: true });
-  await writeFile(
-    join(context, "Dockerfile"),
-    `FROM ${engine.image}\nCOPY pytest /opt/pytest\nCOPY testbed /testbed\n`,
-  );
+  await writeFile(join(context, "Dockerfile"), dockerfileFrom(engine.image));
   const image = "treadle-test:testbed";
-  const source = { context, src: ["Dockerfile", "pytest", "testbed"] };
+  const source = { context, src: ["Dockerfile", "pytest", "suite"] };
   await followed(engine.docker, await engine.docker.buildImage(source, { t: image }));
   const docker = JSON.stringify({ image: engine.image, images: [image], socket: engine.socket });
   return { driver: `drivers: [docker]\ndocker: ${docker}`, places: ["/testbed", "/opt/pytest"], image, isolates: true };

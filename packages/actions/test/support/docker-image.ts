@@ -52,6 +52,7 @@ async function makeArchive(unpacked: string, busybox: string, archive: string): 
       if (!["bin", "usr/bin"].some((folder) => existsSync(join(root, folder, name))))
         symlinkSync("busybox", join(root, "bin", name));
     await writeFile(join(root, "etc/passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
+    await writeFile(join(root, "etc/group"), "root:x:0:\nnogroup:x:65534:\n");
     // No user of a container may write what Python compiles: it would be compiled again by every command.
     const python = "/usr/bin/python3";
     if (existsSync(join(root, python)))
