@@ -27,7 +27,7 @@ export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
 export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
-export { GpuCluster, GpuManager } from "./managers/gpu.ts";
+export { GpuCluster, GpuManager, type RestoreCost, type RestoreWay } from "./managers/gpu.ts";
 export { describeHost } from "./managers/host.ts";
 export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
 export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";

@@ -1,4 +1,5 @@
 /** Actions as a service, over gRPC. */
+export type { LeasedServices } from "./grpc/leases.ts";
 export { type ActionServer, type ActionServerOptions, serveActions } from "./grpc/server.ts";
 export { type ServiceStatistics, StatisticsClient } from "./grpc/statistics-client.ts";
 export { type ActionHost, ActionHostConfig, openActionHost } from "./service/host.ts";

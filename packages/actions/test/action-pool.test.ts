@@ -376,11 +376,13 @@ describe("resources other than cores", () => {
         clock.after(50, () => {
           used = 0;
         });
+        return "ended" as const;
       },
       async restore(instance: ServiceInstance) {
         log.push(`restore ${instance.service} with ${used} used`);
         await clock.sleep(1000);
         used = 80;
+        return "started" as const;
       },
       freeBytes: async () => [100 - used, 100 - used],
     };
@@ -395,6 +397,74 @@ describe("resources other than cores", () => {
     await pool.close();
   });
 
+  test("GP5 a restore is expected to last what one has, a wake what a wake has, and a failed one teaches nothing", async () => {
+    const clock = new ManualClock();
+    const variants = [{ dop: 1, memoryBytes: 80, restoreSeconds: 9 }];
+    const services = { judge: variants, coach: variants };
+    const gpu = new GpuManager({ nodes: 1, devicesPerNode: 1, memoryBytesPerDevice: 100, services });
+    const ways = new Map<string, "started" | "woken" | "fails">();
+    const host = {
+      evict: async () => "asleep" as const,
+      async restore({ service }: ServiceInstance) {
+        const way = ways.get(service) ?? "started";
+        await clock.sleep(way === "woken" ? 500 : 4000);
+        if (way === "fails") throw new TreadleError("service.failed", "it did not answer");
+        return way;
+      },
+      freeBytes: async () => [100],
+    };
+    const pool = new ActionPool({ managers: [gpu], clock, prepare: servicePreparation(gpu, host, clock) });
+    const run = async (service: string, way: "started" | "woken" | "fails"): Promise<void> => {
+      ways.set(service, way);
+      const handle = pool.submit({ kind: service, cost: { gpu: 1 }, service }, async () => {});
+      await clock.advance(5000);
+      await handle.result.catch(() => {});
+    };
+    await run("judge", "fails");
+    expect(gpu.restoreSeconds("judge", 1)).toBe(9);
+    await run("judge", "started");
+    await run("coach", "started");
+    // No wake was seen yet.
+    expect(gpu.restoreSeconds("judge", 1)).toBe(4);
+    await run("judge", "woken");
+    await run("coach", "woken");
+    expect(gpu.restoreSeconds("judge", 1)).toBe(0.5);
+    expect(gpu.restoreCosts()).toMatchObject([
+      { service: "judge", dop: 1, startSeconds: 4, wakeSeconds: 0.5 },
+      { service: "coach", dop: 1, startSeconds: 4, wakeSeconds: 0.5 },
+    ]);
+    await pool.close();
+  });
+
+  test("what was evicted is restored again, though the free memory could not be measured then", async () => {
+    const clock = new ManualClock();
+    const variants = [{ dop: 1, memoryBytes: 80 }];
+    const services = { judge: variants, coach: variants };
+    const gpu = new GpuManager({ nodes: 1, devicesPerNode: 1, memoryBytesPerDevice: 100, services });
+    const restored: string[] = [];
+    let isMeasured = true;
+    const host = {
+      evict: async () => "ended" as const,
+      async restore({ service }: ServiceInstance) {
+        restored.push(service);
+        return "started" as const;
+      },
+      async freeBytes() {
+        if (!isMeasured) throw new TreadleError("service.failed", "no nvidia-smi");
+        return [100];
+      },
+    };
+    const pool = new ActionPool({ managers: [gpu], clock, prepare: servicePreparation(gpu, host, clock) });
+    const run = (service: string) => pool.submit({ kind: service, cost: { gpu: 1 }, service }, async () => {}).result;
+    await run("judge");
+    isMeasured = false;
+    expect(await codeOf(run("coach"))).toBe("service.failed");
+    isMeasured = true;
+    await run("judge");
+    expect(restored).toEqual(["judge", "judge"]);
+    await pool.close();
+  });
+
   test("memory that never comes back fails the action by name", async () => {
     const clock = new ManualClock();
     const gpu = new GpuManager({
@@ -403,7 +473,11 @@ describe("resources other than cores", () => {
       memoryBytesPerDevice: 100,
       services: { judge: [{ dop: 1, memoryBytes: 80, restoreSeconds: 1 }] },
     });
-    const host = { evict: async () => {}, restore: async () => {}, freeBytes: async () => [10] };
+    const host = {
+      evict: async () => "ended" as const,
+      restore: async () => "started" as const,
+      freeBytes: async () => [10],
+    };
     const pool = new ActionPool({
       managers: [gpu],
       clock,

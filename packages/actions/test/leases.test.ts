@@ -125,6 +125,13 @@ test("a model service is restored on the devices of a lease, answers there, and 
     });
   // Its device came back.
   expect(await ask("coach", 2)).toEqual([2, 2]);
+  const { restores } = (await call("GetStatistics", {})) as { restores: { start_seconds: number }[] };
+  expect(restores).toMatchObject([
+    { service: "judge", devices: 1 },
+    { service: "judge", devices: 2 },
+    { service: "coach", devices: 2 },
+  ]);
+  for (const { start_seconds: seconds } of restores) expect(seconds).toBeGreaterThan(0.01);
 });
 
 test("what cannot be had is named, with what can", async () => {

@@ -458,6 +458,96 @@ describe("GPU manager", () => {
     expect(gpu.residents()).toMatchObject([{ service: "teacher" }]);
   });
 
+  test("GP5 what a restore is taken to last is what earlier ones of its way have, wherever it would go, over random histories", () => {
+    const dops = [1, 2, 4] as const;
+    const services = {
+      judge: dops.map((dop) => ({ dop, memoryBytes: 60, restoreSeconds: 3 })),
+      coach: dops.map((dop) => ({ dop, memoryBytes: 60 })),
+    };
+    const step = fc.record({
+      of: fc.constantFrom("judge", "coach"),
+      dop: fc.constantFrom(...dops),
+      seconds: fc.integer({ min: 1, max: 100 }),
+      ends: fc.constantFrom("restored", "replaced", "fails"),
+      sleeps: fc.boolean(),
+      release: fc.nat(2),
+      dies: fc.nat(9),
+    });
+    const seen = { awake: 0, asleep: 0, started: 0, guessed: 0 };
+    fc.assert(
+      fc.property(fc.array(step, { minLength: 1, maxLength: 60 }), (steps) => {
+        const gpu = new GpuManager({ nodes: 1, devicesPerNode: 4, memoryBytesPerDevice: 100, services });
+        const lasted = new Map<string, number[]>();
+        const asleep = new Set<string>();
+        const held: string[] = [];
+        const place = (dop: number, of: string, { start }: Chunk): string => `${of}/${dop}@${start}`;
+        // The first 16 count alike; of later ones each takes a sixteenth of the mean.
+        const meanOf = (key: string): number | undefined => {
+          const all = lasted.get(key);
+          if (all === undefined) return undefined;
+          const first = all.slice(0, 16);
+          const later = all.slice(16);
+          const mean = first.reduce((sum, seconds) => sum + seconds, 0) / first.length;
+          return (
+            later.reduce((sum, seconds, i) => sum + (seconds / 16) * (15 / 16) ** (later.length - 1 - i), 0) +
+            mean * (15 / 16) ** later.length
+          );
+        };
+        for (const [i, { of, dop, seconds, ends, sleeps, release, dies }] of steps.entries()) {
+          const expected = gpu.restoreSeconds(of, dop);
+          const id = `a${i}`;
+          const devices = gpu.acquire("gpu", ask(id, of), dop)?.devices;
+          if (devices !== undefined) {
+            held.push(id);
+            const here = place(dop, of, devices.chunk);
+            const wakes = asleep.has(here);
+            const started = meanOf(`started ${of}/${dop}`) ?? (of === "judge" ? 3 : 0);
+            const known = wakes ? (meanOf(`woken ${of}/${dop}`) ?? started) : started;
+            expect(expected).toBeCloseTo(devices.restore ? known : 0, 9);
+            seen[
+              !devices.restore ? "awake" : wakes ? "asleep" : lasted.has(`started ${of}/${dop}`) ? "started" : "guessed"
+            ]++;
+            for (const instance of devices.evict) {
+              gpu.evicted(instance, sleeps);
+              if (sleeps) asleep.add(place(instance.dop, instance.service, instance.chunk));
+            }
+            if (devices.restore) {
+              const instance = gpu.instanceOf(id)!;
+              expect(gpu.verifyFreed(id, new Array<number>(dop).fill(100))).toBe(true);
+              asleep.delete(here);
+              if (ends === "fails") gpu.lost(instance);
+              else if (ends === "replaced") gpu.restored(instance, "otherwise", seconds);
+              else {
+                const way = wakes ? "woken" : "started";
+                gpu.restored(instance, way, seconds);
+                lasted.set(`${way} ${of}/${dop}`, [...(lasted.get(`${way} ${of}/${dop}`) ?? []), seconds]);
+              }
+            }
+          }
+          // One that sleeps dies.
+          const [first] = asleep;
+          if (dies === 0 && first !== undefined) {
+            const [, service, size, start] = /^(.*)\/(.*)@(.*)$/.exec(first) as unknown as [
+              string,
+              string,
+              string,
+              string,
+            ];
+            gpu.lost({ service, dop: Number(size), chunk: { node: 0, start: Number(start), size: Number(size) } });
+            asleep.delete(first);
+          }
+          if (release > 0) gpu.release(held.shift() ?? "");
+        }
+        for (const { service, dop, startSeconds, wakeSeconds } of gpu.restoreCosts()) {
+          expect(startSeconds ?? -1).toBeCloseTo(meanOf(`started ${service}/${dop}`) ?? -1, 9);
+          expect(wakeSeconds ?? -1).toBeCloseTo(meanOf(`woken ${service}/${dop}`) ?? -1, 9);
+        }
+      }),
+      { numRuns: 300 },
+    );
+    for (const times of Object.values(seen)) expect(times).toBeGreaterThan(0);
+  });
+
   test("a lost service is restored again", () => {
     const gpu = new GpuManager(cluster());
     const { chunk } = start(gpu, "a", "judge", 4);

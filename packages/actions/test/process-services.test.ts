@@ -48,12 +48,12 @@ describe("model services as processes", () => {
   test("SV1 SV2 a service is restored when it answers, on its devices, and is gone after its eviction", async () => {
     const services = host();
     expect(() => services.url(instance)).toThrow(/is not restored/);
-    await services.restore(instance, never);
+    expect(await services.restore(instance, never)).toBe("started");
     const { pid, devices } = await ask(services);
     expect(devices).toBe("2,3");
-    await services.evict(instance);
+    expect(await services.evict(instance)).toBe("ended");
     expect(isAlive(pid)).toBe(false);
-    await services.restore(instance, never);
+    expect(await services.restore(instance, never)).toBe("started");
     expect((await ask(services)).pid).not.toBe(pid);
   });
 
@@ -64,10 +64,10 @@ describe("model services as processes", () => {
     const services = host({ memory });
     await services.restore(instance, never);
     const { pid } = await ask(services);
-    await services.evict(instance);
+    expect(await services.evict(instance)).toBe("asleep");
     expect(() => services.url(instance)).toThrow(/is not restored/);
     expect(isAlive(pid)).toBe(true);
-    await services.restore(instance, never);
+    expect(await services.restore(instance, never)).toBe("woken");
     expect(await ask(services)).toMatchObject({ pid, calls });
   });
 
@@ -76,7 +76,7 @@ describe("model services as processes", () => {
     await services.restore(instance, never);
     const { pid } = await ask(services);
     await services.evict(instance);
-    await services.restore(instance, never);
+    expect(await services.restore(instance, never)).toBe("otherwise");
     expect((await ask(services)).pid).not.toBe(pid);
     expect(isAlive(pid)).toBe(false);
   });
@@ -94,11 +94,13 @@ describe("model services as processes", () => {
     await expect(missing.restore({ ...instance, service: "none" }, never)).rejects.toThrow(/known are judge, other/);
   });
 
-  test("one that dies by itself is told", async () => {
+  test.each(["awake", "asleep"])("one that dies by itself is told, %s", async (state) => {
     const lost: ServiceInstance[] = [];
-    const services = host({}, "", lost);
+    const services = host({ memory: "vllm" }, "", lost);
     await services.restore(instance, never);
-    process.kill((await ask(services)).pid, "SIGKILL");
+    const { pid } = await ask(services);
+    if (state === "asleep") await services.evict(instance);
+    process.kill(pid, "SIGKILL");
     while (lost.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
     expect(lost).toEqual([instance]);
   });

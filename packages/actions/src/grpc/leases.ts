@@ -5,12 +5,20 @@
  * LE1 a lease ends once: when it is released, when its call ends by anything, or at its deadline; then its units are back.
  * LE2 a refusal that is told with the release (status 429 or 503) stops its quotas before anybody else is granted some.
  */
+import type { RestoreCost } from "../managers/gpu.ts";
 import { parseRetryAfter } from "../managers/quota.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 
 /** How the client's own call went, as HTTP has it. */
 export type LeaseOutcome = { readonly httpStatus: number; readonly retryAfter: string };
+
+/** Model services, and where one answers that an allocation was granted. */
+export type LeasedServices = {
+  readonly names: readonly string[];
+  urlOf(service: string, allocation: ActionContext["allocation"]): string;
+  restoreCosts(): readonly RestoreCost[];
+};
 
 const refusals = [429, 503];
 

@@ -19,10 +19,10 @@ import type { z } from "zod";
 import type { CommandSignal, SandboxNetwork } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { endInTurn } from "../end-in-turn.ts";
-import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
+import type { ActionHandle } from "../pool/action-record.ts";
 import { type CommandActions, hostOf } from "../pool/command-actions.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
-import { Leases } from "./leases.ts";
+import { type LeasedServices, Leases } from "./leases.ts";
 import { endCalls, guardedServer, listen } from "./listen.ts";
 import {
   AcquireMessage,
@@ -67,13 +67,7 @@ export type ActionServerOptions = {
   readonly limits?: ActionServerLimits | undefined;
   /** of the pool's, those that only commands get */
   readonly commandResources?: readonly string[] | undefined;
-  /** model services, and where one answers that an allocation was granted */
-  readonly services?:
-    | {
-        readonly names: readonly string[];
-        urlOf(service: string, allocation: ActionContext["allocation"]): string;
-      }
-    | undefined;
+  readonly services?: LeasedServices | undefined;
   /** the machines that commands run on, by name; absent where it is this one */
   readonly hosts?: (() => Readonly<Record<string, HostLoad>>) | undefined;
   /** what a trajectory may ask for; default `none` */
@@ -544,7 +538,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
       return {
-        ...statisticsOf(actions, tenant, options.hosts?.()),
+        ...statisticsOf(actions, tenant, options.hosts?.(), options.services?.restoreCosts()),
         uptime_seconds: (performance.now() - beganMs) / 1000,
         trajectories: [...trajectories.values()].filter((one) => tenant === undefined || one.tenant === tenant).length,
         draining: isDraining,

@@ -87,6 +87,20 @@ const Reply = z
           })),
       )
       .default({}),
+    restores: z
+      .array(
+        z
+          .object({
+            service: z.string(),
+            devices: count,
+            start_seconds: count.optional(),
+            wake_seconds: count.optional(),
+          })
+          .transform(({ service, devices, start_seconds: start, wake_seconds: wake }) => {
+            return { service, devices, startSeconds: start ?? null, wakeSeconds: wake ?? null };
+          }),
+      )
+      .default([]),
     charged: z
       .record(
         z.string(),

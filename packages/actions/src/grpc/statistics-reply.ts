@@ -1,3 +1,4 @@
+import type { RestoreCost } from "../managers/gpu.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 
 export type HostLoad = {
@@ -14,6 +15,7 @@ export function statisticsOf(
   actions: CommandActions,
   tenant: string | undefined,
   hosts: Readonly<Record<string, HostLoad>> = {},
+  restores: readonly RestoreCost[] = [],
 ) {
   /** GS1 */
   const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
@@ -68,6 +70,12 @@ export function statisticsOf(
         .map(([name, unitSeconds]) => [name, { unit_seconds: unitSeconds }]),
     ),
     policy: actions.pool.policy,
+    restores: restores.map(({ service, dop, startSeconds, wakeSeconds }) => ({
+      service,
+      devices: dop,
+      ...(startSeconds === undefined ? {} : { start_seconds: startSeconds }),
+      ...(wakeSeconds === undefined ? {} : { wake_seconds: wakeSeconds }),
+    })),
     hosts: Object.fromEntries(
       Object.entries(hosts).map(([host, { memoryBytes, reservedBytes, away, ...cores }]) => {
         const memory = { memory_bytes: memoryBytes, reserved_bytes: reservedBytes };

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { type Chunk, carveChunk, chunkSizeFor, chunkSizes, joinChunk } from "../arrange/buddy.ts";
+import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./manager.ts";
 
 /** One service at one degree of parallelism; different degrees are different services (§5.3). */
@@ -7,7 +8,8 @@ const Variant = z.strictObject({
   dop: z.int().positive().max(8),
   /** on every device */
   memoryBytes: z.number().nonnegative(),
-  restoreSeconds: z.number().nonnegative(),
+  /** what a restore is taken to last until one was measured; nothing when absent, so that one is soon measured */
+  restoreSeconds: z.number().nonnegative().optional(),
 });
 
 export const GpuCluster = z.strictObject({
@@ -17,6 +19,23 @@ export const GpuCluster = z.strictObject({
   services: z.record(z.string().min(1), z.array(Variant).min(1)),
 });
 export type GpuCluster = z.input<typeof GpuCluster>;
+
+/**
+ * How a service came back: its process was started, or it was woken and took its memory back from a copy elsewhere. `otherwise`:
+ * neither alone, as where it could not be woken and was started after all.
+ */
+export type RestoreWay = "started" | "woken" | "otherwise";
+
+/** What restores of a service lasted so far, as means that forget; absent where there was none. */
+export type RestoreCost = {
+  readonly service: string;
+  readonly dop: number;
+  readonly startSeconds?: number | undefined;
+  readonly wakeSeconds?: number | undefined;
+};
+
+/** Restores are rarer than actions, and change with what else the machine does. */
+const restoreWindow = 16;
 
 type Resident = ServiceInstance & { readonly memoryBytes: number; usedAt: number };
 type Held = {
@@ -35,6 +54,8 @@ type Held = {
  * GP3 an action starts only after `verifyFreed` has seen the memory it needs: a process that was told to go may keep
  *    its memory, so counting it as freed is not enough.
  * GP4 least recently used goes first, and only from the devices of the new action.
+ * GP5 what a restore is taken to last is what earlier ones of the same service, degree and way have: one that sleeps where the
+ *    action would go is woken, any other is started. What failed, or needed both, teaches nothing.
  */
 export class GpuManager implements ResourceManager {
   readonly resource: string;
@@ -45,6 +66,11 @@ export class GpuManager implements ResourceManager {
   readonly #services: ReadonlyMap<string, readonly z.infer<typeof Variant>[]>;
   #free: Chunk[];
   #residents: Resident[] = [];
+  /** evicted, with a copy elsewhere from which they wake at the same place */
+  #asleep: ServiceInstance[] = [];
+  readonly #restores = new DurationHistory(restoreWindow);
+  /** by service and degree, as things stand; empty after every change */
+  readonly #expected = new Map<string, number>();
   #uses = 0;
   readonly #held = new Map<string, Held>();
 
@@ -84,12 +110,40 @@ export class GpuManager implements ResourceManager {
       : `service '${service}' does not run on ${minimum} devices of '${this.resource}', but on ${variants.join(", ")}; ask for one of these`;
   }
 
-  /** Seconds to add to an action's duration at this degree: zero where a free interval holds the service already. */
+  /** Seconds to add to an action's duration at this degree: zero where it would go to an interval that holds the service (GP5). */
   restoreSeconds(service: string, dop: number): number {
+    const key = `${dop}/${service}`;
+    let seconds = this.#expected.get(key);
+    if (seconds === undefined) {
+      seconds = this.#expect(service, dop);
+      this.#expected.set(key, seconds);
+    }
+    return seconds;
+  }
+
+  #expect(service: string, dop: number): number {
     const variant = this.#variant(service, dop);
-    if (variant === undefined) return 0;
-    const warm = this.#residents.some((r) => r.service === service && r.dop === dop && this.#freeChunkAround(r.chunk));
-    return warm ? 0 : variant.restoreSeconds;
+    const size = chunkSizeFor(dop);
+    if (variant === undefined || size === undefined) return 0;
+    const place = this.#choose(size, service, dop, variant.memoryBytes);
+    if (place?.instance !== undefined) return 0;
+    const learned = (way: RestoreWay): number | undefined => this.#restores.estimate(restoreKey(service, dop, way));
+    const woken = place !== undefined && this.#sleepsAt(service, dop, place.chunk) ? learned("woken") : undefined;
+    // A wake that was never seen is taken for a start, which is no shorter.
+    return woken ?? learned("started") ?? variant.restoreSeconds ?? 0;
+  }
+
+  /** Of every service and degree that was restored. */
+  restoreCosts(): readonly RestoreCost[] {
+    return [...this.#services].flatMap(([service, variants]) =>
+      variants.flatMap(({ dop }) => {
+        const startSeconds = this.#restores.estimate(restoreKey(service, dop, "started"));
+        const wakeSeconds = this.#restores.estimate(restoreKey(service, dop, "woken"));
+        return startSeconds === undefined && wakeSeconds === undefined
+          ? []
+          : [{ service, dop, startSeconds, wakeSeconds }];
+      }),
+    );
   }
 
   residents(): readonly ServiceInstance[] {
@@ -104,6 +158,7 @@ export class GpuManager implements ResourceManager {
     const place = this.#choose(size, service, units, variant?.memoryBytes ?? 0);
     if (place === undefined) return undefined;
     const { from, chunk, instance, evicting } = place;
+    this.#expected.clear();
     this.#free = this.#free.filter((c) => c !== from).concat(carveChunk(from, chunk.start, size));
     const usedAt = ++this.#uses;
     let resident = instance;
@@ -126,10 +181,14 @@ export class GpuManager implements ResourceManager {
     const held = this.#held.get(actionId);
     if (held === undefined) return false;
     if (held.verified) return true;
+    this.#expected.clear();
     this.#residents = this.#residents.filter((r) => !held.evicting.includes(r));
     const needed = held.instance?.memoryBytes ?? 0;
     if (freeBytes.length !== held.chunk.size || freeBytes.some((bytes) => bytes < needed)) return false;
-    if (held.instance !== undefined) this.#residents.push(held.instance);
+    if (held.instance !== undefined) {
+      this.#residents.push(held.instance);
+      this.#asleep = this.#asleep.filter(isOther(held.instance));
+    }
     held.verified = true;
     return true;
   }
@@ -144,14 +203,28 @@ export class GpuManager implements ResourceManager {
     const held = this.#held.get(actionId);
     if (held === undefined) return;
     this.#held.delete(actionId);
+    this.#expected.clear();
     this.#free = joinChunk(this.#free, held.chunk, this.#largest);
   }
 
-  /** The service's process is gone: it no longer counts as resident. */
+  /** It was restored in so long (GP5). */
+  restored({ service, dop }: ServiceInstance, way: RestoreWay, seconds: number): void {
+    if (way === "otherwise") return;
+    this.#restores.observe(restoreKey(service, dop, way), seconds);
+    this.#expected.clear();
+  }
+
+  /** It holds no device memory any more; one that is asleep can be woken. */
+  evicted(instance: ServiceInstance, isAsleep: boolean): void {
+    this.lost(instance);
+    if (isAsleep) this.#asleep.push(instance);
+  }
+
+  /** The service's process is gone: it no longer counts as resident, nor as asleep. */
   lost(instance: ServiceInstance): void {
-    this.#residents = this.#residents.filter(
-      (r) => r.service !== instance.service || r.dop !== instance.dop || !sameChunk(r.chunk, instance.chunk),
-    );
+    this.#expected.clear();
+    this.#residents = this.#residents.filter(isOther(instance));
+    this.#asleep = this.#asleep.filter(isOther(instance));
   }
 
   endTrajectory(): void {}
@@ -164,13 +237,13 @@ export class GpuManager implements ResourceManager {
     return this.#services.get(service)?.find((v) => v.dop === dop);
   }
 
-  #freeChunkAround(chunk: Chunk): Chunk | undefined {
-    return this.#free.find((c) => contains(c, chunk));
+  #sleepsAt(service: string | undefined, dop: number, chunk: Chunk): boolean {
+    return this.#asleep.some((one) => one.service === service && one.dop === dop && sameChunk(one.chunk, chunk));
   }
 
   /**
-   * The smallest free chunk that holds the interval; among those one that caches the service; then the one whose
-   * evictions were used longest ago. Which interval of a chunk is taken leaves the same sizes behind, so it is free.
+   * The smallest free chunk that holds the interval; among those one that caches the service, or one where it sleeps; then the
+   * one whose evictions were used longest ago. Which interval of a chunk is taken leaves the same sizes behind, so it is free.
    */
   #choose(size: number, service: string | undefined, dop: number, neededBytes: number) {
     let best:
@@ -184,7 +257,8 @@ export class GpuManager implements ResourceManager {
         );
         const evicting = instance === undefined ? this.#toEvict(chunk, neededBytes) : [];
         const newest = evicting.reduce((latest, r) => Math.max(latest, r.usedAt), 0);
-        const rank = [from.size, instance === undefined ? 1 : 0, newest, from.node, start];
+        const distance = instance !== undefined ? 0 : this.#sleepsAt(service, dop, chunk) ? 1 : 2;
+        const rank = [from.size, distance, newest, from.node, start];
         if (best === undefined || lexicallyBefore(rank, best.rank)) best = { from, chunk, instance, evicting, rank };
       }
     }
@@ -215,8 +289,12 @@ export class GpuManager implements ResourceManager {
 
 const sameChunk = (a: Chunk, b: Chunk): boolean => a.node === b.node && a.start === b.start && a.size === b.size;
 
-const contains = (outer: Chunk, inner: Chunk): boolean =>
-  outer.node === inner.node && outer.start <= inner.start && inner.start + inner.size <= outer.start + outer.size;
+const isOther =
+  ({ service, dop, chunk }: ServiceInstance) =>
+  (one: ServiceInstance): boolean =>
+    one.service !== service || one.dop !== dop || !sameChunk(one.chunk, chunk);
+
+const restoreKey = (service: string, dop: number, way: RestoreWay): string => `${way}/${dop}/${service}`;
 
 const overlaps = (a: Chunk, b: Chunk): boolean =>
   a.node === b.node && a.start < b.start + b.size && b.start < a.start + a.size;

@@ -1,13 +1,14 @@
 import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
-import type { GpuManager } from "../managers/gpu.ts";
+import type { GpuManager, RestoreWay } from "../managers/gpu.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ActionContext } from "./action-record.ts";
 
 /** What starts, stops and measures services on devices: one process a service, since memory comes back only with its end. */
 export interface ServiceHost {
-  evict(instance: ServiceInstance): Promise<void>;
-  restore(instance: ServiceInstance, signal: AbortSignal): Promise<void>;
+  /** `asleep`: it keeps a copy elsewhere, from which it can be woken */
+  evict(instance: ServiceInstance): Promise<"asleep" | "ended">;
+  restore(instance: ServiceInstance, signal: AbortSignal): Promise<RestoreWay>;
   /** free bytes of every device of the interval, measured */
   freeBytes(grant: Grant): Promise<readonly number[]>;
 }
@@ -20,7 +21,7 @@ export type ServicePreparationOptions = {
 
 /**
  * Evict-on-execution (ARL-Tangram §5.3) as a `prepare` of the pool: evicts, waits until the memory was measured to be
- * free (GP3), then restores. Throws `device.memory-not-freed` when it never is.
+ * free (GP3), then restores, and tells the manager how long that took (GP5). Throws `device.memory-not-freed` when it never is.
  */
 export function servicePreparation(
   manager: GpuManager,
@@ -31,7 +32,9 @@ export function servicePreparation(
   return async (grant, context) => {
     const { devices } = grant;
     if (grant.resource !== manager.resource || devices === undefined || !devices.restore) return;
-    await Promise.all(devices.evict.map((instance) => host.evict(instance)));
+    const evict = async (instance: ServiceInstance): Promise<void> =>
+      manager.evicted(instance, (await host.evict(instance)) === "asleep");
+    await Promise.all(devices.evict.map(evict));
     const startedMs = clock.now();
     let free = await host.freeBytes(grant);
     while (!manager.verifyFreed(context.id, free)) {
@@ -46,8 +49,10 @@ export function servicePreparation(
     }
     const instance = manager.instanceOf(context.id);
     if (instance === undefined) return;
+    const restoreMs = clock.now();
     try {
-      await host.restore(instance, context.signal);
+      const way = await host.restore(instance, context.signal);
+      manager.restored(instance, way, (clock.now() - restoreMs) / 1000);
     } catch (error) {
       manager.lost(instance);
       throw error;

@@ -76,7 +76,8 @@ const GpuResource = z.strictObject({
             dop: z.int().positive().max(8),
             /** on every device */
             memoryMib: z.number().nonnegative(),
-            restoreSeconds: z.number().nonnegative(),
+            /** a first guess, until one was measured */
+            restoreSeconds: z.number().nonnegative().optional(),
           }),
         )
         .min(1),

@@ -101,6 +101,7 @@ export async function openActionService(
         const chunk = grant?.devices?.chunk;
         return chunk === undefined ? "" : devices.services.url({ service, dop: grant!.units, chunk });
       },
+      restoreCosts: () => devices.manager.restoreCosts(),
     },
     limits: {
       trajectories: limits.trajectories,

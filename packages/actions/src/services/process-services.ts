@@ -16,6 +16,7 @@ import { TreadleError } from "@treadle/contracts";
 import { checkProgram, checkVariables } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { Reaper } from "../drivers/reaper.ts";
+import type { RestoreWay } from "../managers/gpu.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ServiceHost } from "../pool/service-preparation.ts";
 
@@ -53,7 +54,7 @@ type Running = {
   readonly url: string;
   readonly ended: Promise<void>;
   readonly complaint: () => string;
-  isAwake: boolean;
+  state: "starting" | "awake" | "asleep";
   isAsked: boolean;
 };
 
@@ -85,19 +86,19 @@ export class ProcessServices implements ServiceHost {
   /** Where a restored service answers; throws `service.failed` when it is not running. */
   url(instance: ServiceInstance): string {
     const running = this.#running.get(keyOf(instance));
-    if (running?.isAwake) return running.url;
+    if (running?.state === "awake" && !running.isAsked) return running.url;
     throw failed(instance, "is not restored", "act on it only within an action that was granted it");
   }
 
-  async restore(instance: ServiceInstance, signal: AbortSignal): Promise<void> {
+  async restore(instance: ServiceInstance, signal: AbortSignal): Promise<RestoreWay> {
     const service = this.#service(instance);
     const asleep = this.#running.get(keyOf(instance));
-    if (asleep?.isAwake) return;
+    if (asleep?.state === "awake") return "otherwise";
     if (asleep !== undefined && service.memory !== "process") {
       try {
         await post(asleep.url + calls[service.memory].restore, signal);
-        asleep.isAwake = true;
-        return;
+        asleep.state = "awake";
+        return "woken";
       } catch {
         // A wake that failed half-way keeps memory: only a new process is sure to be whole (SV2).
         await this.#end(asleep);
@@ -107,21 +108,29 @@ export class ProcessServices implements ServiceHost {
     const running = await this.#start(instance, service);
     try {
       await this.#untilHealthy(running, service, signal);
-      running.isAwake = true;
+      running.state = "awake";
+      return asleep === undefined ? "started" : "otherwise";
     } catch (error) {
       await this.#end(running);
       throw error;
     }
   }
 
-  async evict(instance: ServiceInstance): Promise<void> {
+  async evict(instance: ServiceInstance): Promise<"asleep" | "ended"> {
     const running = this.#running.get(keyOf(instance));
-    if (running === undefined) return;
-    running.isAwake = false;
+    if (running === undefined) return "ended";
+    running.state = "asleep";
     const { memory } = this.#service(instance);
-    if (memory === "process") return this.#end(running);
-    // SV1: what does not confirm is ended.
-    await post(running.url + calls[memory].evict).catch(() => this.#end(running));
+    try {
+      if (memory !== "process") {
+        await post(running.url + calls[memory].evict);
+        return "asleep";
+      }
+    } catch {
+      // SV1: what does not confirm is ended.
+    }
+    await this.#end(running);
+    return "ended";
   }
 
   async freeBytes({ devices }: Grant): Promise<readonly number[]> {
@@ -184,7 +193,7 @@ export class ProcessServices implements ServiceHost {
       const settle = (): void => {
         if (child.pid !== undefined) this.#reaper.forget(child.pid);
         if (this.#running.get(key) === running) this.#running.delete(key);
-        if (!running.isAsked && running.isAwake) this.#options.onLost?.(instance);
+        if (!running.isAsked && running.state !== "starting") this.#options.onLost?.(instance);
         resolve();
       };
       child.once("exit", settle);
@@ -200,7 +209,7 @@ export class ProcessServices implements ServiceHost {
       url,
       ended,
       complaint: () => complaint,
-      isAwake: false,
+      state: "starting",
       isAsked: false,
     };
     if (child.pid !== undefined) this.#reaper.watch(child.pid);
@@ -237,7 +246,6 @@ export class ProcessServices implements ServiceHost {
   /** With all that it started: engines run their ranks as processes of their own. */
   async #end(running: Running): Promise<void> {
     running.isAsked = true;
-    running.isAwake = false;
     const { pid } = running.child;
     signalGroup(pid, "SIGTERM");
     await Promise.race([running.ended, delay(graceMs, undefined, { ref: false })]);

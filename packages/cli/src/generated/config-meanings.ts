@@ -414,7 +414,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "models.<name>.weight": "what its score counts in the reward",
     "models.<name>.devices": "devices that it runs on, side by side",
     "models.<name>.memoryMiB": "on every one of them",
-    "models.<name>.restoreSeconds": "what it takes to start, as far as the scheduler is told",
+    "models.<name>.restoreSeconds": "what it takes to start, until that was measured",
     "memory": "`main`: without an accelerator a device is a share of main memory; `nvidia`: as `nvidia-smi` measures",
     "path": "answers `{ \"texts\": [...] }` with `{ \"scores\": [...] }`"
   },

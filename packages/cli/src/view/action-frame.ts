@@ -39,6 +39,7 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
       const line = hostLine(name, host);
       return host.away === "" ? line : c.yellow(line);
     }),
+    ...statistics.restores.map(restoreLine),
     "",
     ...(started.length > 0 ? [c.dim("last decisions")] : []),
     ...started.map((start) => decision(start, c.dim)),
@@ -63,6 +64,7 @@ export function actionLines(statistics: ServiceStatistics): string[] {
       return `  ${singleLine(name)}: ${formatCount(held)} of ${formatCount(units)} held, ${busy} over the last ${plural(recent.length, "second")}, ${significant(heldSeconds)} unit-seconds in all`;
     }),
     ...Object.entries(statistics.hosts).map(([name, host]) => `  ${hostLine(name, host)}`),
+    ...statistics.restores.map((restore) => `  ${restoreLine(restore)}`),
     ...statistics.started.slice(0, printedDecisions).map((start) => `  ${decision(start, (text) => text)}`),
   ];
 }
@@ -74,6 +76,14 @@ function hostLine(
   const host = `host ${padCells(singleLine(name), 8)}`;
   if (away !== "") return `${host} is away: ${singleLine(away)}`;
   return `${host} ${formatCount(held)} of ${formatCount(cores)} cores held, ${gibibytes(reservedBytes)} of ${gibibytes(memoryBytes)} reserved`;
+}
+
+function restoreLine({ service, devices, startSeconds, wakeSeconds }: ServiceStatistics["restores"][number]): string {
+  const ways = { starts: startSeconds, wakes: wakeSeconds };
+  const known = Object.entries(ways).flatMap(([way, seconds]) =>
+    seconds === null ? [] : `${way} in ${formatSeconds(seconds)}`,
+  );
+  return `service ${padCells(singleLine(service), 8)} on ${plural(devices, "device")}: ${known.join(", ")}`;
 }
 
 function load({ waiting, running, trajectories, tenants }: ServiceStatistics): string {

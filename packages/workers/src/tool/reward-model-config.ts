@@ -9,8 +9,8 @@ const RewardModel = ModelService.extend({
   devices: z.literal([1, 2, 4, 8]).default(1),
   /** on every one of them */
   memoryMiB: z.number().positive(),
-  /** what it takes to start, as far as the scheduler is told */
-  restoreSeconds: z.number().nonnegative().default(1),
+  /** what it takes to start, until that was measured */
+  restoreSeconds: z.number().nonnegative().optional(),
 });
 
 /** Reward models as services that share devices: restored when they are asked, evicted when another needs the room. */

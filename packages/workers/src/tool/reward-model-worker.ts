@@ -143,14 +143,16 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
       freeBytes: (grant) => services.freeBytes(grant),
       evict: async (instance) => {
         const startMs = this.tracer.now();
-        await services.evict(instance);
+        const end = await services.evict(instance);
         this.#trace(`evict ${instance.service}`, "offload", startMs, instance);
+        return end;
       },
       restore: async (instance, signal) => {
         const startMs = this.tracer.now();
-        await services.restore(instance, signal);
+        const way = await services.restore(instance, signal);
         this.#restores++;
         this.#trace(`restore ${instance.service}`, "onload", startMs, instance);
+        return way;
       },
     };
   }

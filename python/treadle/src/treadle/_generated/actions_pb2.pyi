@@ -563,8 +563,20 @@ class HostLoad(_message.Message):
     away: str
     def __init__(self, cores: _Optional[int] = ..., held: _Optional[int] = ..., memory_bytes: _Optional[float] = ..., reserved_bytes: _Optional[float] = ..., away: _Optional[str] = ...) -> None: ...
 
+class RestoreCost(_message.Message):
+    __slots__ = ("service", "devices", "start_seconds", "wake_seconds")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    START_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WAKE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    devices: int
+    start_seconds: float
+    wake_seconds: float
+    def __init__(self, service: _Optional[str] = ..., devices: _Optional[int] = ..., start_seconds: _Optional[float] = ..., wake_seconds: _Optional[float] = ...) -> None: ...
+
 class GetStatisticsReply(_message.Message):
-    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining", "charged", "hosts")
+    __slots__ = ("kinds", "waiting", "running", "isolation", "resources", "started", "tenants", "policy", "uptime_seconds", "trajectories", "draining", "charged", "hosts", "restores")
     class KindsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -613,6 +625,7 @@ class GetStatisticsReply(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     CHARGED_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.MessageMap[str, KindStatistics]
     waiting: int
     running: int
@@ -626,4 +639,5 @@ class GetStatisticsReply(_message.Message):
     draining: bool
     charged: _containers.MessageMap[str, Charged]
     hosts: _containers.MessageMap[str, HostLoad]
-    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ..., charged: _Optional[_Mapping[str, Charged]] = ..., hosts: _Optional[_Mapping[str, HostLoad]] = ...) -> None: ...
+    restores: _containers.RepeatedCompositeFieldContainer[RestoreCost]
+    def __init__(self, kinds: _Optional[_Mapping[str, KindStatistics]] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., isolation: _Optional[str] = ..., resources: _Optional[_Mapping[str, ResourceUsage]] = ..., started: _Optional[_Iterable[_Union[StartedAction, _Mapping]]] = ..., tenants: _Optional[_Mapping[str, TenantLoad]] = ..., policy: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., trajectories: _Optional[int] = ..., draining: bool = ..., charged: _Optional[_Mapping[str, Charged]] = ..., hosts: _Optional[_Mapping[str, HostLoad]] = ..., restores: _Optional[_Iterable[_Union[RestoreCost, _Mapping]]] = ...) -> None: ...
