@@ -1,17 +1,19 @@
 /**
  * A model service on ONNX Runtime: one process, one model, an HTTP endpoint. Its memory comes back when it ends.
  *
- *     node onnx-service.mjs <model.onnx> <port>
+ *     node onnx-service.mjs <model.onnx> <port> [threads]
  *
- * GET /health answers once the model has given its first answer; POST /score {"texts": ["…"]} gives {"scores": [0.5]}.
+ * One thread unless more are asked for, as by `{dop}` where a device is a part of this machine. GET /health answers once the model
+ * has given its first answer; POST /score {"texts": ["…"]} gives {"scores": [0.5]}.
  */
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { env, InferenceSession, Tensor } from "onnxruntime-web";
 import { byteCounts, inputs } from "./reward-model.mjs";
 
-const [path, port] = process.argv.slice(2);
-env.wasm.numThreads = 1;
+const [path, port, threads = "1"] = process.argv.slice(2);
+env.wasm.numThreads = Number(threads);
+if (!(env.wasm.numThreads >= 1)) throw new Error(`'${threads}' is no number of threads; give 1, 2, 4 or 8`);
 const session = await InferenceSession.create(await readFile(path), { executionProviders: ["wasm"] });
 // The session runs one request at a time.
 let last = Promise.resolve();

@@ -2,17 +2,17 @@
  * A reward model as an .onnx file, made without any tool but this: the counts of a text's bytes, through one hidden layer
  * with ReLU, to a score from 0 to 1. Its weights are drawn from a seed; it judges nothing, and shows how one is served.
  *
- *     node reward-model.mjs <seed> > reward.onnx
+ *     node reward-model.mjs <seed> [width of the hidden layer] > reward.onnx
  *
  * The fields are those of onnx.proto3 (IR version 8, opset 13).
  */
 import { pathToFileURL } from "node:url";
 
 export const inputs = 256;
-export const hidden = 32;
+const usualWidth = 32;
 
 /** Row-major. The same numbers for the same seed. */
-export function rewardWeights(seed) {
+export function rewardWeights(seed, hidden = usualWidth) {
   let state = seed >>> 0;
   const draw = () => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
@@ -29,8 +29,8 @@ export function byteCounts(text) {
   return counts;
 }
 
-export function rewardModel(seed) {
-  const { first, bias, second } = rewardWeights(seed);
+export function rewardModel(seed = 1, hidden = usualWidth) {
+  const { first, bias, second } = rewardWeights(seed, hidden);
   const graph = [
     message(1, node("MatMul", ["counts", "first"], ["products"])),
     message(1, node("Add", ["products", "bias"], ["sums"])),
@@ -81,4 +81,4 @@ const text = (field, value) => bytes(field, Buffer.from(value));
 const message = (field, parts) => bytes(field, Buffer.concat(parts));
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href)
-  process.stdout.write(rewardModel(Number(process.argv[2] ?? 1)));
+  process.stdout.write(rewardModel(...process.argv.slice(2, 4).map(Number)));
