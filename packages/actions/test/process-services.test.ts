@@ -105,6 +105,20 @@ describe("model services as processes", () => {
     expect(lost).toEqual([instance]);
   });
 
+  test("after a request broke, a service that answers stays, and one that is dead is gone before anybody else asks it", async () => {
+    const lost: ServiceInstance[] = [];
+    const services = host({}, "", lost);
+    await services.restore(instance, never);
+    await services.endIfDead(instance);
+    const { pid } = await ask(services);
+    expect(lost).toEqual([]);
+    process.kill(pid, "SIGKILL");
+    await services.endIfDead(instance);
+    expect(() => services.url(instance)).toThrow(/is not restored/);
+    expect(lost).toContainEqual(instance);
+    expect(await services.restore(instance, never)).toBe("started");
+  });
+
   test("SV3 after 'close' no service is left, and neither is one of a process that was killed", async () => {
     const services = host();
     const other = { ...instance, service: "other" };

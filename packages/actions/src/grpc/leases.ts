@@ -17,6 +17,8 @@ export type LeaseOutcome = { readonly httpStatus: number; readonly retryAfter: s
 export type LeasedServices = {
   readonly names: readonly string[];
   urlOf(service: string, allocation: ActionContext["allocation"]): string;
+  /** After a request to it broke: one that is dead does not count as restored any more. */
+  endIfDead(service: string, allocation: ActionContext["allocation"]): Promise<void>;
   restoreCosts(): readonly RestoreCost[];
 };
 

@@ -1,7 +1,7 @@
 /** Where the door of an action service is: its credentials, its listeners, and who may come in where there is no secret. */
 import { once } from "node:events";
 import { chmod, lstat, rm } from "node:fs/promises";
-import { createConnection } from "node:net";
+import { createConnection, type Socket } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { isLoopback, TreadleError } from "@treadle/contracts";
 import { type Door, openDoor, type Place } from "./door.ts";
@@ -18,7 +18,7 @@ export async function listen(
   options: DoorOptions,
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
-  const { address, tls, tokens, insecure = false } = options;
+  const { tls } = options;
   const credentials =
     tls === undefined
       ? grpc.ServerCredentials.createInsecure()
@@ -27,11 +27,22 @@ export async function listen(
           [{ private_key: tls.key, cert_chain: tls.certificate }],
           tls.clientAuthority !== undefined,
         );
+  let door: Door | undefined;
+  const server = makeServer((_, call) => refusing(call, () => door?.refusalOf(call.getPeer())));
+  door = await openDoorAt(options, () => {
+    const injector = server.createConnectionInjector(credentials);
+    return (connection) => injector.injectConnection(connection);
+  });
+  return door;
+}
+
+/** Where `options` say, if they may: `makeInject` makes what takes the connections. Throws `config.invalid`. */
+export async function openDoorAt(options: DoorOptions, makeInject: () => (connection: Socket) => void): Promise<Door> {
+  const { address, tls, tokens, insecure = false } = options;
   /** Callers have shown no secret. */
   const isAnybody = tokens === undefined && tls?.clientAuthority === undefined && !insecure;
   const place = placeOf(address);
   let door: Door | undefined;
-  const server = makeServer((_, call) => refusing(call, () => door?.refusalOf(call.getPeer())));
   try {
     if (place === undefined) throw new Error("it is no host:port and no unix:/path; give one of them");
     const isLocal = "path" in place || isLoopback(place.host);
@@ -42,12 +53,7 @@ export async function listen(
     if ("path" in place && Buffer.byteLength(place.path) > longestPath)
       throw new Error(`the path has more than ${longestPath} bytes; give a shorter one`);
     if ("path" in place) await removeDeadSocket(place.path);
-    const injector = server.createConnectionInjector(credentials);
-    door = await openDoor({
-      place,
-      isForOwner: isAnybody && !("path" in place),
-      inject: (connection) => injector.injectConnection(connection),
-    });
+    door = await openDoor({ place, isForOwner: isAnybody && !("path" in place), inject: makeInject() });
     // Whatever the umask leaves to others.
     if (isAnybody && "path" in place) await chmod(place.path, ownersAlone);
     return door;

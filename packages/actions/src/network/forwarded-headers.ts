@@ -32,14 +32,16 @@ function endToEnd({ rawHeaders, headers }: IncomingMessage, without: ReadonlySet
   return kept;
 }
 
-const host = new Set(["host"]);
-
-/** With the Host header of where it goes, whatever the request has; and with the framing it came with, or without a body. */
+/**
+ * With the Host header of where it goes, whatever the request has; and with the framing it came with, or without a body.
+ * `withheld`: further ones that are not forwarded, in lower case.
+ */
 export function forwardedRequest(
   request: IncomingMessage,
   hostHeader: string,
+  withheld: readonly string[] = [],
 ): { readonly headers: string[]; readonly hasBody: boolean } {
-  const headers = ["Host", hostHeader, ...endToEnd(request, host), "Connection", "close"];
+  const headers = ["Host", hostHeader, ...endToEnd(request, new Set(["host", ...withheld])), "Connection", "close"];
   const isChunked = request.headers["transfer-encoding"] !== undefined;
   if (isChunked) headers.push("Transfer-Encoding", "chunked");
   return { headers, hasBody: isChunked || request.headers["content-length"] !== undefined };

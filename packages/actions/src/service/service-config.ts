@@ -85,6 +85,18 @@ const GpuResource = z.strictObject({
   ),
 });
 
+/** OpenAI's API in front of the model services. */
+const OpenAi = z.strictObject({
+  /** host:port or unix:/path; port 0 for any that is free */
+  listen: z.string().min(1).default("127.0.0.1:50062"),
+  /** of one tenant, waiting and running; further ones are answered with 429 */
+  requests: z.int().positive().default(1024),
+  /** of one request */
+  bodyMib: mebibytes.default(16),
+  /** of all requests of one tenant together */
+  waitingMib: mebibytes.default(256),
+});
+
 const Tenant = z.strictObject({
   /** of what is contended, as a weight against the others' */
   share: z.number().positive().default(1),
@@ -115,6 +127,8 @@ export const ActionServiceConfig = z
           ),
         { message: "a quota gives concurrency, windows, or both" },
       ),
+    /** default: none */
+    openai: OpenAi.optional(),
     /** what trajectories may ask for */
     network: Network,
     policy: z.enum(policies).default("unit-aware"),
@@ -188,11 +202,17 @@ export const ActionServiceConfig = z
     const issue = (path: string[], message: string): void => context.addIssue({ code: "custom", path, message });
     if (tokens > 0 && tokens < Object.keys(config.tenants).length)
       issue(["tenants"], "either every tenant has a tokenFile or none has");
-    if (!isLocal(config.listen) && !config.insecure && (config.tls === undefined || tokens === 0))
-      issue(
-        ["listen"],
-        "other machines reach this address: give tls and every tenant a tokenFile, or listen at 127.0.0.1, or set insecure: true",
-      );
+    for (const [path, address] of [
+      [["listen"], config.listen],
+      [["openai", "listen"], config.openai?.listen],
+    ] as const)
+      if (address !== undefined && !isLocal(address) && !config.insecure && (config.tls === undefined || tokens === 0))
+        issue(
+          [...path],
+          "other machines reach this address: give tls and every tenant a tokenFile, or listen at 127.0.0.1, or set insecure: true",
+        );
+    if (config.openai !== undefined && !Object.values(config.resources).some(({ type }) => type === "gpu"))
+      issue(["openai"], "there is no model service: add a resource of type gpu with services, or leave it out");
     if (config.limits.trajectoryMemoryMib > config.limits.maxTrajectoryMemoryMib)
       issue(["limits", "trajectoryMemoryMib"], "is at most limits.maxTrajectoryMemoryMib");
     if ((config.limits.trajectoryDiskMib ?? 0) > config.limits.maxTrajectoryDiskMib)

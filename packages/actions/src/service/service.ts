@@ -10,10 +10,12 @@ import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
 import { GpuManager } from "../managers/gpu.ts";
 import { machineOf } from "../managers/host.ts";
-import type { ResourceManager } from "../managers/manager.ts";
+import type { ResourceManager, ServiceInstance } from "../managers/manager.ts";
 import { QuotaManager } from "../managers/quota.ts";
 import { networkOf } from "../network/sandbox-network.ts";
+import { serveOpenAi } from "../openai/openai-endpoint.ts";
 import { ActionPool } from "../pool/action-pool.ts";
+import type { ActionContext } from "../pool/action-record.ts";
 import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
@@ -25,6 +27,8 @@ import type { ActionServiceConfig } from "./service-config.ts";
 export type ActionService = {
   /** where clients reach it */
   readonly address: string;
+  /** where clients of OpenAI's API do */
+  readonly openAiUrl: string | undefined;
   readonly driver: string;
   readonly isolation: string;
   /** what whoever started it should know of who can call */
@@ -86,23 +90,36 @@ export async function openActionService(
     if (away !== undefined) onHost(`host '${host}' is away: ${away}; it joins when it answers`);
   const { memory } = machines;
   const unguard = cpu === undefined ? () => {} : guardMemory({ actions, cpu, clock: systemClock, memory });
+  const instanceOf = (service: string, allocation: ActionContext["allocation"]): ServiceInstance | undefined => {
+    const grant = allocation[devices?.manager.resource ?? ""];
+    return grant?.devices && { service, dop: grant.units, chunk: grant.devices.chunk };
+  };
+  const services = devices && {
+    names: devices.names,
+    urlOf: (service: string, allocation: ActionContext["allocation"]) => {
+      const instance = instanceOf(service, allocation);
+      return instance === undefined ? "" : devices.services.url(instance);
+    },
+    endIfDead: async (service: string, allocation: ActionContext["allocation"]) => {
+      const instance = instanceOf(service, allocation);
+      if (instance !== undefined) await devices.services.endIfDead(instance);
+    },
+    restoreCosts: () => devices.manager.restoreCosts(),
+  };
+  const callers = { tls: certificates, tokens: tokens.size > 0 ? tokens : undefined, insecure: config.insecure };
+  const abandon = async (error: unknown): Promise<never> => {
+    unguard();
+    await actions.close();
+    await devices?.services.close();
+    throw error;
+  };
   const server = await serveActions(actions, {
     address: listen,
-    tls: certificates,
-    tokens: tokens.size > 0 ? tokens : undefined,
-    insecure: config.insecure,
+    ...callers,
     network: networkOf(config.network) ?? "none",
     hosts: machines.hosts,
     commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
-    services: devices && {
-      names: devices.names,
-      urlOf: (service, allocation) => {
-        const grant = allocation[devices.manager.resource];
-        const chunk = grant?.devices?.chunk;
-        return chunk === undefined ? "" : devices.services.url({ service, dop: grant!.units, chunk });
-      },
-      restoreCosts: () => devices.manager.restoreCosts(),
-    },
+    services,
     limits: {
       trajectories: limits.trajectories,
       actions: limits.actions,
@@ -118,23 +135,39 @@ export async function openActionService(
       idleMs: limits.idleSeconds * 1000,
       repeatMs: limits.repeatSeconds * 1000,
     },
-  }).catch(async (error: unknown) => {
-    unguard();
-    await actions.close();
-    await devices?.services.close();
-    throw error;
-  });
+  }).catch(abandon);
+  const { openai: options } = config;
+  const openai =
+    options &&
+    services &&
+    (await serveOpenAi({
+      address: options.listen,
+      ...callers,
+      pool,
+      services,
+      models: devices.models,
+      requests: options.requests,
+      bodyBytes: options.bodyMib * 2 ** 20,
+      waitingBytes: options.waitingMib * 2 ** 20,
+    }).catch(async (error: unknown) => {
+      await server.close();
+      return abandon(error);
+    }));
   return {
     address: boundAddress(listen, server.port),
+    openAiUrl: openai && urlAt(boundAddress(options!.listen, openai.port), tls !== undefined),
     driver: driver.name,
     isolation: driver.isolation,
-    warning: server.warning,
+    warning: server.warning ?? openai?.warning,
     capacities: Object.fromEntries(managers.map(({ resource, capacity }) => [resource, capacity])),
-    drain: server.drain,
+    async drain(timeoutMs) {
+      await Promise.all([server.drain(timeoutMs), openai?.drain(timeoutMs)]);
+      return pool.numWaiting + pool.numRunning;
+    },
     async close() {
       unguard();
       await endInTurn(
-        () => [server.close()],
+        () => [server.close(), openai?.close()],
         () => [actions.close()],
         () => [devices?.services.close()],
       );
@@ -153,8 +186,14 @@ function servicesOf({ resources }: ActionServiceConfig, managers: readonly Resou
     mainMemoryBytes: resource.mainMemory ? resource.memoryMibPerDevice * 2 ** 20 : undefined,
     onLost: (instance) => manager.lost(instance),
   });
-  return { manager, services, names: Object.keys(resource.services) };
+  const models = Object.entries(resource.services).map(([name, { variants }]) => {
+    return { name, resource: manager.resource, dops: variants.map(({ dop }) => dop) };
+  });
+  return { manager, services, names: Object.keys(resource.services), models };
 }
+
+const urlAt = (address: string, isEncrypted: boolean): string =>
+  address.startsWith("unix:") ? address : `${isEncrypted ? "https" : "http"}://${address}/v1`;
 
 function managersOf({ resources, limits }: ActionServiceConfig): ResourceManager[] {
   return Object.entries(resources).map(([name, resource]) => {

@@ -133,6 +133,14 @@ export class ProcessServices implements ServiceHost {
     return "ended";
   }
 
+  /** After a request to it broke: one that does not answer any more is ended, and told as lost. */
+  async endIfDead(instance: ServiceInstance): Promise<void> {
+    const running = this.#running.get(keyOf(instance));
+    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath))) return;
+    await this.#end(running);
+    this.#options.onLost?.(instance);
+  }
+
   async freeBytes({ devices }: Grant): Promise<readonly number[]> {
     if (devices === undefined) return [];
     const { node, start, size } = devices.chunk;
@@ -229,14 +237,11 @@ export class ProcessServices implements ServiceHost {
       hasEnded = true;
     });
     for (;;) {
-      const isHealthy = await fetch(url + healthPath, { signal: AbortSignal.timeout(callTimeoutMs) }).then(
-        (answer) => answer.ok,
-        () => false,
-      );
+      const answers = await isHealthy(url + healthPath);
       signal.throwIfAborted();
       if (hasEnded)
         throw failed(instance, "ended before it answered", `its last words: ${complaint().trim() || "none"}`);
-      if (isHealthy) return;
+      if (answers) return;
       if (performance.now() - startedMs > startTimeoutMs)
         throw failed(instance, `did not answer at ${healthPath} within ${startTimeoutMs} ms`, "raise startTimeoutMs");
       await delay(pollMs);
@@ -259,6 +264,12 @@ const keyOf = ({ service, dop, chunk }: ServiceInstance): string =>
 
 const failed = (instance: ServiceInstance, what: string, remedy: string): TreadleError =>
   new TreadleError("service.failed", `service '${keyOf(instance)}' ${what}; ${remedy}`);
+
+const isHealthy = (url: string): Promise<boolean> =>
+  fetch(url, { signal: AbortSignal.timeout(callTimeoutMs) }).then(
+    (answer) => answer.ok,
+    () => false,
+  );
 
 async function post(url: string, signal?: AbortSignal): Promise<void> {
   const timeout = AbortSignal.timeout(callTimeoutMs);

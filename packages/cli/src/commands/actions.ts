@@ -54,6 +54,7 @@ function serveCommand(): Command {
         const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
         printClockLine(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
         if (service.warning !== undefined) printClockLine(service.warning);
+        if (service.openAiUrl !== undefined) printClockLine(`OpenAI's API is served at ${service.openAiUrl}`);
         printClockLine(`driver '${service.driver}', isolation: ${service.isolation}`);
         await aborted(stop);
         printClockLine(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);

@@ -1,0 +1,353 @@
+/**
+ * OpenAI's API in front of model services: each request is an action that is queued, has its service restored on devices, and is
+ * then forwarded there.
+ *
+ * Owns the connections of clients and those that it makes to services. The pool owns the queue, `LeasedServices` say where a
+ * service answers.
+ *
+ * OA1 bodies, statuses and headers pass as they are, both ways and while they come; what names a client (`authorization`, cookies)
+ *     does not reach the service.
+ * OA2 devices are held while the service answers: they are back when its answer has ended, its client has gone or reads nothing for
+ *     `stallMs`, the deadline has passed, or the service has died.
+ * OA3 what waits in memory is bounded whatever clients do: requests of a tenant, and bytes of their bodies. Of an answer no more
+ *     waits than a connection's buffers hold.
+ * OA4 as GS1 and LD1: with tokens a tenant is its token; without, on loopback, only this process's user and root may ask, and no
+ *     web page that this user reads.
+ * OA5 after `close` there is no connection and no request.
+ */
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import {
+  createServer,
+  type IncomingMessage,
+  request as requestHttp,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { TreadleError } from "@treadle/contracts";
+import { longestTimerMs } from "../formulation/action-spec.ts";
+import type { Door } from "../grpc/door.ts";
+import type { LeasedServices } from "../grpc/leases.ts";
+import { type DoorOptions, openDoorAt } from "../grpc/listen.ts";
+import { forwardedRequest, forwardedResponse } from "../network/forwarded-headers.ts";
+import type { ActionPool } from "../pool/action-pool.ts";
+import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
+import {
+  deadlineOf,
+  isServedPath,
+  modelIn,
+  OpenAiError,
+  type ServedModel,
+  servedModel,
+  specFor,
+} from "./openai-request.ts";
+
+export type OpenAiEndpointOptions = DoorOptions & {
+  readonly pool: ActionPool;
+  readonly services: LeasedServices;
+  readonly models: readonly ServedModel[];
+  /** of one tenant, waiting and running */
+  readonly requests: number;
+  readonly bodyBytes: number;
+  /** of all bodies of one tenant */
+  readonly waitingBytes: number;
+  /** until headers and body have come */
+  readonly requestMs?: number | undefined;
+  /** that a client may read nothing while there is something */
+  readonly stallMs?: number | undefined;
+};
+
+export type OpenAiEndpoint = {
+  readonly port: number;
+  readonly warning: string | undefined;
+  /** Refuses what is new, and waits for the rest. */
+  drain(timeoutMs: number): Promise<void>;
+  close(): Promise<void>;
+};
+
+const minuteMs = 60_000;
+const tenantHeader = "x-treadle-tenant";
+const deadlineHeader = "x-treadle-deadline-ms";
+const queueFullRetrySeconds = 1;
+
+type Load = { requests: number; bytes: number };
+
+export async function serveOpenAi(options: OpenAiEndpointOptions): Promise<OpenAiEndpoint> {
+  const endpoint = new Endpoint(options);
+  const door = await openDoorAt(options, () => endpoint.inject());
+  endpoint.door = door;
+  return endpoint.opened(door);
+}
+
+class Endpoint {
+  readonly #options: OpenAiEndpointOptions;
+  readonly #loads = new Map<string, Load>();
+  readonly #running = new Set<ActionHandle<void>>();
+  readonly #timers = new WeakMap<Socket, NodeJS.Timeout>();
+  #isDraining = false;
+  door: Door | undefined;
+
+  constructor(options: OpenAiEndpointOptions) {
+    this.#options = options;
+  }
+
+  /** Listens nowhere: it parses what the door hands to it. */
+  inject(): (connection: Socket) => void {
+    const { tls } = this.#options;
+    const server: Server =
+      tls === undefined
+        ? createServer()
+        : createTlsServer({
+            key: tls.key,
+            cert: tls.certificate,
+            ...(tls.clientAuthority === undefined
+              ? {}
+              : { ca: tls.clientAuthority, requestCert: true, rejectUnauthorized: true }),
+          });
+    server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
+      socket.once("close", () => clearTimeout(this.#timers.get(socket)));
+      this.#await(socket);
+    });
+    server.on("request", (request, response) => void this.#onRequest(request, response));
+    return (connection) => server.emit("connection", connection);
+  }
+
+  opened(door: Door): OpenAiEndpoint {
+    return {
+      port: door.port,
+      warning: door.warning,
+      drain: async (timeoutMs) => {
+        this.#isDraining = true;
+        const ends = Promise.allSettled([...this.#running].map(({ result }) => result));
+        await Promise.race([ends, delay(timeoutMs, undefined, { ref: false })]);
+      },
+      close: async () => {
+        this.#isDraining = true;
+        door.stop();
+        for (const handle of this.#running) handle.cancel("the server was closed");
+        await door.close(); // OA5
+      },
+    };
+  }
+
+  /** The next request has this long to come. */
+  #await(socket: Socket): void {
+    clearTimeout(this.#timers.get(socket));
+    if (socket.destroyed) return;
+    this.#timers.set(
+      socket,
+      setTimeout(() => socket.destroy(), this.#options.requestMs ?? minuteMs),
+    );
+  }
+
+  async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { socket } = request;
+    response.once("close", () => this.#await(socket));
+    response.on("error", () => {}); // its client went away
+    request.once("end", () => clearTimeout(this.#timers.get(socket)));
+    try {
+      await this.#answer(request, response);
+    } catch (error) {
+      request.resume();
+      if (response.headersSent) return void response.destroy();
+      const { status, body, retryAfterSeconds } = asOpenAi(error);
+      const retry = retryAfterSeconds === undefined ? {} : { "retry-after": String(retryAfterSeconds) };
+      const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body), ...retry };
+      response.writeHead(status, headers).end(body);
+    }
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const tenant = this.#tenantOf(request);
+    const { method, url = "" } = request;
+    const [path = ""] = url.split("?", 1);
+    const { models } = this.#options;
+    if (method === "GET" && path.startsWith("/v1/models")) {
+      const listed = ({ name }: ServedModel) => ({ id: name, object: "model", created: 0, owned_by: "treadle" });
+      const one = /^\/v1\/models\/(.+)$/.exec(path)?.[1];
+      const body = one === undefined ? { object: "list", data: models.map(listed) } : listed(servedModel(models, one));
+      return void response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
+    }
+    if (method !== "POST" || !isServedPath(path))
+      throw new OpenAiError(
+        404,
+        "unknown_url",
+        `no such call: ${method} ${path.slice(0, 200)}; POST to a path below /v1, such as /v1/chat/completions, or GET /v1/models`,
+      );
+    const type = request.headers["content-type"] ?? "";
+    if (!/^application\/json\b/i.test(type) || (request.headers["content-encoding"] ?? "identity") !== "identity")
+      throw new OpenAiError(
+        415,
+        "unsupported_media_type",
+        `a body of type '${type.slice(0, 100)}' cannot be read; send 'content-type: application/json', uncompressed`,
+      );
+    const deadlineMs = deadlineOf(String(request.headers[deadlineHeader] ?? "") || undefined, longestTimerMs);
+    const load = this.#admit(tenant);
+    let bytes = 0;
+    try {
+      const body = await this.#read(request, load, (count) => {
+        bytes += count;
+      });
+      const model = servedModel(models, modelIn(body));
+      const spec = specFor(model, { id: `openai/${randomUUID()}`, tenant, deadlineMs });
+      await this.#run(spec, model.name, { request, response, body });
+    } finally {
+      load.requests--;
+      load.bytes -= bytes;
+      if (load.requests === 0) this.#loads.delete(tenant);
+    }
+  }
+
+  /** OA4 */
+  #tenantOf(request: IncomingMessage): string {
+    const { tokens } = this.#options;
+    const { remoteAddress = "", remotePort = 0 } = request.socket;
+    if (this.door === undefined) throw new OpenAiError(503, "not_open", "the server is just opening; try again");
+    const refusal = this.door.refusalOf(`${remoteAddress}:${remotePort}`);
+    if (refusal !== undefined) throw new OpenAiError(403, "not_permitted", refusal);
+    if (tokens !== undefined) {
+      const token = /^Bearer (.+)$/i.exec(request.headers.authorization ?? "")?.[1];
+      const tenant = token === undefined ? undefined : tokens.get(token);
+      if (tenant !== undefined) return tenant;
+      throw new OpenAiError(
+        401,
+        "invalid_api_key",
+        "a known token is needed: send 'Authorization: Bearer <token>' (the API key of OpenAI's clients)",
+      );
+    }
+    if (request.headers.origin !== undefined)
+      throw new OpenAiError(
+        403,
+        "not_permitted",
+        "a web page asks, and this server has no tokens; give tokens by tokenFile",
+      );
+    const named = request.headers[tenantHeader];
+    return typeof named === "string" && named !== "" ? named : "default";
+  }
+
+  /** OA3 */
+  #admit(tenant: string): Load {
+    if (this.#isDraining)
+      throw new OpenAiError(503, "draining", "the server is about to end and takes nothing new; try another");
+    const { requests } = this.#options;
+    const load = this.#loads.get(tenant) ?? { requests: 0, bytes: 0 };
+    if (load.requests >= requests)
+      throw new OpenAiError(
+        429,
+        "queue_full",
+        `tenant '${tenant}' has ${requests} requests already, which is its limit; wait for some to end, or raise openai.requests`,
+        queueFullRetrySeconds,
+      );
+    this.#loads.set(tenant, load);
+    load.requests++;
+    return load;
+  }
+
+  async #read(request: IncomingMessage, load: Load, took: (bytes: number) => void): Promise<Buffer> {
+    const { bodyBytes, waitingBytes } = this.#options;
+    const tooLarge = (): OpenAiError =>
+      new OpenAiError(
+        413,
+        "body_too_large",
+        `the body has more than ${bodyBytes} bytes; send less, or raise openai.bodyMib`,
+      );
+    if (Number(request.headers["content-length"] ?? 0) > bodyBytes) throw tooLarge();
+    const pieces: Buffer[] = [];
+    let received = 0;
+    // A refused one is answered before all of it has come: its connection is not ended with this loop.
+    for await (const piece of request.iterator({ destroyOnReturn: false })) {
+      received += piece.length;
+      load.bytes += piece.length;
+      took(piece.length);
+      if (received > bodyBytes) throw tooLarge();
+      if (load.bytes > waitingBytes)
+        throw new OpenAiError(
+          429,
+          "queue_full",
+          `bodies of more than ${waitingBytes} bytes wait already; wait for some to end, or raise openai.waitingMib`,
+          queueFullRetrySeconds,
+        );
+      pieces.push(piece as Buffer);
+    }
+    return Buffer.concat(pieces);
+  }
+
+  async #run(spec: object, service: string, call: Call): Promise<void> {
+    const { pool, services, stallMs = minuteMs } = this.#options;
+    const { response } = call;
+    if (response.destroyed) return;
+    const handle = pool.submit(spec, async (context) => {
+      const url = services.urlOf(service, context.allocation);
+      try {
+        await forward({ ...call, context, stallMs, url });
+      } catch (error) {
+        // While its devices are held: whoever gets them next finds it well, or gone.
+        if (!context.signal.aborted) await services.endIfDead(service, context.allocation);
+        throw error;
+      }
+    });
+    this.#running.add(handle);
+    const cancel = (): void => handle.cancel("its caller went away");
+    response.once("close", cancel);
+    try {
+      await handle.result;
+    } finally {
+      this.#running.delete(handle);
+      response.off("close", cancel);
+    }
+  }
+}
+
+type Call = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly body: Buffer };
+
+/** OA1, OA2 */
+async function forward({
+  request,
+  response,
+  body,
+  context,
+  url,
+  stallMs,
+}: Call & { readonly context: ActionContext; readonly url: string; readonly stallMs: number }): Promise<void> {
+  const { signal } = context;
+  const { hostname, port, host } = new URL(url);
+  const { headers } = forwardedRequest(request, host, ["authorization", "cookie", tenantHeader, deadlineHeader]);
+  const upstream = requestHttp({ hostname, port, method: "POST", path: request.url, headers, agent: false, signal });
+  upstream.on("error", () => {}); // `once` and the answer tell
+  upstream.on("upgrade", (_, socket) => socket.destroy());
+  upstream.end(body);
+  try {
+    const [answer] = (await once(upstream, "response")) as [IncomingMessage];
+    const status = answer.statusCode ?? 502;
+    // What failed, or was refused, says nothing of how long others take.
+    if (status >= 500) context.wasCut();
+    else if (status >= 400) context.wasRefused();
+    response.writeHead(status, answer.statusMessage, forwardedResponse(answer)).flushHeaders();
+    for await (const piece of answer) {
+      if (response.write(piece)) continue;
+      await once(response, "drain", { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) });
+    }
+    response.end();
+  } catch (cause) {
+    signal.throwIfAborted();
+    const { code, message } = cause as NodeJS.ErrnoException;
+    // It ended before the request reached it: the next attempt has it restored.
+    if (code === "ECONNREFUSED")
+      throw new TreadleError("service.failed", `the service has ended: ${message}`, { cause });
+    throw new OpenAiError(502, "service_failed", `the service ended before its answer did: ${message}; try again`);
+  } finally {
+    upstream.destroy();
+  }
+}
+
+function asOpenAi(error: unknown): OpenAiError {
+  if (error instanceof OpenAiError) return error;
+  if (error instanceof Error && error.cause instanceof OpenAiError) return error.cause;
+  if (!(error instanceof TreadleError)) return new OpenAiError(500, "internal_error", String(error));
+  const { code, message, disposition } = error;
+  const status = { misuse: 400, retryable: 503, cancelled: 503, fatal: 500 }[disposition];
+  return new OpenAiError(code === "action.deadline" ? 504 : status, code, message);
+}

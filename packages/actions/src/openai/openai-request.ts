@@ -1,0 +1,148 @@
+/** What a request in OpenAI's API asks for, and how one is refused. Pure: bytes and names in, decisions out. */
+
+/** A model service, and the degrees it runs at. */
+export type ServedModel = {
+  readonly name: string;
+  /** of whose units it takes */
+  readonly resource: string;
+  readonly dops: readonly number[];
+};
+
+/** As OpenAI's clients expect one. */
+export class OpenAiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(status: number, code: string, message: string, retryAfterSeconds?: number) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.retryAfterSeconds = retryAfterSeconds;
+  }
+
+  get body(): string {
+    return JSON.stringify({
+      error: { message: this.message, type: typeOf(this.status), param: null, code: this.code },
+    });
+  }
+}
+
+function typeOf(status: number): string {
+  if (status === 401) return "authentication_error";
+  if (status === 403) return "permission_error";
+  if (status === 429) return "rate_limit_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+/** Nothing that a server could read as another path; what controls an engine is not below /v1. */
+export const isServedPath = (path: string): boolean => /^\/v1(\/[A-Za-z0-9_-]+)+$/.test(path);
+
+const longestName = 200;
+const [quote, backslash, comma, colon] = ['"', "\\", ",", ":"].map((one) => one.charCodeAt(0));
+const opening = new Set(["{", "["].map((one) => one.charCodeAt(0)));
+const closing = new Set(["}", "]"].map((one) => one.charCodeAt(0)));
+const blank = new Set([" ", "\t", "\n", "\r"].map((one) => one.charCodeAt(0)));
+
+/**
+ * The value of `model` in a JSON object; of several the last, as JSON.parse has it. The body is looked through once, byte by byte,
+ * and nothing is made of it: parsing megabytes of brackets takes seconds, in which this process decides nothing. So what is
+ * wrong elsewhere in it is for the service to say. Throws an `OpenAiError`.
+ */
+export function modelIn(body: Uint8Array): string {
+  let depth = 0;
+  let isOver = false;
+  /** at depth 1: the key whose value comes */
+  let key: string | undefined;
+  let isValue = false;
+  let model: unknown;
+  for (let at = 0; at < body.length; at++) {
+    const byte = body[at]!;
+    if (blank.has(byte)) continue;
+    if (isOver || (depth === 0 && byte !== 0x7b)) throw notJson(body.length);
+    const isModel = depth === 1 && isValue && key === "model";
+    if (byte === quote) {
+      const end = endOfString(body, at);
+      if (depth === 1 && !isValue) key = textOf(body, at, end);
+      else if (isModel) model = textOf(body, at, end);
+      at = end;
+    } else if (opening.has(byte)) {
+      if (isModel) model = undefined;
+      depth++;
+    } else if (closing.has(byte)) {
+      depth--;
+      isOver = depth === 0;
+    } else if (depth === 1 && byte === colon) isValue = true;
+    else if (depth === 1 && byte === comma) {
+      isValue = false;
+      key = undefined;
+    } else if (isModel) model = undefined;
+  }
+  if (!isOver) throw notJson(body.length);
+  if (typeof model === "string" && model !== "" && model.length <= longestName) return model;
+  throw new OpenAiError(
+    400,
+    "model_missing",
+    `model: is the name of a service, a string of at most ${longestName} characters; GET /v1/models lists them`,
+  );
+}
+
+const notJson = (bytes: number): OpenAiError =>
+  new OpenAiError(400, "invalid_json", `the body, of ${bytes} bytes, is no JSON object; send one with 'model'`);
+
+/** Of the closing quote. */
+function endOfString(body: Uint8Array, start: number): number {
+  for (let at = start + 1; at < body.length; at++) {
+    if (body[at] === backslash) at++;
+    else if (body[at] === quote) return at;
+  }
+  throw notJson(body.length);
+}
+
+/** Undefined where it is longer than any name, each character of which may be written as six. */
+function textOf(body: Uint8Array, start: number, end: number): string | undefined {
+  if (end - start > 6 * longestName) return undefined;
+  try {
+    return JSON.parse(Buffer.from(body.subarray(start, end + 1)).toString()) as string;
+  } catch {
+    throw notJson(body.length);
+  }
+}
+
+/** Throws an `OpenAiError` that names those which are served. */
+export function servedModel(models: readonly ServedModel[], name: string): ServedModel {
+  const found = models.find((model) => model.name === name);
+  if (found !== undefined) return found;
+  const known = models.map((model) => `'${model.name}'`).join(", ");
+  throw new OpenAiError(404, "model_not_found", `model '${name}' is not served; served are ${known}`);
+}
+
+/**
+ * The `ActionSpec` of a request: at whichever of its degrees the scheduler gives. A second attempt is for a service that had
+ * ended unseen, or did not start.
+ */
+export function specFor(
+  { name, resource, dops }: ServedModel,
+  {
+    id,
+    tenant,
+    deadlineMs,
+  }: { readonly id: string; readonly tenant: string; readonly deadlineMs?: number | undefined },
+) {
+  const [only, ...others] = dops;
+  const amount = others.length === 0 ? only! : dops;
+  const retries = { limit: 1 };
+  return { id, kind: name, service: name, tenant, cost: { [resource]: amount }, key: resource, deadlineMs, retries };
+}
+
+/** Throws an `OpenAiError` where the header gives no number that a timer takes. */
+export function deadlineOf(header: string | undefined, mostMs: number): number | undefined {
+  if (header === undefined) return undefined;
+  const deadlineMs = Number(header);
+  if (/^\d+$/.test(header) && deadlineMs > 0 && deadlineMs <= mostMs) return deadlineMs;
+  throw new OpenAiError(
+    400,
+    "invalid_deadline",
+    `x-treadle-deadline-ms: '${header.slice(0, 40)}' is no time; give whole milliseconds from 1 to ${mostMs}`,
+  );
+}

@@ -1,0 +1,98 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { deadlineOf, isServedPath, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
+
+const bytes = (text: string): Buffer => Buffer.from(text);
+const codeOf = (run: () => unknown): string => {
+  try {
+    run();
+    return "none";
+  } catch (error) {
+    return error instanceof OpenAiError ? error.code : String(error);
+  }
+};
+
+test("the model of any JSON object is found as JSON.parse finds it, wherever it is and however it is written", () => {
+  const key = fc.oneof(fc.constantFrom("model", "messages", 'mo"del', "model "), fc.string());
+  const value = fc.oneof(
+    fc.string({ unit: "grapheme" }),
+    fc.jsonValue({ maxDepth: 4 }),
+    fc.record({ model: fc.string() }),
+    fc.array(fc.record({ model: fc.string() }), { maxLength: 2 }),
+  );
+  const escaped = (text: string): string =>
+    `"${[...Array(text.length).keys()].map((i) => `\\u${text.charCodeAt(i).toString(16).padStart(4, "0")}`).join("")}"`;
+  let found = 0;
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(key, value, fc.boolean()), { maxLength: 6 }),
+      fc.constantFrom("", " ", "\n\t"),
+      (entries, space) => {
+        const members = entries.map(([name, own, isEscaped]) => {
+          const written = isEscaped ? escaped(name) : JSON.stringify(name);
+          return `${space}${written}${space}:${space}${JSON.stringify(own, null, space)}`;
+        });
+        const text = `${space}{${members.join(",")}${space}}${space}`;
+        const { model } = JSON.parse(text) as { model?: unknown };
+        const isName = typeof model === "string" && model !== "" && model.length <= 200;
+        if (isName) found++;
+        if (isName) expect(modelIn(bytes(text))).toBe(model);
+        else expect(codeOf(() => modelIn(bytes(text)))).toBe("model_missing");
+      },
+    ),
+    { numRuns: 2000 },
+  );
+  expect(found).toBeGreaterThan(100);
+});
+
+test("what is no object of JSON is refused, and bytes that no JSON has raise nothing else", () => {
+  for (const text of [
+    "",
+    "[]",
+    "null",
+    '"model"',
+    "{",
+    '{"model":"a"',
+    '{"model":"a',
+    '{"model":"a"}x',
+    '{"model":"\u0001"}',
+    "{}{}",
+  ])
+    expect([text, codeOf(() => modelIn(bytes(text)))]).toEqual([text, "invalid_json"]);
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...'{}[]":,\\ model1'), { maxLength: 40 }), (parts) => {
+      expect(["none", "invalid_json", "model_missing"]).toContain(
+        codeOf(() => modelIn(bytes(`{"model":"a"${parts.join("")}`))),
+      );
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test("only paths that no server reads otherwise are passed on", () => {
+  for (const path of ["/v1/chat/completions", "/v1/embeddings", "/v1/score"]) expect(isServedPath(path)).toBe(true);
+  for (const path of [
+    "/v1",
+    "/v1/",
+    "/v1/../sleep",
+    "/v1/..%2fsleep",
+    "/v1//sleep",
+    "/sleep",
+    "/v1/a;b",
+    "/v1/a\\b",
+    "/v12/x",
+  ])
+    expect([path, isServedPath(path)]).toEqual([path, false]);
+});
+
+test("a request is an action at all degrees of its service, and what is not served is named with what is", () => {
+  const judge = { name: "judge", resource: "gpu", dops: [1, 2] };
+  const coach = { name: "coach", resource: "gpu", dops: [2] };
+  const about = { id: "x", tenant: "t" };
+  expect(specFor(judge, about)).toMatchObject({ cost: { gpu: [1, 2] }, key: "gpu", kind: "judge", service: "judge" });
+  expect(specFor(coach, about)).toMatchObject({ cost: { gpu: 2 }, key: "gpu" });
+  expect(() => servedModel([judge, coach], "gpt")).toThrow("model 'gpt' is not served; served are 'judge', 'coach'");
+  expect([deadlineOf(undefined, 10), deadlineOf("10", 10)]).toEqual([undefined, 10]);
+  for (const header of ["0", "11", "-1", "1.5", "soon", "1e1"])
+    expect(codeOf(() => deadlineOf(header, 10))).toBe("invalid_deadline");
+});
