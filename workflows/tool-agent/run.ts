@@ -29,11 +29,11 @@ import {
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
+  launchRewardModels,
   leavesPrompts,
   mostStaleness,
   promptsOfStep,
   RewardModelConfig,
-  RewardModelWorker,
   RolloutOrderConfig,
   ToolConfig,
   ToolWorker,
@@ -105,13 +105,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   );
   // One pool of cores, whoever calls.
   const tool = cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 }, devices: "none" });
-  const judge =
-    config.judge &&
-    cluster.launch(
-      RewardModelWorker,
-      { ...config.judge, alphabet },
-      { name: "judge", ranks: { fixed: 1 }, devices: "none" },
-    );
+  const judge = config.judge && launchRewardModels(cluster, { ...config.judge, alphabet }, "judge");
   const actor = cluster.launch(
     ActorWorker,
     {

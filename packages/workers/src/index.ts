@@ -37,7 +37,12 @@ export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.t
 export { openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
 export { TokenizerFolder } from "./tokenizer/tokenizer-folder.ts";
 export { RewardModelConfig } from "./tool/reward-model-config.ts";
-export { type RewardModelReport, RewardModelWorker } from "./tool/reward-model-worker.ts";
+export {
+  AcceleratedRewardModelWorker,
+  launchRewardModels,
+  type RewardModelReport,
+  RewardModelWorker,
+} from "./tool/reward-model-worker.ts";
 export { ActionsConfig, ToolConfig } from "./tool/tool-config.ts";
 export { ToolWorker } from "./tool/tool-worker.ts";
 export { pullWeights } from "./weights.ts";

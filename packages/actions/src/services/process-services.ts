@@ -44,7 +44,9 @@ export type ProcessServicesOptions = {
    * of its services do not have resident. Of an engine that starts processes of its own, the first is counted.
    */
   readonly mainMemoryBytes?: number | undefined;
-  /** told when a service's process ends without being asked to, for the manager's `lost` */
+  /** which accelerator of this machine each device is; default: that of the same number */
+  readonly accelerators?: readonly number[] | undefined;
+  /** told when a service's process has ended, but by its eviction, for the manager's `lost` */
   readonly onLost?: ((instance: ServiceInstance) => void) | undefined;
 };
 
@@ -146,13 +148,26 @@ export class ProcessServices implements ServiceHost {
     const { node, start, size } = devices.chunk;
     const indices = Array.from({ length: size }, (_, i) => start + i);
     const { freeBytes: measure = nvidiaFreeBytes, mainMemoryBytes } = this.#options;
-    if (mainMemoryBytes === undefined) return measure(node, indices);
+    if (mainMemoryBytes === undefined) return measure(node, this.#acceleratorsOf(start, size));
     return Promise.all(indices.map(async (device) => mainMemoryBytes - (await this.#residentBytes(node, device))));
   }
 
+  /** Ends all of them, those that sleep, too: they hold nothing of any device. */
+  async endAll(): Promise<void> {
+    const end = async (running: Running): Promise<void> => {
+      await this.#end(running);
+      this.#options.onLost?.(running.instance);
+    };
+    await Promise.all([...this.#running.values()].map(end));
+  }
+
   async close(): Promise<void> {
-    await Promise.all([...this.#running.values()].map((running) => this.#end(running)));
+    await this.endAll();
     await this.#reaper.close();
+  }
+
+  #acceleratorsOf(start: number, size: number): number[] {
+    return Array.from({ length: size }, (_, i) => this.#options.accelerators?.[start + i] ?? start + i);
   }
 
   /** Of the processes on this device, in equal parts on the devices of each. */
@@ -179,7 +194,7 @@ export class ProcessServices implements ServiceHost {
   async #start(instance: ServiceInstance, service: z.infer<typeof ModelService>): Promise<Running> {
     const port = await freePort();
     const { start, size } = instance.chunk;
-    const devices = Array.from({ length: size }, (_, i) => start + i).join();
+    const devices = this.#acceleratorsOf(start, size).join();
     const [program, ...words] = service.command;
     const args = words.map((word) =>
       word

@@ -19,7 +19,10 @@ export const RewardModelConfig = z
     models: z.record(z.string().min(1), RewardModel),
     devices: z.literal([1, 2, 4, 8]).default(1),
     memoryMiBPerDevice: z.number().positive(),
-    /** `main`: without an accelerator a device is a share of main memory; `nvidia`: as `nvidia-smi` measures */
+    /**
+     * `main`: without an accelerator a device is a share of main memory; `nvidia`: CUDA devices, which it is given and locks like
+     * any component, and whose free memory `nvidia-smi` measures
+     */
     memory: z.enum(["main", "nvidia"]).default("main"),
     /** answers `{ "texts": [...] }` with `{ "scores": [...] }` */
     path: z.string().startsWith("/").default("/score"),

@@ -1,9 +1,12 @@
 /**
  * Adds to the rewards of episodes what reward models say of them. A model is a service that is restored when an action is
- * granted its devices and stays until another needs the room (evict-on-execution, ARL-Tangram §5.3). It locks no device
- * of the cluster: its resources are the action pool's.
+ * granted its devices and stays until another needs the room (evict-on-execution, ARL-Tangram §5.3).
  *
- * Owned here: the pool, the manager of devices and the services' processes.
+ * Owned here: the pool, the manager of devices and the services' processes. The device lock owns accelerators: the manager divides
+ * those of this rank among its services while the rank holds them. Parts of main memory are no devices of the cluster.
+ *
+ * RM1 on accelerators the services run on the devices of this rank alone, and are restored and asked only while it holds their
+ *     lock; when another worker needs the memory, no process of them is left.
  */
 import {
   ActionPool,
@@ -15,7 +18,7 @@ import {
 } from "@treadle/actions";
 import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
-import { type Sink, type Source, Worker } from "@treadle/runtime";
+import { type Cluster, type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { RewardModelConfig } from "./reward-model-config.ts";
 
@@ -45,6 +48,7 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
 
   override async setup(): Promise<void> {
     const { models, devices, memoryMiBPerDevice, memory, alphabet } = this.config;
+    const accelerators = this.accelerators();
     this.#decode = createCharacterTokenizer(alphabet).decode;
     const memoryBytesPerDevice = memoryMiBPerDevice * mib;
     const services = Object.fromEntries(
@@ -60,6 +64,7 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
     });
     this.#services = new ProcessServices({
       services: Object.fromEntries(commands),
+      accelerators,
       ...(memory === "main" ? { mainMemoryBytes: memoryBytesPerDevice } : {}),
       onLost: (instance) => this.#manager.lost(instance),
     });
@@ -70,6 +75,20 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
   override async teardown(): Promise<void> {
     await this.#pool.close();
     await this.#services.close();
+  }
+
+  /** What of this machine each device is, where they are accelerators. */
+  protected accelerators(): readonly number[] | undefined {
+    if (this.config.memory === "main") return undefined;
+    throw new TreadleError(
+      "config.invalid",
+      `memory: 'nvidia' puts the models of '${this.component}' on devices that it was not given; launch it by launchRewardModels`,
+    );
+  }
+
+  /** Leaves no process of a service. */
+  protected endServices(): Promise<void> {
+    return this.#services.endAll();
   }
 
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
@@ -170,6 +189,48 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
     const about = { service, dop, chunk: place, ...attributes };
     this.tracer.complete(name, category, startMs, this.tracer.now(), { devices, attributes: about });
   }
+}
+
+/** The same on accelerators, which it is given and locks like any component (RM1). */
+export class AcceleratedRewardModelWorker extends RewardModelWorker {
+  static override readonly module: string = import.meta.url;
+
+  protected override accelerators(): readonly number[] {
+    const { ids } = this.devices;
+    const numbers = ids.flatMap((id) => /(?:^|\/)cuda:(\d+)$/.exec(id)?.[1] ?? []).map(Number);
+    if (numbers.length === this.config.devices) return numbers;
+    throw new TreadleError(
+      "config.invalid",
+      `memory: 'nvidia' takes ${this.config.devices} CUDA devices, and '${this.component}' was given '${ids.join(", ") || "none"}'; place it on as many, or say memory: main`,
+    );
+  }
+
+  override memoryBytes(): number {
+    return this.config.memoryMiBPerDevice * mib;
+  }
+
+  /** Also those that sleep, as engines keep a part of their memory then. */
+  override offload(): Promise<void> {
+    return this.endServices();
+  }
+
+  override async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
+    await using _ = await this.devices.lock();
+    return super.score(groups, scored);
+  }
+}
+
+/** One rank, on CUDA devices or without any, as `memory` says. */
+export function launchRewardModels(
+  cluster: Cluster,
+  config: RewardModelConfig & { readonly alphabet: string },
+  name: string,
+): WorkerGroup<RewardModelWorker> {
+  const ranks = { fixed: 1 };
+  if (config.memory === "main") return cluster.launch(RewardModelWorker, config, { name, ranks, devices: "none" });
+  const { devices: devicesPerRank, memoryMiBPerDevice: memoryPerDeviceMiB } = config;
+  const options = { name, ranks, deviceKind: "cuda", devicesPerRank, memoryPerDeviceMiB };
+  return cluster.launch(AcceleratedRewardModelWorker, config, options);
 }
 
 async function post(url: string, body: object, signal: AbortSignal): Promise<unknown> {
