@@ -415,7 +415,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "models.<name>.devices": "devices that it runs on, side by side",
     "models.<name>.memoryMiB": "on every one of them",
     "models.<name>.restoreSeconds": "what it takes to start, until that was measured",
-    "memory": "`main`: without an accelerator a device is a share of main memory; `nvidia`: as `nvidia-smi` measures",
+    "memory": "`main`: without an accelerator a device is a share of main memory; `nvidia`: CUDA devices, which it is given and locks like any component, and whose free memory `nvidia-smi` measures",
     "path": "answers `{ \"texts\": [...] }` with `{ \"scores\": [...] }`"
   },
   "RolloutConfig": {
