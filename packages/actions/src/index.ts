@@ -22,8 +22,15 @@ export type { ExecRequest, ExecResult, ExecStatus, Sandbox, SandboxDriver, Sandb
 export { ElasticityProfile } from "./elasticity/elasticity-profile.ts";
 export { parallelTemplate } from "./elasticity/parallel-command.ts";
 export { type ProfiledRun, profileElasticity } from "./elasticity/profile-elasticity.ts";
+export {
+  ActionHistory,
+  type CurveSource,
+  type Expectation,
+  type KindReport,
+  type StoredCurve,
+} from "./formulation/action-history.ts";
 export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulation/action-spec.ts";
-export { DurationHistory } from "./formulation/duration-history.ts";
+
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
 export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";

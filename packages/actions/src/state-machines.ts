@@ -9,8 +9,9 @@ import { actionsProblem } from "./decide/problem.ts";
 export { type DecideOptions, decide, defaultDecideOptions } from "./decide/decide.ts";
 export type { QueuedAction } from "./decide/queued-action.ts";
 export type { Busy } from "./decide/resource-state.ts";
+export { ActionHistory } from "./formulation/action-history.ts";
 export { ActionSpec } from "./formulation/action-spec.ts";
-export { DurationHistory } from "./formulation/duration-history.ts";
+
 export { formulate } from "./formulation/formulate.ts";
 export { CpuManager } from "./managers/cpu.ts";
 export { GpuManager } from "./managers/gpu.ts";

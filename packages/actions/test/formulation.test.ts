@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { ActionSpec, DurationHistory, efficiencyAt, formulate, secondsAt } from "../src/index.ts";
+import { DurationHistory } from "../src/formulation/duration-history.ts";
+import { ActionHistory, ActionSpec, efficiencyAt, formulate, secondsAt } from "../src/index.ts";
 
-const empty = new DurationHistory();
+const empty = new ActionHistory();
 
 describe("formulation", () => {
   test("Eq. 1: seconds are T / (E(m) m), whatever form the elasticity has", () => {
@@ -47,8 +48,8 @@ describe("formulation", () => {
       seconds: undefined,
       demands: [["cpu", 1]],
     });
-    const history = new DurationHistory();
-    history.observe("tests", 5, 2, spec.elasticity);
+    const history = new ActionHistory();
+    history.observe(spec, 2, 5);
     expect(formulate("a", spec, history).elastic?.choices.seconds).toEqual([10, 5, 2.5]);
   });
 

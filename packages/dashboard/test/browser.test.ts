@@ -17,7 +17,8 @@ const actionStatus: ActionStatus = {
   kinds: {
     pytest: {
       ...{ completed: 4, failed: 1, cancelled: 0, actSeconds: 3, queueingSeconds: 1, executionSeconds: 1.9 },
-      ...{ overheadSeconds: 0.1, longestActSeconds: 6 },
+      ...{ overheadSeconds: 0.1, longestActSeconds: 6, predictionError: 0.08 },
+      curve: { source: "measured", efficiency: [{ units: 8, efficiency: 0.75 }] },
     },
   },
   resources: { cpu: { units: 8, held: 6, heldSeconds: 300, timeline: Array.from({ length: 60 }, (_, i) => i % 9) } },

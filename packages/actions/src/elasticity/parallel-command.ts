@@ -3,7 +3,7 @@
  * (ARL-Tangram §5.2). A template has `{parallel}` where the number goes.
  */
 
-const mark = "{parallel}";
+export const parallelMark = "{parallel}";
 
 type Runner = {
   /** whether the words at the beginning, the program's name without its folder, start this runner */
@@ -22,23 +22,23 @@ const runners: readonly Runner[] = [
     // Of the plug-in pytest-xdist.
     starts: (words) => after(words, "pytest") || after(words, /^python[\d.]*$/, "-m", "pytest"),
     flags: ["-n", "--numprocesses"],
-    insert: ["-n", mark],
+    insert: ["-n", parallelMark],
   },
   {
     starts: (words) => after(words, "npx", "vitest") || after(words, "vitest"),
     flags: ["--maxWorkers", "--max-workers"],
-    insert: ["--maxWorkers", mark],
+    insert: ["--maxWorkers", parallelMark],
   },
   {
     starts: (words) => after(words, "node", "--test"),
     flags: ["--test-concurrency"],
-    insert: [`--test-concurrency=${mark}`],
+    insert: [`--test-concurrency=${parallelMark}`],
   },
 ];
 
 /** The template of a command: itself where it has the mark, or with the flag of its test runner; else undefined. */
 export function parallelTemplate(command: readonly string[]): string[] | undefined {
-  if (command.some((word) => word.includes(mark))) return [...command];
+  if (command.some((word) => word.includes(parallelMark))) return [...command];
   const words = [command[0]?.slice(command[0].lastIndexOf("/") + 1) ?? "", ...command.slice(1)];
   for (const { starts, flags, insert } of runners) {
     const at = starts(words);
@@ -52,7 +52,7 @@ export function parallelTemplate(command: readonly string[]): string[] | undefin
 }
 
 export const fillTemplate = <Words extends readonly string[]>(template: Words, units: number) =>
-  template.map((word) => word.replaceAll(mark, String(units))) as { -readonly [K in keyof Words]: string };
+  template.map((word) => word.replaceAll(parallelMark, String(units))) as { -readonly [K in keyof Words]: string };
 
 const isFlag = (flags: readonly string[], word: string): boolean =>
   flags.some((flag) => word === flag || word.startsWith(`${flag}=`) || (flag === "-n" && /^-n\d+$/.test(word)));

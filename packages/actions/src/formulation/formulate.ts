@@ -1,7 +1,7 @@
 import { toChoices } from "../arrange/choices.ts";
 import { elasticOf, type QueuedAction } from "../decide/queued-action.ts";
+import type { ActionHistory } from "./action-history.ts";
 import { type ActionSpec, allowedUnits, leastUnits } from "./action-spec.ts";
-import type { DurationHistory } from "./duration-history.ts";
 import { secondsAt } from "./elasticity.ts";
 
 /**
@@ -12,17 +12,12 @@ import { secondsAt } from "./elasticity.ts";
 export function formulate(
   id: string,
   spec: ActionSpec,
-  history: DurationHistory,
+  history: ActionHistory,
   atMost: (resource: string) => number = () => Number.POSITIVE_INFINITY,
   preparationSeconds: (units: number) => number = () => 0,
 ): QueuedAction {
-  const oneUnitSeconds =
-    typeof spec.duration === "number"
-      ? spec.duration
-      : spec.duration === "history"
-        ? history.estimate(spec.kind, spec.tenant)
-        : undefined;
-  const { key, elasticity } = spec;
+  const { elasticity, oneUnitSeconds } = history.expect(spec);
+  const { key } = spec;
   const demands = Object.entries(spec.cost)
     .map(([resource, amount]) => [resource, leastUnits(amount)] as const)
     .filter(([resource, amount]) => amount > 0 || resource === key);

@@ -44,6 +44,7 @@ import {
   type UploadMessage,
   WriteFileMessage,
 } from "./messages.ts";
+import { onCores } from "./on-cores.ts";
 import { DiskBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
@@ -259,16 +260,14 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const id = ownName(tenant, name);
     const [program, ...args] = message.command as [string, ...string[]];
     const input = message.input ? new ActionInput(maxInputBytes, message.stdin) : undefined;
-    const spec = specOf(message, tenant, id, message.retries);
-    // A command runs on cores: what names none is granted, and charged, one.
-    const unnamed = (options.commandResources ?? []).filter((resource) => !spec.cost[resource]);
-    const cores = Object.fromEntries(unnamed.map((resource) => [resource, 1]));
+    const asked = specOf(message, tenant, id, message.retries);
+    const spec = onCores(asked, message.command, options.commandResources ?? [], actions.pool.stored.get(asked.kind));
     const budget = unreadOf(tenant);
     let isOverBudget = false;
     let events: ActionEvents | undefined;
     const handle = actions.submit(
       owned.id,
-      { ...spec, cost: { ...spec.cost, ...cores } },
+      spec,
       {
         command: [program, ...args],
         environment: message.environment,

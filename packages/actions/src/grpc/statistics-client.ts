@@ -5,6 +5,12 @@ import { serviceDefinition } from "./service-definition.ts";
 import { detailsOf } from "./status.ts";
 
 const count = z.number().nonnegative();
+const Curve = z
+  .object({ source: z.string(), efficiency: z.array(z.object({ units: count, value: count })).default([]) })
+  .transform(({ source, efficiency }) => ({
+    source,
+    efficiency: efficiency.map(({ units, value }) => ({ units, efficiency: value })),
+  }));
 const Kind = z
   .object({
     submitted: count,
@@ -17,6 +23,9 @@ const Kind = z
     execution_seconds: count,
     overhead_seconds: count,
     longest_act_seconds: count,
+    curve: Curve.nullish(),
+    expected_seconds: count.optional(),
+    prediction_error: count.optional(),
   })
   .transform((k) => ({
     submitted: k.submitted,
@@ -29,6 +38,12 @@ const Kind = z
     executionSeconds: k.execution_seconds,
     overheadSeconds: k.overhead_seconds,
     longestActSeconds: k.longest_act_seconds,
+    /** E(m) by units, and where it comes from; null where its last action had none */
+    curve: k.curve ?? null,
+    /** on one unit; null while unknown */
+    expectedSeconds: k.expected_seconds ?? null,
+    /** mean of |a - b| / max(a, b); null before the first expectation */
+    predictionError: k.prediction_error ?? null,
   }));
 
 const Reply = z

@@ -1,4 +1,5 @@
 import type { RestoreCost } from "../managers/gpu.ts";
+import type { KindReport } from "../formulation/action-history.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 
 export type HostLoad = {
@@ -10,6 +11,17 @@ export type HostLoad = {
   readonly away: string | undefined;
 };
 
+function expectationOf(report: KindReport | undefined) {
+  if (report === undefined) return {};
+  const { source, efficiency, oneUnitSeconds, predictionError } = report;
+  const points = efficiency.map(({ units, efficiency: value }) => ({ units, value }));
+  return {
+    ...(source === undefined ? {} : { curve: { source, efficiency: points } }),
+    ...(oneUnitSeconds === undefined ? {} : { expected_seconds: oneUnitSeconds }),
+    ...(predictionError === undefined ? {} : { prediction_error: predictionError }),
+  };
+}
+
 /** What the pool tells a tenant; everything where nobody has a token. */
 export function statisticsOf(
   actions: CommandActions,
@@ -19,10 +31,12 @@ export function statisticsOf(
 ) {
   /** GS1 */
   const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
+  const expectations = actions.pool.expectations(tenant);
   const kinds = Object.fromEntries(
     Object.entries(actions.pool.statistics(tenant)).map(([kind, s]) => [
       kind,
       {
+        ...expectationOf(expectations.get(kind)),
         submitted: s.submitted,
         completed: s.completed,
         failed: s.failed,

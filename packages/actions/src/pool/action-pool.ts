@@ -17,8 +17,8 @@ import { FairShares } from "../decide/fair-shares.ts";
 import type { Policy } from "../decide/policies.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
+import { ActionHistory, type KindReport, type StoredCurve } from "../formulation/action-history.ts";
 import { ActionSpec, allowedUnits, leastUnits, longestTimerMs } from "../formulation/action-spec.ts";
-import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
@@ -26,6 +26,7 @@ import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { beyondCapacity, PoolBinding, requestOf } from "./pool-binding.ts";
 import type { ActionPoolOptions, TrajectoryOptions } from "./pool-options.ts";
+import { probeUnitsOf } from "./probe.ts";
 import { ResourceUsage, TenantUsage, type UsageReport } from "./resource-usage.ts";
 import { type DecisionView, describeStart, type StartedAction } from "./started-action.ts";
 
@@ -35,10 +36,12 @@ const longestBackoffMs = 60_000;
 const keptStarts = 32;
 
 export class ActionPool {
+  /** what the operator has stored, by kind */
+  readonly stored: ReadonlyMap<string, StoredCurve>;
   readonly #managers: ReadonlyMap<string, ResourceManager>;
   readonly #clock: Clock;
   readonly #decide: DecideOptions;
-  readonly #history: DurationHistory;
+  readonly #history: ActionHistory;
   readonly #shares: FairShares;
   readonly #charging: Charging;
   readonly #queue: FairQueue<ActionRecord>;
@@ -60,7 +63,8 @@ export class ActionPool {
     this.#managers = new Map(options.managers.map((m) => [m.resource, m]));
     this.#clock = options.clock ?? systemClock;
     this.#decide = { ...defaultDecideOptions, ...options.decide };
-    this.#history = options.history ?? new DurationHistory();
+    this.stored = options.stored ?? new Map();
+    this.#history = new ActionHistory(this.stored);
     const nowMs = this.#clock.now();
     const capacities = [...this.#managers].map(([resource, manager]) => {
       let all = 0;
@@ -137,11 +141,14 @@ export class ActionPool {
     });
     // A caller that only cancels need not listen.
     result.catch(() => {});
-    const { trajectory, deadlineMs, tenant, duration, kind } = record.spec;
+    const { trajectory, deadlineMs, tenant } = record.spec;
     if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
     record.share = this.#charging.shareOf(record.spec);
-    const expected = typeof duration === "number" ? duration : this.#history.estimate(kind, tenant);
-    record.demand = this.#charging.demandOf(record.spec, record.share, expected);
+    record.demand = this.#charging.demandOf(
+      record.spec,
+      record.share,
+      this.#history.expect(record.spec).oneUnitSeconds,
+    );
     const why = this.#whyNever(record);
     if (why !== undefined) throw why;
     if (deadlineMs !== undefined) {
@@ -184,6 +191,11 @@ export class ActionPool {
   /** By kind of action; of one tenant, or of all together. */
   statistics(tenant?: string): Record<string, KindStatistics> {
     return this.#statistics.report(tenant);
+  }
+
+  /** By kind: what is expected of it, and how well that was met; of one tenant, or of all together. */
+  expectations(tenant?: string): ReadonlyMap<string, KindReport> {
+    return this.#history.report(tenant);
   }
 
   /** What a tenant was served so far: seconds of all of its dominant resource, by its weight. */
@@ -243,7 +255,7 @@ export class ActionPool {
       const problems = parsed.error.issues.map((i) => `${i.path.join(".") || "action"}: ${i.message}`);
       throw new TreadleError("action.invalid", problems.join("; "), { details: { problems } });
     }
-    const spec = { ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) };
+    const spec = this.#history.complete({ ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) });
     const id = spec.id ?? `${spec.kind}/${this.#made++}`;
     // Managers know it by that name until nothing of it runs (PO2).
     if (this.#records.has(id) || this.#running.has(id))
@@ -267,6 +279,7 @@ export class ActionPool {
       settle: { resolve: () => {}, reject: () => {} },
       state: "waiting",
       attempt: 0,
+      probeUnits: probeUnitsOf(spec, this.#history, this.#managers, this.#decide.policy),
       formulated: undefined,
       bound: undefined,
       grantedMs: undefined,
@@ -406,8 +419,7 @@ export class ActionPool {
     for (const record of this.#running.values()) {
       const elapsed = (now - (record.grantedMs ?? now)) / 1000;
       // Late already, or unknown: as long again as it has taken so far.
-      const expected =
-        record.expectedSeconds ?? this.#history.estimate(record.spec.kind, record.tenant) ?? unknownSeconds;
+      const expected = record.expectedSeconds ?? this.#history.expect(record.spec).oneUnitSeconds ?? unknownSeconds;
       const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
       for (const { resource, pool, units } of Object.values(record.allocation ?? {})) {
         const fixed = record.formulated?.queued.elastic?.resource !== resource;
@@ -520,7 +532,7 @@ export class ActionPool {
     const executionSeconds = (endedMs! - startedMs!) / 1000;
     const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
     if (isCut && !isRefused) this.#statistics.count(spec, "failed");
-    if (!isCut) this.#history.observe(spec.kind, executionSeconds, units, spec.elasticity, spec.tenant);
+    if (!isCut) this.#history.observe(spec, units, executionSeconds);
     this.#statistics.completed(
       spec,
       (grantedMs! - submittedMs) / 1000,

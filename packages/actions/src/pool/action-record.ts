@@ -1,4 +1,5 @@
 import type { QueuedAction } from "../decide/queued-action.ts";
+import type { Expectation } from "../formulation/action-history.ts";
 import type { ActionSpec } from "../formulation/action-spec.ts";
 import type { Grant } from "../managers/manager.ts";
 import type { QueueEntry } from "./fair-queue.ts";
@@ -54,8 +55,10 @@ export type ActionRecord = Omit<QueueEntry, "demand"> & {
   readonly settle: { resolve(value: unknown): void; reject(error: unknown): void };
   state: ActionState;
   attempt: number;
-  /** as the scheduler sees it, with the duration estimate it was made from */
-  formulated: { readonly estimate: number | undefined; readonly queued: QueuedAction } | undefined;
+  /** to see whether its curve still holds, it runs on so many units where they are free */
+  readonly probeUnits: number | undefined;
+  /** as the scheduler sees it, with the expectation it was made from */
+  formulated: { readonly expected: Expectation; readonly queued: QueuedAction } | undefined;
   /** the same with pools for resources */
   bound: { readonly base: QueuedAction; readonly pools: string; readonly queued: QueuedAction } | undefined;
   grantedMs: number | undefined;

@@ -1,10 +1,11 @@
 import { TreadleError } from "@treadle/contracts";
 import type { QueuedAction } from "../decide/queued-action.ts";
+import type { ActionHistory, Expectation } from "../formulation/action-history.ts";
 import { leastUnits } from "../formulation/action-spec.ts";
-import type { DurationHistory } from "../formulation/duration-history.ts";
 import { formulate } from "../formulation/formulate.ts";
 import type { ResourceManager, ResourceRequest } from "../managers/manager.ts";
 import type { ActionRecord } from "./action-record.ts";
+import { probing } from "./probe.ts";
 
 /** Durations follow their history in steps of this share: fewer would not change a decision. */
 const noticeableChange = 0.05;
@@ -15,7 +16,7 @@ const noticeableChange = 0.05;
  */
 export class PoolBinding {
   readonly #managers: ReadonlyMap<string, ResourceManager>;
-  readonly #history: DurationHistory;
+  readonly #history: ActionHistory;
   readonly #statesMemory: (trajectory: string) => boolean;
   readonly #nowMs: number;
   /** resources in which an earlier action found no pool: first come, first served among those who look for one, too */
@@ -27,7 +28,7 @@ export class PoolBinding {
 
   constructor(
     managers: ReadonlyMap<string, ResourceManager>,
-    history: DurationHistory,
+    history: ActionHistory,
     statesMemory: (trajectory: string) => boolean,
     nowMs: number,
   ) {
@@ -52,15 +53,21 @@ export class PoolBinding {
       pools += `${pool}\n`;
     }
     if (!this.#hasMemory(record)) return undefined;
-    if (record.bound?.base === base && record.bound.pools === pools) return record.bound.queued;
-    const { elastic } = base;
-    const queued: QueuedAction = {
-      ...base,
-      demands: base.demands.map(([resource, units]) => [poolOf.get(resource)!, units]),
-      elastic: elastic && { ...elastic, resource: poolOf.get(elastic.resource)! },
-    };
-    record.bound = { base, pools, queued };
-    return queued;
+    if (record.bound?.base !== base || record.bound.pools !== pools) {
+      const { elastic } = base;
+      const queued: QueuedAction = {
+        ...base,
+        demands: base.demands.map(([resource, units]) => [poolOf.get(resource)!, units]),
+        elastic: elastic && { ...elastic, resource: poolOf.get(elastic.resource)! },
+      };
+      record.bound = { base, pools, queued };
+    }
+    const { queued } = record.bound;
+    return probing(record, queued, (pool) => this.#freeIn(record.spec.key!, pool)) ?? queued;
+  }
+
+  #freeIn(resource: string, pool: string): number {
+    return this.#managers.get(resource)!.pools(this.#nowMs).get(pool)!.free;
   }
 
   /** What a trajectory stated is reserved at its first action, also of one whose cost names nothing there. */
@@ -92,25 +99,25 @@ export class PoolBinding {
 
   #formulated(record: ActionRecord): QueuedAction {
     const { spec, id, formulated } = record;
-    const estimate = spec.duration === "history" ? this.#history.estimate(spec.kind, spec.tenant) : undefined;
+    const expected = this.#history.expect(spec);
     // The residency of a service changes from decision to decision.
-    const fresh =
-      formulated !== undefined &&
-      spec.service === undefined &&
-      (formulated.estimate === estimate ||
-        (estimate !== undefined &&
-          formulated.estimate !== undefined &&
-          Math.abs(estimate - formulated.estimate) <= noticeableChange * formulated.estimate));
-    if (fresh) return formulated.queued;
+    if (formulated !== undefined && spec.service === undefined && isNear(expected, formulated.expected))
+      return formulated.queued;
     const preparation = (units: number): number =>
       spec.key === undefined
         ? 0
         : (this.#managers.get(spec.key)!.preparationSeconds?.(requestOf(record, units), units) ?? 0);
     const capacity = (resource: string): number => this.#managers.get(resource)!.capacity;
     const queued = formulate(id, spec, this.#history, capacity, preparation);
-    record.formulated = { estimate, queued };
+    record.formulated = { expected, queued };
     return queued;
   }
+}
+
+function isNear({ elasticity, oneUnitSeconds: now }: Expectation, before: Expectation): boolean {
+  const { oneUnitSeconds: then } = before;
+  if (elasticity !== before.elasticity) return false;
+  return now === then || (now !== undefined && then !== undefined && Math.abs(now - then) <= noticeableChange * then);
 }
 
 export function requestOf({ id, spec }: ActionRecord, minimum: number): ResourceRequest {

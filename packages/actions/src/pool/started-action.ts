@@ -42,7 +42,7 @@ export function describeStart(
 }
 
 function reasonOf(
-  { spec, formulated }: ActionRecord,
+  { spec, formulated, probeUnits }: ActionRecord,
   { policy, waiting, candidates, started, free }: DecisionView,
   units: Readonly<Record<string, number>>,
 ): string {
@@ -52,8 +52,9 @@ function reasonOf(
   if (spec.key === undefined || allowedUnits(spec.cost[spec.key]!).length === 1) return `its cost is fixed; ${seen}`;
   if (elastic === undefined)
     return `its ${spec.elasticity === undefined ? "elasticity" : "duration"} is not known, so it gets the least; ${seen}`;
-  const { choices } = elastic;
   const given = units[spec.key] ?? 0;
+  if (given === probeUnits) return `${given} ${spec.key}, to see whether its curve still holds; ${seen}`;
+  const { choices } = elastic;
   const at = choices.units.indexOf(given);
   const range = `${given} of ${choices.units[0]} to ${choices.units.at(-1)} ${spec.key}`;
   return `${range}${gains(choices, at)}; ${seen}`;

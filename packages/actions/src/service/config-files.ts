@@ -2,6 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { ElasticityProfile } from "../elasticity/elasticity-profile.ts";
+import type { StoredCurve } from "../formulation/action-history.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
 export type ConfigFiles = ReturnType<typeof filesIn>;
@@ -20,6 +22,43 @@ export function filesIn(folder: string) {
         tls.clientAuthority === undefined ? undefined : await read(tls.clientAuthority, "tls.clientAuthority"),
     };
   return { read, certificates };
+}
+
+/** By kind. Throws `config.invalid` for what is no profile, and for two of one kind. */
+export async function profilesIn(
+  files: ConfigFiles,
+  paths: readonly string[],
+): Promise<ReadonlyMap<string, StoredCurve>> {
+  const stored = new Map<string, StoredCurve>();
+  const pathOf = new Map<string, string>();
+  for (const [i, path] of paths.entries()) {
+    const key = `profiles.${i}`;
+    const { kind, elasticity, duration, samples } = profileOf((await files.read(path, key)).toString(), path, key);
+    if (stored.has(kind))
+      throw new TreadleError(
+        "config.invalid",
+        `${key}: '${path}' is of kind '${kind}', as '${pathOf.get(kind)}' is; name one of them, or give one another kind`,
+      );
+    pathOf.set(kind, path);
+    stored.set(kind, { elasticity, duration, units: { min: samples[0]!.units, max: samples.at(-1)!.units } });
+  }
+  return stored;
+}
+
+function profileOf(text: string, path: string, key: string): ElasticityProfile {
+  const remedy = "measure it with 'treadle actions profile'";
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new TreadleError("config.invalid", `${key}: '${path}' is no JSON: ${(cause as Error).message}; ${remedy}`, {
+      cause,
+    });
+  }
+  const parsed = ElasticityProfile.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map((issue) => `${issue.path.join(".") || "all of it"}: ${issue.message}`);
+  throw new TreadleError("config.invalid", `${key}: '${path}' is no profile: ${problems.join(", ")}; ${remedy}`);
 }
 
 /** Throws `config.invalid` for one that is empty. */

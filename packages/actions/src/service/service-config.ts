@@ -131,6 +131,8 @@ export const ActionServiceConfig = z
     openai: OpenAi.optional(),
     /** what trajectories may ask for */
     network: Network,
+    /** files that `treadle actions profile` wrote: what is known of their kinds, whoever submits them */
+    profiles: z.array(z.string().min(1)).default([]),
     policy: z.enum(policies).default("unit-aware"),
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),

@@ -20,7 +20,7 @@ import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
 import { ProcessServices } from "../services/process-services.ts";
-import { filesIn, tokenIn } from "./config-files.ts";
+import { filesIn, profilesIn, tokenIn } from "./config-files.ts";
 import { openMachines, thisMachine } from "./machines.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
@@ -67,6 +67,7 @@ export async function openActionService(
     tokens.set(token, tenant);
   }
   const certificates = await files.certificates(tls);
+  const stored = await profilesIn(files, config.profiles);
   const managers = managersOf(config);
   const cpu = managers.find((manager) => manager instanceof CpuManager);
   const devices = servicesOf(config, managers);
@@ -76,6 +77,7 @@ export async function openActionService(
     managers,
     prepare: devices && servicePreparation(devices.manager, devices.services, systemClock),
     decide: { policy: config.policy, dop: config.dop },
+    stored,
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
   const actions = new CommandActions(pool, driver, {

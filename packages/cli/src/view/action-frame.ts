@@ -19,7 +19,7 @@ import {
 const kindWidths = [22, 8, 8, 11, 10, 10, 11, 10, 9];
 const kindHeader = ["kind", "done", "failed", "cancelled", "ACT", "queueing", "execution", "overhead", "longest"];
 
-/** At most `rows` lines: kinds and resources first, then as many of the last grants as fit. */
+/** At most `rows` lines: kinds, their curves and resources first, then as many of the last grants as fit. */
 export function renderActionFrame(address: string, statistics: ServiceStatistics, frame: Frame): string[] {
   const c = pc.createColors(frame.colour);
   const { started } = statistics;
@@ -29,6 +29,7 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
     "",
     c.dim(cells(kindHeader)),
     ...kindRows(statistics).map(cells),
+    ...curveRows(statistics).map((line) => c.dim(line)),
     "",
     ...Object.entries(statistics.resources).map(([name, usage]) => {
       const points = usage.timeline.map((value, step) => ({ step, value }));
@@ -49,7 +50,7 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
 
 const printedDecisions = 5;
 
-/** The same as lines for a pipe: one for the load, one a kind, one a resource, and the last decisions. */
+/** The same as lines for a pipe: one for the load, one a kind and a curve, one a resource, and the last decisions. */
 export function actionLines(statistics: ServiceStatistics): string[] {
   return [
     load(statistics),
@@ -57,6 +58,7 @@ export function actionLines(statistics: ServiceStatistics): string[] {
       ([kind, done, failed, cancelled, act, queueing, execution, overhead, longest]) =>
         `  ${kind}: ${done} done, ${failed} failed, ${cancelled} cancelled; ACT ${act} = queueing ${queueing} + execution ${execution} + overhead ${overhead}, longest ${longest}`,
     ),
+    ...curveRows(statistics).map((line) => `  ${line}`),
     ...Object.entries(statistics.resources).map(([name, { held, units, timeline, heldSeconds }]) => {
       const recent = timeline.slice(-60);
       const mean = recent.reduce((sum, value) => sum + value, 0) / Math.max(1, recent.length);
@@ -105,6 +107,20 @@ function kindRows({ kinds }: ServiceStatistics): string[][] {
         k.completed > 0 ? formatSeconds(seconds) : "–",
       ),
     ]);
+}
+
+/** What is expected of the kinds that scale: `pytest: E(m) measured, 1 at 1, 0.91 at 2; 12.0 s on one unit; 8% off`. */
+function curveRows({ kinds }: ServiceStatistics): string[] {
+  return Object.entries(kinds).flatMap(([kind, { curve, expectedSeconds, predictionError }]) => {
+    if (curve === null) return [];
+    const points = curve.efficiency.map(({ units, efficiency }) => `${significant(efficiency)} at ${units}`);
+    const parts = [
+      ["E(m)", [singleLine(curve.source), ...points].join(", ")].join(" "),
+      ...(expectedSeconds === null ? [] : [`${formatSeconds(expectedSeconds)} on one unit`]),
+      ...(predictionError === null ? [] : [`predictions ${formatPercent(predictionError, 0)} off`]),
+    ];
+    return [`${singleLine(kind)}: ${parts.join("; ")}`];
+  });
 }
 
 const cells = (row: readonly string[]): string =>

@@ -77,12 +77,33 @@ function kinds({ kinds: all }: ActionStatus) {
         html`<b>${kind}</b>`,
         ...[of.completed, of.failed, of.cancelled].map(formatCount),
         ...seconds.map((each) => (of.completed > 0 ? formatSeconds(each) : "–")),
+        curve(of.curve),
+        of.predictionError === null ? "–" : formatPercent(of.predictionError, 0),
       ];
     });
-  const names = ["kind", "done", "failed", "cancelled", "completion", "queueing", "execution", "overhead", "longest"];
+  const names = [
+    "kind",
+    "done",
+    "failed",
+    "cancelled",
+    "completion",
+    "queueing",
+    "execution",
+    "overhead",
+    "longest",
+    "E(m)",
+    "off",
+  ];
   return html`<section class="card"><header><h2>Kinds</h2><span class="dim small">means of a completed action; most time first</span></header>${
     rows.length === 0 ? empty("no action has been asked for yet") : table(names, rows)
   }</section>`;
+}
+
+/** Where it comes from, and E(m) at its last number of units. */
+function curve(of: ActionStatus["kinds"][string]["curve"]): string {
+  const last = of?.efficiency.at(-1);
+  if (of === null) return "–";
+  return last === undefined ? of.source : `${of.source}, ${last.efficiency.toFixed(2)} at ${last.units}`;
 }
 
 function tenants({ tenants: all }: ActionStatus) {

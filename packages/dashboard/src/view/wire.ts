@@ -128,6 +128,11 @@ export type ActionStatus = {
         readonly executionSeconds: number;
         readonly overheadSeconds: number;
         readonly longestActSeconds: number;
+        readonly curve: {
+          readonly source: string;
+          readonly efficiency: readonly { readonly units: number; readonly efficiency: number }[];
+        } | null;
+        readonly predictionError: number | null;
       }
     >
   >;

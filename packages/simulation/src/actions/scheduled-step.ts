@@ -1,9 +1,9 @@
 /** One step of a coding task under action-level scheduling (ARL-Tangram §4, §5.2), on virtual time. */
 import {
+  ActionHistory,
   ActionSpec,
   CpuManager,
   type DecideOptions,
-  DurationHistory,
   formulate,
   type QueuedAction,
 } from "@treadle/actions/state-machines";
@@ -30,7 +30,7 @@ export function scheduledStep(
   );
   const cluster = Array.from({ length: nodes }, (_, n) => ({ id: `${n}`, numa, memoryBytes: Number.MAX_SAFE_INTEGER }));
   const pool = new VirtualPool(queue, new CpuManager({ nodes: cluster }), options);
-  const history = new DurationHistory();
+  const history = new ActionHistory();
   const times = new CompletionTimes();
   const tool = ActionSpec.parse({ kind: "tool", cost: { cpu: 1 } });
   const { overheadSeconds, maxCores } = workload;
@@ -48,7 +48,7 @@ export function scheduledStep(
         request: { actionId: id, trajectory: name, minimum: 1 },
         secondsOn: () => seconds,
         ended: (completionSeconds, held) => {
-          history.observe("tool", seconds);
+          history.observe(tool, 1, seconds);
           times.add("tool", completionSeconds);
           times.addBusy(held);
           generate(turn + 1);

@@ -2,13 +2,7 @@
  * Reward models on GPUs for one step: pooled and restored on demand (evict-on-execution, ARL-Tangram §5.3), or each with
  * GPUs of its own, as a deployment by hand gives it (§6.1).
  */
-import {
-  ActionSpec,
-  type DecideOptions,
-  DurationHistory,
-  formulate,
-  GpuManager,
-} from "@treadle/actions/state-machines";
+import { ActionHistory, ActionSpec, type DecideOptions, formulate, GpuManager } from "@treadle/actions/state-machines";
 import type { Random } from "@treadle/learning";
 import { normal } from "../durations.ts";
 import { EventQueue } from "../event-queue.ts";
@@ -92,7 +86,7 @@ export function pooledServices(
     services: Object.fromEntries(Array.from({ length: models }, (_, k) => [`model-${k}`, variants])),
   });
   const pool = new VirtualPool(queue, manager, options);
-  const history = new DurationHistory();
+  const history = new ActionHistory();
   let sum = 0;
   let busy = 0;
   for (const [i, { atSeconds, model, seconds }] of requests.entries()) {

@@ -465,8 +465,16 @@ class GetStatisticsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Curve(_message.Message):
+    __slots__ = ("source", "efficiency")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    efficiency: _containers.RepeatedCompositeFieldContainer[UnitPoint]
+    def __init__(self, source: _Optional[str] = ..., efficiency: _Optional[_Iterable[_Union[UnitPoint, _Mapping]]] = ...) -> None: ...
+
 class KindStatistics(_message.Message):
-    __slots__ = ("submitted", "completed", "failed", "cancelled", "retried", "act_seconds", "queueing_seconds", "execution_seconds", "overhead_seconds", "longest_act_seconds")
+    __slots__ = ("submitted", "completed", "failed", "cancelled", "retried", "act_seconds", "queueing_seconds", "execution_seconds", "overhead_seconds", "longest_act_seconds", "curve", "expected_seconds", "prediction_error")
     SUBMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +485,9 @@ class KindStatistics(_message.Message):
     EXECUTION_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LONGEST_ACT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CURVE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_ERROR_FIELD_NUMBER: _ClassVar[int]
     submitted: int
     completed: int
     failed: int
@@ -487,7 +498,10 @@ class KindStatistics(_message.Message):
     execution_seconds: float
     overhead_seconds: float
     longest_act_seconds: float
-    def __init__(self, submitted: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., retried: _Optional[int] = ..., act_seconds: _Optional[float] = ..., queueing_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., longest_act_seconds: _Optional[float] = ...) -> None: ...
+    curve: Curve
+    expected_seconds: float
+    prediction_error: float
+    def __init__(self, submitted: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., retried: _Optional[int] = ..., act_seconds: _Optional[float] = ..., queueing_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., longest_act_seconds: _Optional[float] = ..., curve: _Optional[_Union[Curve, _Mapping]] = ..., expected_seconds: _Optional[float] = ..., prediction_error: _Optional[float] = ...) -> None: ...
 
 class ResourceUsage(_message.Message):
     __slots__ = ("units", "held", "held_seconds", "timeline")

@@ -1,0 +1,203 @@
+/**
+ * What is expected of actions: from what was stated, what the operator has stored of their kind, and what earlier ones took.
+ * Pure state; the caller says what it saw.
+ *
+ * HE1 the elasticity that an action states comes first, then the stored one of its kind. Where executions contradict it, the
+ *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: one that is stated anew, such as of a
+ *    new profile, begins anew.
+ * HE2 what one tenant calls a kind teaches nothing of what another does.
+ */
+import { type ActionSpec, allowedUnits } from "./action-spec.ts";
+import { DurationHistory } from "./duration-history.ts";
+import { type Elasticity, efficiencyAt, secondsAt } from "./elasticity.ts";
+import { LiveCurve } from "./live-curve.ts";
+
+/** What is known of a kind before anything of it has run. */
+export type StoredCurve = {
+  readonly elasticity: Elasticity;
+  /** seconds on one unit */
+  readonly duration: number;
+  /** the numbers of units that were measured lie between them */
+  readonly units: { readonly min: number; readonly max: number };
+};
+
+/** `oneUnitSeconds` is undefined where nothing is known. */
+export type Expectation = { readonly elasticity: Elasticity | undefined; readonly oneUnitSeconds: number | undefined };
+
+export type CurveSource = "given" | "stored" | "measured";
+
+export type KindReport = {
+  /** of the curve; undefined where actions of the kind have none */
+  readonly source: CurveSource | undefined;
+  /** E(m) at up to eight of the numbers of units that the last action allowed, where its curve has any */
+  readonly efficiency: readonly { readonly units: number; readonly efficiency: number }[];
+  readonly oneUnitSeconds: number | undefined;
+  /** how far the seconds of the last executions were from what was expected: |a - b| / max(a, b), mean; undefined before the first */
+  readonly predictionError: number | undefined;
+};
+
+type Track = { readonly curve: LiveCurve; believed: Elasticity; believedScale: number };
+type Seen = { spec: ActionSpec; at: number; errors: number; meanError: number };
+
+/** of a tenant, the least recently used go first */
+const mostTracks = 64;
+const errorWindow = 32;
+const reportedUnits = 8;
+/** The scale of a curve of measured seconds follows in such steps. */
+const noticeableScale = 0.02;
+
+export class ActionHistory {
+  readonly #stored: ReadonlyMap<string, StoredCurve>;
+  readonly #durations = new DurationHistory();
+  readonly #tracks = new Map<string, Map<string, Track>>();
+  readonly #seen = new Map<string, Map<string, Seen>>();
+  readonly #keys = new WeakMap<ActionSpec, string>();
+  #observed = 0;
+
+  /** `stored`: by kind, for every tenant */
+  constructor(stored: ReadonlyMap<string, StoredCurve> = new Map()) {
+    this.#stored = stored;
+  }
+
+  /** With the stored elasticity of its kind, where it names a key and states none. */
+  complete(spec: ActionSpec): ActionSpec {
+    const stored = this.#stored.get(spec.kind);
+    if (stored === undefined || spec.key === undefined || spec.elasticity !== undefined) return spec;
+    return { ...spec, elasticity: stored.elasticity };
+  }
+
+  expect(spec: ActionSpec): Expectation {
+    const stated = this.#statedSeconds(spec);
+    const track = spec.elasticity && this.#trackOf(spec);
+    if (track === undefined) return { elasticity: spec.elasticity, oneUnitSeconds: stated };
+    const isMeasured = track.curve.serialShare !== undefined;
+    // A measured curve brings its own seconds on one unit where none are stated.
+    const oneUnit = isMeasured && spec.duration !== "unknown" ? (this.#unitOf(spec) ?? 1) : stated;
+    return {
+      elasticity: track.believed,
+      oneUnitSeconds: oneUnit === undefined ? undefined : oneUnit * track.curve.scale,
+    };
+  }
+
+  /**
+   * What an action took on so many units of its key, alone on them and without its preparation. The caller leaves out what was cut
+   * short.
+   */
+  observe(spec: ActionSpec, units: number, seconds: number): void {
+    this.#noteError(spec, units, seconds);
+    if (spec.elasticity !== undefined) this.#teach(spec, spec.elasticity, units, seconds);
+    this.#durations.observe(spec.kind, seconds, units, this.expect(spec).elasticity, spec.tenant);
+  }
+
+  /** Another number of units to try it on, at most `most`: see `LiveCurve.probe`. */
+  probe(spec: ActionSpec, most: number): number | undefined {
+    const units = spec.elasticity && this.#trackOf(spec)?.curve.probe();
+    return units !== undefined && units <= most ? units : undefined;
+  }
+
+  /** By kind, of what ran last; of one tenant, or of all together. */
+  report(tenant?: string): ReadonlyMap<string, KindReport> {
+    const last = new Map<string, Seen>();
+    for (const [name, kinds] of this.#seen)
+      for (const [kind, seen] of tenant === undefined || name === tenant ? kinds : [])
+        if ((last.get(kind)?.at ?? -1) < seen.at) last.set(kind, seen);
+    return new Map([...last].map(([kind, seen]) => [kind, this.#reportOf(seen)]));
+  }
+
+  #reportOf({ spec, errors, meanError }: Seen): KindReport {
+    const { elasticity, oneUnitSeconds } = this.expect(spec);
+    const all = spec.key === undefined ? [] : allowedUnits(spec.cost[spec.key]!);
+    const some =
+      all.length <= reportedUnits ? all : all.filter((m) => m === all.at(-1) || Number.isInteger(Math.log2(m)));
+    const efficiency = some.slice(-reportedUnits).flatMap((units) => {
+      const at = elasticity && efficiencyAt(elasticity, units);
+      return at === undefined ? [] : [{ units, efficiency: at }];
+    });
+    const predictionError = errors === 0 ? undefined : meanError;
+    return { source: this.#sourceOf(spec), efficiency, oneUnitSeconds, predictionError };
+  }
+
+  #sourceOf(spec: ActionSpec): CurveSource | undefined {
+    if (spec.elasticity === undefined) return undefined;
+    if (this.#trackOf(spec)?.curve.serialShare !== undefined) return "measured";
+    const stored = this.#stored.get(spec.kind)?.elasticity;
+    return JSON.stringify(stored) === JSON.stringify(spec.elasticity) ? "stored" : "given";
+  }
+
+  #statedSeconds({ kind, tenant, duration }: ActionSpec): number | undefined {
+    if (duration !== "history") return duration === "unknown" ? undefined : duration;
+    return this.#durations.estimate(kind, tenant) ?? this.#stored.get(kind)?.duration;
+  }
+
+  /** What its executions are measured in: stated seconds, where they may be compared. */
+  #unitOf({ duration, elasticity }: ActionSpec): number | undefined {
+    return typeof duration === "number" && elasticity?.type !== "seconds" ? duration : undefined;
+  }
+
+  #teach(spec: ActionSpec, elasticity: Elasticity, units: number, seconds: number): void {
+    // A function is its caller's code: there is nothing that tells two of them apart.
+    if (elasticity.type === "function") return;
+    const key = this.#keyOf(spec);
+    const own = this.#tracks.get(spec.tenant) ?? new Map<string, Track>();
+    this.#tracks.set(spec.tenant, own);
+    const unit = this.#unitOf(spec);
+    const track = own.get(key) ?? {
+      curve: new LiveCurve(
+        (count) => secondsAt(elasticity, count, 1) ?? Number.NaN,
+        allowedUnits(spec.cost[spec.key!]!),
+        unit !== undefined || elasticity.type === "seconds",
+      ),
+      believed: elasticity,
+      believedScale: 1,
+    };
+    own.delete(key);
+    own.set(key, track);
+    if (own.size > mostTracks) own.delete(own.keys().next().value!);
+    track.curve.observe(units, seconds / (unit ?? 1));
+    believe(track, elasticity);
+  }
+
+  #trackOf(spec: ActionSpec): Track | undefined {
+    const own = this.#tracks.get(spec.tenant);
+    return own?.get(this.#keyOf(spec));
+  }
+
+  #keyOf(spec: ActionSpec): string {
+    let key = this.#keys.get(spec);
+    if (key === undefined) {
+      const { kind, key: resource, cost, elasticity } = spec;
+      key = JSON.stringify([kind, resource, cost[resource ?? ""], elasticity, this.#unitOf(spec) !== undefined]);
+      this.#keys.set(spec, key);
+    }
+    return key;
+  }
+
+  #noteError(spec: ActionSpec, units: number, seconds: number): void {
+    const { elasticity, oneUnitSeconds } = this.expect(spec);
+    const expected = elasticity === undefined ? oneUnitSeconds : secondsAt(elasticity, units, oneUnitSeconds);
+    const own = this.#seen.get(spec.tenant) ?? new Map<string, Seen>();
+    this.#seen.set(spec.tenant, own);
+    const seen = own.get(spec.kind) ?? { spec, at: 0, errors: 0, meanError: 0 };
+    own.set(spec.kind, seen);
+    seen.spec = spec;
+    seen.at = ++this.#observed;
+    const most = Math.max(expected ?? 0, seconds);
+    if (expected === undefined || most === 0) return;
+    seen.errors++;
+    seen.meanError += (Math.abs(expected - seconds) / most - seen.meanError) / Math.min(seen.errors, errorWindow);
+  }
+}
+
+/** The same object for as long as nothing noticeable changes: what waits is not formulated again. */
+function believe(track: Track, stated: Elasticity): void {
+  const { serialShare, scale } = track.curve;
+  const { believed } = track;
+  if (serialShare !== undefined) {
+    if (believed.type !== "amdahl" || believed.serialShare !== serialShare || believed === stated)
+      track.believed = { type: "amdahl", serialShare };
+  } else if (stated.type === "seconds" && Math.abs(scale / track.believedScale - 1) > noticeableScale) {
+    track.believedScale = scale;
+    const points = stated.points.map(({ units, seconds }) => ({ units, seconds: seconds * scale }));
+    track.believed = { type: "seconds", points };
+  }
+}
