@@ -36,6 +36,7 @@ export { createMujocoEnvironment, type MujocoState, type MujocoTask } from "./si
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
 export { openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
 export { TokenizerFolder } from "./tokenizer/tokenizer-folder.ts";
+export type { ToolCall, ToolReport, ToolResult } from "./tool/items.ts";
 export { RewardModelConfig } from "./tool/reward-model-config.ts";
 export {
   AcceleratedRewardModelWorker,
@@ -44,5 +45,6 @@ export {
   RewardModelWorker,
 } from "./tool/reward-model-worker.ts";
 export { ActionsConfig, ToolConfig } from "./tool/tool-config.ts";
+export { ToolSession } from "./tool/tool-session.ts";
 export { ToolWorker } from "./tool/tool-worker.ts";
 export { pullWeights } from "./weights.ts";

@@ -211,23 +211,25 @@ export class ShellActions {
     throw new TreadleError("action.invalid", `trajectory '${trajectory}' is not open; open it first`);
   }
 
-  /** SA1: an action of its own in the pool, which lasts as long as the trajectory. */
+  /** SA1: an action of its own in the pool, on its least cores, which lasts as long as the trajectory. */
   #reserve(spec: z.input<typeof ActionSpec>): Reservation {
     let release: (() => void) | undefined;
     let grant: (allocation: Allocation) => void = () => {};
     const granted = new Promise<Allocation>((resolve) => {
       grant = resolve;
     });
-    const handle = this.#options.pool.submit({ ...spec, kind: `${spec.kind} (reservation)` }, (context) =>
-      this.#holding(
-        context,
-        () =>
-          new Promise<void>((resolve) => {
-            release = resolve;
-            context.signal.addEventListener("abort", () => resolve(), { once: true });
-            grant(context.allocation);
-          }),
-      ),
+    const handle = this.#options.pool.submit(
+      { ...spec, kind: `${spec.kind} (reservation)`, elasticity: undefined },
+      (context) =>
+        this.#holding(
+          context,
+          () =>
+            new Promise<void>((resolve) => {
+              release = resolve;
+              context.signal.addEventListener("abort", () => resolve(), { once: true });
+              grant(context.allocation);
+            }),
+        ),
     );
     const end = (): void => (release === undefined ? handle.cancel("its trajectory has ended") : release());
     return { handle, granted, end };

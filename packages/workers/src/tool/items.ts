@@ -35,4 +35,6 @@ export type ToolReport = {
   /** share of the pool's core time that was granted to somebody, and that was spent in calls */
   readonly coresHeld: number;
   readonly coresBusy: number;
+  /** that a call was granted, mean */
+  readonly coresGranted: number;
 };

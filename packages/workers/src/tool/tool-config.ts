@@ -7,6 +7,8 @@ export const ActionsConfig = z
     /** who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end */
     scheduling: z.enum(["action", "trajectory"]).default("action"),
     policy: z.enum(policies).default("unit-aware"),
+    /** cores that the policy `fixed-dop` gives a call that scales */
+    dop: z.int().positive().default(4),
     /** cores of this machine that actions may use */
     cores: z.union([z.literal("all"), z.int().positive()]).default("all"),
     /** `slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end */
@@ -38,6 +40,8 @@ export const ToolConfig = z.strictObject({
   cores: Amount.default(1),
   /** how its time falls with cores, where they may vary */
   elasticity: Elasticity.optional(),
+  /** seconds on one core before any call has ended, as `treadle actions profile` measures them with the elasticity */
+  duration: z.number().positive().optional(),
   actions: ActionsConfig.prefault({}),
 });
 export type ToolConfig = z.infer<typeof ToolConfig>;

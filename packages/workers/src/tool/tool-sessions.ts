@@ -64,5 +64,6 @@ function together(reports: readonly ToolReport[]): ToolReport {
     overheadSeconds: mean((report) => report.overheadSeconds),
     coresHeld: sum((report) => report.coresHeld) / reports.length,
     coresBusy: sum((report) => report.coresBusy) / reports.length,
+    coresGranted: mean((report) => report.coresGranted),
   };
 }

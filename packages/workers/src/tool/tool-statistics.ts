@@ -35,6 +35,7 @@ export class ToolStatistics {
       overheadSeconds: mean((action) => action.overheadSeconds),
       coresHeld: (coreTime.heldSeconds - this.#since.heldSeconds) / coreSeconds,
       coresBusy: (coreTime.busySeconds - this.#since.busySeconds) / coreSeconds,
+      coresGranted: mean((action) => action.cores.length),
     };
     this.#actions = [];
     this.#sinceMs = nowMs;

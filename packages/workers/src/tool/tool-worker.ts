@@ -18,12 +18,14 @@
  */
 import {
   ActionPool,
+  allowedUnits,
   CpuManager,
   describeHost,
   networkOf,
   openDriver,
   type ShellAction,
   ShellActions,
+  type StoredCurve,
 } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
 import { Worker } from "@treadle/runtime";
@@ -64,18 +66,26 @@ export class ToolWorker extends Worker<ToolConfig> {
   readonly #kept = new Map<string, Kept>();
 
   override async setup(): Promise<void> {
-    const { policy, scheduling, sandboxes, memoryMiB, diskMiB, maxProcesses, network } = this.config.actions;
+    const { policy, dop, scheduling, sandboxes, memoryMiB, diskMiB, maxProcesses, network } = this.config.actions;
     const host = firstCores(this.config.actions.cores);
     this.#numCores = host.numa.flat().length;
     const diskBytes = diskMiB === undefined ? undefined : diskMiB * 2 ** 20;
     const sandbox = { memoryBytes: memoryMiB * 2 ** 20, diskBytes, maxProcesses, network: networkOf(network) };
     const driver = await openDriver(this.config.actions, sandbox);
     const cpu = new CpuManager({ nodes: [host], trajectoryMemoryBytes: sandbox.memoryBytes });
-    const pool = new ActionPool({ managers: [cpu], decide: { policy } });
+    const pool = new ActionPool({ managers: [cpu], decide: { policy, dop }, stored: this.#stored() });
     this.#actions = new ShellActions({ pool, driver, scheduling, sandboxes, sandbox });
     this.log.info(
       `calls of '${this.config.name}' run on ${this.#numCores} cores, scheduled by ${scheduling} with policy '${policy}'; driver '${driver.name}' isolates: ${driver.isolation}`,
     );
+  }
+
+  /** What the configuration says of its calls, as a service has it of a kind: executions correct it. */
+  #stored(): ReadonlyMap<string, StoredCurve> | undefined {
+    const { name, cores, elasticity, duration } = this.config;
+    if (elasticity === undefined || duration === undefined) return undefined;
+    const units = allowedUnits(cores);
+    return new Map([[name, { elasticity, duration, units: { min: units[0]!, max: units.at(-1)! } }]]);
   }
 
   override async teardown(): Promise<void> {
