@@ -238,6 +238,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
   },
   "ActionsConfig": {
     "scheduling": "who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end",
+    "dop": "cores that the policy `fixed-dop` gives a call that scales",
     "cores": "cores of this machine that actions may use",
     "sandboxes": "`slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end",
     "memoryMiB": "of a sandbox; `process` has no such limits",
@@ -466,7 +467,9 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "program": "POSIX shell text that answers a call on its output; `$1` is the text of the call, as data",
     "cores": "cores that a call takes: a number, a range or a set; the program finds how many it got in TREADLE_UNITS_CPU",
     "elasticity": "how its time falls with cores, where they may vary",
+    "duration": "seconds on one core before any call has ended, as `treadle actions profile` measures them with the elasticity",
     "actions.scheduling": "who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end",
+    "actions.dop": "cores that the policy `fixed-dop` gives a call that scales",
     "actions.cores": "cores of this machine that actions may use",
     "actions.sandboxes": "`slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end",
     "actions.memoryMiB": "of a sandbox; `process` has no such limits",
