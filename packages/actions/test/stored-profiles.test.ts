@@ -97,6 +97,20 @@ describe.skipIf(availableParallelism() < 2)("stored profiles", () => {
     expect(flat.predictionError).toBeGreaterThan(0);
   });
 
+  test("learn nothing of what a limit cut short, or of a program that is not there", async () => {
+    const { call, submit, statistics } = await serve({ "flat.json": profileOf("flat", 1) }, ["flat.json"]);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const asked = { trajectory, kind: "flat", cost: {} };
+    for (const message of [
+      { command: ["sh", "-c", "sleep 60; : {parallel}"], timeout_ms: 50 },
+      { command: ["no-such-suite", "{parallel}"] },
+    ])
+      expect(await submit({ ...asked, ...message }).ended).toBeUndefined();
+    expect((await statistics.read()).kinds["flat"]).toMatchObject({ completed: 2, failed: 2, predictionError: null });
+    expect(await submit({ ...asked, command: ["sh", "-c", "exit {parallel}"] }).ended).toBeUndefined();
+    expect((await statistics.read()).kinds["flat"]!.predictionError).toBeGreaterThan(0);
+  });
+
   test("under a policy without curves nothing is tried", async () => {
     const { call, submit } = await serve({ "flat.json": profileOf("flat", 1) }, ["flat.json"], {
       policy: "fixed-dop",
