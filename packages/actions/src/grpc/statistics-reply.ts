@@ -1,5 +1,5 @@
-import type { RestoreCost } from "../managers/gpu.ts";
 import type { KindReport } from "../formulation/action-history.ts";
+import type { RestoreCost } from "../managers/gpu.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 
 export type HostLoad = {
