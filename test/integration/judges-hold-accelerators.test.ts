@@ -1,4 +1,4 @@
-/** Reward models on accelerators: the device lock and their manager of devices never have one at once (RM1). */
+/** Reward models on accelerators: the device lock and their manager of devices never have one at once (RWM1). */
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -75,7 +75,7 @@ const groupOf = (promptId: string): EpisodeGroup =>
   });
 
 test.each(["spatial", "temporal"] as const)(
-  "RM1 in %s mode a judge's services see the devices that it was given, and are gone while another needs their memory",
+  "RWM1 in %s mode a judge's services see the devices that it was given, and are gone while another needs their memory",
   async (mode) => {
     world = await startCluster({ placement: { mode } });
     const { cluster } = world;

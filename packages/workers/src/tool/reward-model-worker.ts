@@ -5,7 +5,7 @@
  * Owned here: the pool, the manager of devices and the services' processes. The device lock owns accelerators: the manager divides
  * those of this rank among its services while the rank holds them. Parts of main memory are no devices of the cluster.
  *
- * RM1 on accelerators the services run on the devices of this rank alone, and are restored and asked only while it holds their
+ * RWM1 on accelerators the services run on the devices of this rank alone, and are restored and asked only while it holds their
  *     lock; when another worker needs the memory, no process of them is left.
  */
 import {
@@ -191,7 +191,7 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
   }
 }
 
-/** The same on accelerators, which it is given and locks like any component (RM1). */
+/** The same on accelerators, which it is given and locks like any component (RWM1). */
 export class AcceleratedRewardModelWorker extends RewardModelWorker {
   static override readonly module: string = import.meta.url;
 
@@ -216,7 +216,7 @@ export class AcceleratedRewardModelWorker extends RewardModelWorker {
 
   override async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
     await using _ = await this.devices.lock();
-    return super.score(groups, scored);
+    return await super.score(groups, scored);
   }
 }
 
