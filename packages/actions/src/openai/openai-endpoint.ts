@@ -27,7 +27,7 @@ import {
 import { createServer as createTlsServer } from "node:https";
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { TreadleError } from "@treadle/contracts";
+import { TreadleError, timeLimit } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
 import type { LeasedServices } from "../grpc/leases.ts";
@@ -328,7 +328,7 @@ async function forward({
     response.writeHead(status, answer.statusMessage, forwardedResponse(answer)).flushHeaders();
     for await (const piece of answer) {
       if (response.write(piece)) continue;
-      await once(response, "drain", { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) });
+      await once(response, "drain", { signal: timeLimit(stallMs, signal) });
     }
     response.end();
   } catch (cause) {

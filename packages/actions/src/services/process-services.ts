@@ -12,7 +12,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { TreadleError } from "@treadle/contracts";
+import { TreadleError, timeLimit } from "@treadle/contracts";
 import { checkProgram, checkVariables } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { Reaper } from "../drivers/reaper.ts";
@@ -287,12 +287,11 @@ const isHealthy = (url: string): Promise<boolean> =>
   );
 
 async function post(url: string, signal?: AbortSignal): Promise<void> {
-  const timeout = AbortSignal.timeout(callTimeoutMs);
   const answer = await fetch(url, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: "{}",
-    signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+    signal: timeLimit(callTimeoutMs, signal),
   });
   await answer.arrayBuffer();
   if (!answer.ok) throw new Error(`'${url}' answered ${answer.status}`);

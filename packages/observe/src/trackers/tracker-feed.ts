@@ -6,6 +6,7 @@
  *     and never delays a step; the run hears of the first failure, and at its end of how many rows were dropped.
  * TK2 closing takes at most `closeMs` for each tracker, whatever waits.
  */
+import { timeLimit } from "@treadle/contracts";
 
 /** What one step reported. */
 export type TrackedRow = {
@@ -107,7 +108,7 @@ export class TrackerFeed {
   /** Whether it succeeded in time; a call that goes on regardless is left alone. */
   async #call(act: (signal: AbortSignal) => Promise<void>, numRows: number): Promise<boolean> {
     const { callMs } = this.#limits;
-    const late = AbortSignal.timeout(callMs);
+    const late = timeLimit(callMs);
     const signal = AbortSignal.any([late, this.#over.signal]);
     this.#numUnderWay = numRows;
     try {

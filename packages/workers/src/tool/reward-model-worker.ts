@@ -16,7 +16,7 @@ import {
   type ServiceInstance,
   servicePreparation,
 } from "@treadle/actions";
-import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import { type EpisodeGroup, TreadleError, timeLimit } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import { type Cluster, type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
@@ -138,7 +138,7 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
       const instance = this.#manager.instanceOf(id)!;
       const startMs = this.tracer.now();
       const url = this.#services.url(instance) + path;
-      const limits = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+      const limits = timeLimit(timeoutMs, signal);
       const scores = await post(url, { texts }, limits).then(
         (body) => Scores.parse(body).scores,
         (cause: unknown) => {
