@@ -1,5 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,7 +9,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import * as grpc from "@grpc/grpc-js";
 import { systemClock } from "@treadle/transport";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver, QuotaManager } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
@@ -261,6 +263,79 @@ describe("the actions service", () => {
       details: expect.stringMatching(/again when nobody has used it for 2 s/),
     });
     expect(pool.numWaiting).toBe(0);
+  });
+
+  test("GS6 a trajectory of a name that is being closed is opened when nothing of it is left, and counts until then", async () => {
+    const own = mkdtempSync(join(tmpdir(), "treadle-own-"));
+    vi.stubEnv("TMPDIR", own);
+    cleanups.push(() => rmSync(own, { recursive: true }), vi.unstubAllEnvs);
+    const { server, pool } = await serve({ limits: { trajectories: 1 } });
+    expect(await eventually(() => readdirSync(own).length > 0)).toBe(true);
+    const { call, submit } = connect(server.port);
+    const [folder] = readdirSync(own);
+    const numLeft = () => readdirSync(join(own, folder!)).length;
+    const before = numLeft();
+    for (let round = 0; round < 3; round++) {
+      await call("OpenTrajectory", { trajectory: "t" });
+      const stubborn = submit({ trajectory: "t", command: ["sh", "-c", "trap '' TERM; echo on; sleep 1; sleep 1"] });
+      await stubborn.until("output");
+      expect(numLeft()).toBeGreaterThan(before);
+      const closing = call("CloseTrajectory", { trajectory: "t" });
+      await stubborn.ended;
+      await expect(call("OpenTrajectory", { trajectory: "other" })).rejects.toMatchObject({
+        code: grpc.status.RESOURCE_EXHAUSTED,
+      });
+      await call("OpenTrajectory", { trajectory: "t" });
+      await closing;
+      expect([pool.numRunning, numLeft()]).toEqual([0, before]);
+      expect(await submit({ trajectory: "t", command: ["true"] }).ended).toBeUndefined();
+      await call("CloseTrajectory", { trajectory: "t" });
+      expect(numLeft()).toBe(before);
+    }
+  });
+
+  test("GS4 what a tenant's clients send and ask for is bounded in memory, and its room comes back", async () => {
+    const { server } = await serve({ limits: { unreadBytes: 3 * 2 ** 20 } });
+    const { call, submit } = connect(server.port);
+    await call("OpenTrajectory", { trajectory: "t" });
+    const stdin = Buffer.alloc(2 ** 20);
+    const first = submit({ trajectory: "t", command: ["sh", "-c", "cat >/dev/null; sleep 600"], stdin });
+    await first.until("started");
+    const waiting = submit({ trajectory: "t", command: ["true"], stdin });
+    await waiting.until("queued");
+    const refused = { code: grpc.status.RESOURCE_EXHAUSTED, details: expect.stringMatching(/limits.unreadMib$/) };
+    expect(await submit({ trajectory: "t", command: ["true"], stdin }).ended).toMatchObject(refused);
+    await expect(call("WriteFile", { trajectory: "t", path: "f", data: stdin })).rejects.toMatchObject(refused);
+    first.stream.cancel();
+    expect(await waiting.ended).toBeUndefined();
+    await call("WriteFile", { trajectory: "t", path: "f", data: Buffer.alloc(2.5 * 2 ** 20) });
+    for (let n = 0; n < 3; n++)
+      expect((await call("ReadFile", { trajectory: "t", path: "f" })).data).toHaveLength(2.5 * 2 ** 20);
+    expect(await eventually(() => server.unreadBytes("default") === 0)).toBe(true);
+    await submit({ trajectory: "t", command: ["sh", "-c", "cat f f > ff"] }).ended;
+    await expect(call("ReadFile", { trajectory: "t", path: "ff" })).rejects.toMatchObject(refused);
+    const environment = { LONG: "x".repeat(2 ** 17) };
+    await expect(call("OpenTrajectory", { environment })).rejects.toMatchObject({
+      code: grpc.status.INVALID_ARGUMENT,
+      details: expect.stringMatching(/^environment: has 131076 bytes, at most 131072 are allowed; write a file/),
+    });
+    expect(server.unreadBytes("default")).toBe(0);
+  });
+
+  test("GS4 nothing is read of a call without a known token", async () => {
+    const { server } = await serve({ tokens: new Map([["t-a", "a"]]) });
+    const session = connectHttp2(`http://localhost:${server.port}`);
+    cleanups.push(() => session.destroy());
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/treadle.actions.v1.Actions/WriteFile",
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    // A message of 16 MiB, of which the first bytes come.
+    stream.write(Buffer.concat([Buffer.from([0, 1, 0, 0, 0]), Buffer.alloc(1000)]));
+    const [headers] = (await once(stream, "response")) as [Record<string, string>];
+    expect(headers["grpc-status"]).toBe(String(grpc.status.UNAUTHENTICATED));
   });
 
   test("GS1 a token is a tenant, and tenants do not reach each other's trajectories and actions", async () => {

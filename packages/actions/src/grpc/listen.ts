@@ -13,12 +13,14 @@ const longestPath = 107;
 
 export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens" | "insecure">;
 
-/** `makeServer` is given what stands before every call. */
+const unknownToken = "a known token is needed: send 'authorization: Bearer <token>'";
+
+/** `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. */
 export async function listen(
-  options: DoorOptions,
+  options: DoorOptions & { readonly tokenRemedy?: string },
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
-  const { tls } = options;
+  const { tls, tokens, tokenRemedy = unknownToken } = options;
   const credentials =
     tls === undefined
       ? grpc.ServerCredentials.createInsecure()
@@ -28,7 +30,13 @@ export async function listen(
           tls.clientAuthority !== undefined,
         );
   let door: Door | undefined;
-  const server = makeServer((_, call) => refusing(call, () => door?.refusalOf(call.getPeer())));
+  const refusalOf = (metadata: grpc.Metadata, peer: string): Refusal | undefined => {
+    const details = door?.refusalOf(peer);
+    if (details !== undefined) return { code: grpc.status.PERMISSION_DENIED, details };
+    if (tokens === undefined || tenantOf(tokens, metadata) !== undefined) return undefined;
+    return { code: grpc.status.UNAUTHENTICATED, details: tokenRemedy };
+  };
+  const server = makeServer((_, call) => guarded(call, (metadata) => refusalOf(metadata, call.getPeer())));
   door = await openDoorAt(options, () => {
     const injector = server.createConnectionInjector(credentials);
     return (connection) => injector.injectConnection(connection);
@@ -120,17 +128,44 @@ export function endCalls(server: grpc.Server): Promise<void> {
   });
 }
 
-/** Ends a call before it is read, with the reason. */
-function refusing(
+/** The tenant whose token a call sent. */
+export function tenantOf(tokens: ReadonlyMap<string, string>, metadata: grpc.Metadata): string | undefined {
+  const token = /^Bearer (.+)$/.exec(String(metadata.get("authorization")[0] ?? ""))?.[1];
+  return token === undefined ? undefined : tokens.get(token);
+}
+
+type Refusal = { readonly code: grpc.status; readonly details: string };
+
+const ends = new WeakMap<grpc.Metadata, () => void>();
+
+/** Runs once when the call with this metadata is over: its answer was taken by its connection, or it was cancelled. */
+export const whenOver = (metadata: grpc.Metadata, act: () => void): void => void ends.set(metadata, act);
+
+/** Ends a call that is refused with the reason, before it is read. */
+function guarded(
   call: grpc.ServerInterceptingCallInterface,
-  why: () => string | undefined,
+  refusalOf: (metadata: grpc.Metadata) => Refusal | undefined,
 ): grpc.ServerInterceptingCall {
+  let own: grpc.Metadata | undefined;
+  const over = (): void => {
+    if (own === undefined) return;
+    ends.get(own)?.();
+    ends.delete(own);
+  };
   const listener = new grpc.ServerListenerBuilder()
     .withOnReceiveMetadata((metadata, next) => {
-      const details = why();
-      if (details === undefined) next(metadata);
-      else call.sendStatus({ code: grpc.status.PERMISSION_DENIED, details });
+      own = metadata;
+      const refusal = refusalOf(metadata);
+      if (refusal === undefined) next(metadata);
+      else call.sendStatus(refusal);
     })
+    .withOnCancel(over)
     .build();
-  return new grpc.ServerInterceptingCall(call, new grpc.ResponderBuilder().withStart((next) => next(listener)).build());
+  const responder = new grpc.ResponderBuilder()
+    .withStart((next) => next(listener))
+    .withSendStatus((status, next) => {
+      over();
+      next(status);
+    });
+  return new grpc.ServerInterceptingCall(call, responder.build());
 }

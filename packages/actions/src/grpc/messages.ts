@@ -43,6 +43,9 @@ const name = z.string().max(200);
 /** of input or an archive in one message, and of input that a command has not read */
 export const maxInputBytes = 2 ** 20;
 
+/** of the variables of a trajectory, which are kept with it; Linux gives no program more in one */
+const mostEnvironmentBytes = 128 * 2 ** 10;
+
 const SubmitFields = z.object({
   trajectory: name.min(1),
   kind: z.string(),
@@ -111,6 +114,9 @@ export function specOf(message: AskingMessage, tenant: string, id: string, retri
   };
 }
 
+const bytesOf = (all: Record<string, string>): number =>
+  Object.entries(all).reduce((sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value), 0);
+
 export const OpenTrajectoryMessage = z.object({
   trajectory: name,
   tenant: z.string(),
@@ -126,7 +132,10 @@ export const OpenTrajectoryMessage = z.object({
   image: z.string().max(500),
   user: z.string().max(200),
   working_folder: z.union([z.literal(""), z.string().startsWith("/", "is an absolute path")]),
-  environment: z.record(z.string(), z.string()),
+  environment: z.record(z.string(), z.string()).refine((all) => bytesOf(all) <= mostEnvironmentBytes, {
+    error: ({ input }) =>
+      `has ${bytesOf(input as Record<string, string>)} bytes, at most ${mostEnvironmentBytes} are allowed; write a file`,
+  }),
   idempotency_key: idempotencyKey,
   snapshot: name,
 });

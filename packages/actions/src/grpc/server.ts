@@ -9,7 +9,6 @@
  * GS3 after `close` no call is open and no trajectory is left.
  * GS4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
  *    What its clients have not read of its output is bounded, too, and is in a file, not in memory (`OutputSpool`).
- * GS5 a trajectory that no call has used for `limits.idleMs` is closed: its client may have died without a word.
  */
 import { randomUUID } from "node:crypto";
 import { performance } from "node:perf_hooks";
@@ -23,7 +22,7 @@ import type { ActionHandle } from "../pool/action-record.ts";
 import { type CommandActions, hostOf } from "../pool/command-actions.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
 import { type LeasedServices, Leases } from "./leases.ts";
-import { endCalls, guardedServer, listen } from "./listen.ts";
+import { endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -45,6 +44,7 @@ import {
   WriteFileMessage,
 } from "./messages.ts";
 import { onCores } from "./on-cores.ts";
+import { OpenTrajectories, type OpenTrajectory } from "./open-trajectories.ts";
 import { DiskBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
@@ -78,6 +78,16 @@ export type ActionServerOptions = {
   /** how long a client that moves an archive may do nothing */
   readonly stallMs?: number | undefined;
 };
+
+/** What was taken before something began that throws. */
+function orGiveBack<Result>(giveBack: () => void, begin: () => Result): Result {
+  try {
+    return begin();
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+}
 
 const defaultKeepaliveMs = 20_000;
 const defaultUnreadBytes = 256 * 2 ** 20;
@@ -135,19 +145,10 @@ type RunningAction = Owned & {
   /** once its command runs */
   signal?: ((name: CommandSignal) => void) | undefined;
 };
-/** `calls` use it now; when there are none, none has since `lastMs` */
-type OwnedTrajectory = Owned & {
-  readonly id: string;
-  readonly idempotencyKey: string;
-  /** by the names of open sessions */
-  readonly sessionKeys: Map<string, string>;
-  calls: number;
-  lastMs: number;
-};
 type Call = EndingCall & { readonly metadata: grpc.Metadata };
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
-  const trajectories = new Map<string, OwnedTrajectory>();
+  const trajectories = new OpenTrajectories(actions);
   const running = new Map<string, RunningAction>();
   const unread = new Map<string, DiskBudget>();
   const unreadOf = (tenant: string): DiskBudget => {
@@ -195,21 +196,22 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     );
   };
 
-  const tenantOf = (call: Call): string | undefined => {
-    if (tokens === undefined) return undefined;
-    const token = /^Bearer (.+)$/.exec(String(call.metadata.get("authorization")[0] ?? ""))?.[1];
-    const tenant = token === undefined ? undefined : tokens.get(token);
-    if (tenant === undefined)
+  // With tokens, none comes here without one.
+  const tenantOf = (call: Call): string | undefined => tokens && tenantIn(tokens, call.metadata);
+  /** GS4; resolves with what gives it back. */
+  const keep = (tenant: string, bytes: number): (() => void) => {
+    const budget = unreadOf(tenant);
+    if (!budget.take(bytes))
       throw new StatusError(
-        grpc.status.UNAUTHENTICATED,
-        "a known token is needed: send 'authorization: Bearer <token>'",
+        grpc.status.RESOURCE_EXHAUSTED,
+        `'${bytes}' bytes of input or of a file find no room: tenant '${tenant}' has ${budget.usedBytes} bytes on their way, of ${budget.limitBytes}; wait for some to arrive, or raise limits.unreadMib`,
       );
-    return tenant;
+    return () => budget.give(bytes);
   };
   /** GS1: what it is called behind this door. */
   const idOf = (tenant: string | undefined, trajectory: string): string =>
     tokens === undefined ? trajectory : ownName(tenant!, trajectory);
-  const ownTrajectory = (call: Call, trajectory: string): OwnedTrajectory => {
+  const ownTrajectory = (call: Call, trajectory: string): OpenTrajectory => {
     const owned = trajectories.get(idOf(tenantOf(call), trajectory));
     if (owned === undefined)
       throw new StatusError(
@@ -220,23 +222,9 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       );
     return owned;
   };
-  /** GS5 */
-  const using = async <Result>(owned: OwnedTrajectory, run: Promise<Result>): Promise<Result> => {
-    owned.calls++;
-    try {
-      return await run;
-    } finally {
-      owned.calls--;
-      owned.lastMs = performance.now();
-    }
-  };
   const closeIdle = (idleMs: number): void => {
     snapshots.dropIdle();
-    for (const { id, calls, lastMs } of trajectories.values()) {
-      if (calls > 0 || performance.now() - lastMs < idleMs) continue;
-      trajectories.delete(id);
-      void actions.closeTrajectory(id).catch(() => {});
-    }
+    trajectories.closeIdle(idleMs);
   };
   const sweep =
     limits.idleMs === undefined
@@ -263,38 +251,44 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const asked = specOf(message, tenant, id, message.retries);
     const spec = onCores(asked, message.command, options.commandResources ?? [], actions.pool.stored.get(asked.kind));
     const budget = unreadOf(tenant);
+    const giveBack = keep(
+      tenant,
+      message.stdin.length + bytesOf([message.command, Object.entries(message.environment)]),
+    );
     let isOverBudget = false;
     let events: ActionEvents | undefined;
-    const handle = actions.submit(
-      owned.id,
-      spec,
-      {
-        command: [program, ...args],
-        environment: message.environment,
-        stdin: input?.stream ?? message.stdin,
-        session: message.session === "" ? undefined : message.session,
-        onStart: (signal) => {
-          action.signal = signal;
+    const handle = orGiveBack(giveBack, () =>
+      actions.submit(
+        owned.id,
+        spec,
+        {
+          command: [program, ...args],
+          environment: message.environment,
+          stdin: input?.stream ?? message.stdin,
+          session: message.session === "" ? undefined : message.session,
+          onStart: (signal) => {
+            action.signal = signal;
+          },
+          keepsOutput: false,
+          onOutput: (stream, chunk) => {
+            if (isOverBudget || events!.give(stream, chunk)) return;
+            repeatable.makeRoom(tenant, chunk.length);
+            if (events!.give(stream, chunk)) return;
+            isOverBudget = true;
+            handle.cancel("its client does not read what it prints, or the disk is full");
+          },
+          ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
+          ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
         },
-        keepsOutput: false,
-        onOutput: (stream, chunk) => {
-          if (isOverBudget || events!.give(stream, chunk)) return;
-          repeatable.makeRoom(tenant, chunk.length);
-          if (events!.give(stream, chunk)) return;
-          isOverBudget = true;
-          handle.cancel("its client does not read what it prints, or the disk is full");
+        ({ allocation, attempt, why }) => {
+          const units = Object.fromEntries(
+            Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
+          );
+          const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
+          const host = options.hosts === undefined ? "" : (hostOf(allocation) ?? "");
+          events!.tell({ started: { allocation: units, cores, attempt, why, host } });
         },
-        ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
-        ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
-      },
-      ({ allocation, attempt, why }) => {
-        const units = Object.fromEntries(
-          Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
-        );
-        const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-        const host = options.hosts === undefined ? "" : (hostOf(allocation) ?? "");
-        events!.tell({ started: { allocation: units, cores, attempt, why, host } });
-      },
+      ),
     );
     const action: RunningAction = { tenant, handle, input };
     running.set(id, action);
@@ -305,11 +299,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         : repeatable.begin({ tenant, key, request: message, budget }, call, cancel);
     events.tell({ queued: { action: name } });
     const end = (error?: Partial<grpc.ServiceError>): void => {
+      giveBack();
       running.delete(id);
       events!.end(error);
       if (key !== "") repeatable.ended(tenant, key);
     };
-    using(owned, handle.result).then(
+    trajectories.using(owned, handle.result).then(
       ({ status, exitCode }) => {
         const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
         events!.tell({
@@ -393,15 +388,16 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     };
 
   const implementation: grpc.UntypedServiceImplementation = {
-    OpenTrajectory: unary(OpenTrajectoryMessage, (message, call) => {
+    OpenTrajectory: unary(OpenTrajectoryMessage, async (message, call) => {
       const tenant = tenantOf(call) ?? (message.tenant || "default");
       const { idempotency_key: idempotencyKey } = message;
       const trajectory = message.trajectory || idempotencyKey || randomUUID();
       const id = idOf(tenant, trajectory);
       const reply = { trajectory, repeat_seconds: repeatMs / 1000 };
+      await actions.closed(id); // GS6
       const open = trajectories.get(id);
       if (open?.tenant === tenant && idempotencyKey !== "" && open.idempotencyKey === idempotencyKey) return reply;
-      admit("trajectories", tenant, trajectories.values());
+      admit("trajectories", tenant, trajectories.all());
       const { network = "none" } = options;
       if (message.network && network === "none")
         throw new StatusError(
@@ -425,7 +421,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         diskBytes: stated("disk_bytes", message.disk_bytes, limits.diskBytes, limits.maxDiskBytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
-      trajectories.set(id, { id, tenant, idempotencyKey, sessionKeys: new Map(), calls: 0, lastMs: performance.now() });
+      trajectories.add({ id, tenant, idempotencyKey });
       return reply;
     }),
     Submit: (call: grpc.ServerWritableStream<unknown, unknown>) => {
@@ -486,17 +482,20 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }),
     WriteFile: unary(WriteFileMessage, ({ trajectory, path, data }, call) => {
       const owned = ownTrajectory(call, trajectory);
-      return using(owned, actions.writeFile(owned.id, path, data, goneOf(call)));
+      const giveBack = keep(owned.tenant, data.length);
+      return trajectories.using(owned, actions.writeFile(owned.id, path, data, goneOf(call))).finally(giveBack);
     }),
     ReadFile: unary(ReadFileMessage, async ({ trajectory, path }, call) => {
       const owned = ownTrajectory(call, trajectory);
-      return { data: await using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call))) };
+      const data = await trajectories.using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call)));
+      whenOver(call.metadata, keep(owned.tenant, data.length));
+      return { data };
     }),
     Upload: (call: grpc.ServerReadableStream<unknown, unknown>, callback: grpc.sendUnaryData<unknown>) => {
       const begin = ({ trajectory, path }: UploadMessage) => {
         const owned = ownTrajectory(call, read(ReadFileMessage, { trajectory, path }).trajectory);
         const unpack = (archive: CheckedArchive, signal: AbortSignal) =>
-          using(owned, actions.upload(owned.id, path, archive, signal));
+          trajectories.using(owned, actions.upload(owned.id, path, archive, signal));
         return { tenant: owned.tenant, unpack };
       };
       transfers.upload(call, begin).then(
@@ -509,7 +508,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         const { trajectory, path } = read(ReadFileMessage, call.request);
         const owned = ownTrajectory(call, trajectory);
         const pack = (options: PackOptions) => actions.download(owned.id, path, options);
-        await using(owned, transfers.download(call, owned.tenant, pack));
+        await trajectories.using(owned, transfers.download(call, owned.tenant, pack));
       };
       run().then(
         () => call.end(),
@@ -524,22 +523,20 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const taken = snapshots.take({ tenant, name: idOf(tenant, shown), shown, idempotencyKey }, (maxBytes) =>
         actions.snapshot(owned.id, maxBytes),
       );
-      return { snapshot: shown, size_bytes: (await using(owned, taken)).bytes };
+      return { snapshot: shown, size_bytes: (await trajectories.using(owned, taken)).bytes };
     }),
     DropSnapshot: unary(SnapshotMessage, ({ snapshot }, call) =>
       snapshots.drop(idOf(tenantOf(call), snapshot), snapshot),
     ),
     CloseTrajectory: unary(TrajectoryMessage, async ({ trajectory }, call) => {
-      const { id } = ownTrajectory(call, trajectory);
-      trajectories.delete(id);
-      await actions.closeTrajectory(id);
+      await trajectories.close(ownTrajectory(call, trajectory));
     }),
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
       return {
         ...statisticsOf(actions, tenant, options.hosts?.(), options.services?.restoreCosts()),
         uptime_seconds: (performance.now() - beganMs) / 1000,
-        trajectories: [...trajectories.values()].filter((one) => tenant === undefined || one.tenant === tenant).length,
+        trajectories: [...trajectories.all()].filter((one) => tenant === undefined || one.tenant === tenant).length,
         draining: isDraining,
       };
     }),
@@ -562,10 +559,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     clearInterval(sweep);
     for (const { handle } of running.values()) handle.cancel("the server was closed");
     listening.stop();
-    const open = [...trajectories.keys()];
-    trajectories.clear();
     await endInTurn(
-      () => open.map((t) => actions.closeTrajectory(t)),
+      () => trajectories.closeAll(),
       () => [snapshots.close()],
       () => {
         repeatable.close();
@@ -586,6 +581,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     },
   };
 }
+
+const bytesOf = (words: unknown): number => Buffer.byteLength(JSON.stringify(words));
 
 /** No other tenant's is the same. */
 const ownName = (tenant: string, name: string): string => `${encodeURIComponent(tenant)}/${name}`;

@@ -165,13 +165,6 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   let ending: Promise<void> = Promise.resolve();
   let failure: Error | undefined;
 
-  const admit = ({ metadata }: { readonly metadata: grpc.Metadata }): void => {
-    if (token === undefined || metadata.get("authorization")[0] === `Bearer ${token}`) return;
-    throw new StatusError(
-      grpc.status.UNAUTHENTICATED,
-      "the host's token is needed; give the service the same tokenFile",
-    );
-  };
   /** RH3 */
   const attachmentOf = (id: string): Attachment => {
     if (current?.id === id && !current.isOver) return current;
@@ -193,7 +186,6 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   };
 
   const attach = async (call: grpc.ServerWritableStream<unknown, unknown>): Promise<void> => {
-    admit(call);
     const { protocol, service, host } = read(AttachRequest, call.request);
     if (protocol !== hostProtocol)
       throw new StatusError(
@@ -283,7 +275,6 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
   };
 
   const exec = async (call: grpc.ServerDuplexStream<unknown, unknown>): Promise<void> => {
-    admit(call);
     const gone = goneOf(call);
     // Its answers go on when its input has ended.
     const messages = call.iterator({ destroyOnReturn: false });
@@ -365,10 +356,7 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
     <Schema extends z.ZodType>(schema: Schema, answer: (request: z.infer<Schema>, gone: AbortSignal) => unknown) =>
     (call: grpc.ServerUnaryCall<unknown, unknown>, callback: grpc.sendUnaryData<unknown>): void => {
       void Promise.resolve()
-        .then(() => {
-          admit(call);
-          return answer(read(schema, call.request), goneOf(call));
-        })
+        .then(() => answer(read(schema, call.request), goneOf(call)))
         .then(
           (reply) => callback(null, reply ?? {}),
           (error: unknown) => callback(statusOf(error)),
@@ -416,7 +404,8 @@ export async function serveHost(options: HostServerOptions): Promise<HostServer>
 
   let server!: grpc.Server;
   const tokens = token === undefined ? undefined : new Map([[token, "service"]]);
-  const listening = await listen({ ...options, tokens }, (guard) => {
+  const tokenRemedy = "the host's token is needed; give the service the same tokenFile";
+  const listening = await listen({ ...options, tokens, tokenRemedy }, (guard) => {
     // A service whose connection died without a word is found (RH2).
     const { keepaliveMs = defaultKeepaliveMs } = options;
     server = guardedServer(guard, { keepaliveMs, maxMessageBytes: maxHostMessageBytes });
