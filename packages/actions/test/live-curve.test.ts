@@ -157,7 +157,9 @@ describe("a curve that executions contradict", () => {
 
 describe("what is expected of an action", () => {
   const perfect: Elasticity = { type: "amdahl", serialShare: 0 };
-  const stored = new Map([["suite", { elasticity: perfect, duration: 12, units: { min: 1, max: 8 } }]]);
+  const stored = new Map([
+    ["suite", { elasticity: perfect, duration: 12, resource: "cpu", units: { min: 1, max: 8 } }],
+  ]);
   const flat = (): number => 3;
   const teach = (history: ActionHistory, spec: ActionSpec, seconds: (count: number) => number): void => {
     for (let i = 0; i < 60; i++) history.observe(spec, units[i % 6]!, seconds(units[i % 6]!));

@@ -387,7 +387,7 @@ test("OA2 OA3 of a client that reads nothing little is kept, and it does not hol
   const endpoint = await serveOpenAi({
     address: "127.0.0.1:0",
     pool,
-    models: [{ name: "judge", resource: "judge", dops: [1] }],
+    models: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0 }],
     services: {
       names: ["judge"],
       urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,

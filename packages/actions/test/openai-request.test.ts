@@ -1,5 +1,7 @@
+import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import { ActionPool, GpuManager } from "../src/index.ts";
 import { deadlineOf, isServedPath, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
 
 const bytes = (text: string): Buffer => Buffer.from(text);
@@ -86,8 +88,8 @@ test("only paths that no server reads otherwise are passed on", () => {
 });
 
 test("a request is an action at all degrees of its service, and what is not served is named with what is", () => {
-  const judge = { name: "judge", resource: "gpu", dops: [1, 2] };
-  const coach = { name: "coach", resource: "gpu", dops: [2] };
+  const judge = { name: "judge", resource: "gpu", dops: [1, 2], serialShare: 0.1 };
+  const coach = { name: "coach", resource: "gpu", dops: [2], serialShare: 0.1 };
   const about = { id: "x", tenant: "t" };
   expect(specFor(judge, about)).toMatchObject({ cost: { gpu: [1, 2] }, key: "gpu", kind: "judge", service: "judge" });
   expect(specFor(coach, about)).toMatchObject({ cost: { gpu: 2 }, key: "gpu" });
@@ -95,4 +97,30 @@ test("a request is an action at all degrees of its service, and what is not serv
   expect([deadlineOf(undefined, 10), deadlineOf("10", 10)]).toEqual([undefined, 10]);
   for (const header of ["0", "11", "-1", "1.5", "soon", "1e1"])
     expect(codeOf(() => deadlineOf(header, 10))).toBe("invalid_deadline");
+});
+
+test("the scheduler chooses a degree once it knows how long a request lasts: the largest where devices are free, the least in a crowd", async () => {
+  const memory = { memoryBytesPerDevice: 10, nodes: 1, devicesPerNode: 4 } as const;
+  const variants = [1, 2, 4].map((dop) => ({ dop, memoryBytes: 1, restoreSeconds: 0 }));
+  const clock = new ManualClock();
+  const pool = new ActionPool({ managers: [new GpuManager({ ...memory, services: { judge: variants } })], clock });
+  const judge = { name: "judge", resource: "gpu", dops: [1, 2, 4], serialShare: 0.1 };
+  let made = 0;
+  const ask = () =>
+    pool.submit(specFor(judge, { id: String(made++), tenant: "t" }), async ({ allocation }) => {
+      await clock.sleep(4000 / allocation["gpu"]!.units);
+    });
+  const degrees: (number | undefined)[] = [];
+  for (let n = 0; n < 2; n++) {
+    const one = ask();
+    await settle();
+    degrees.push(one.allocation?.["gpu"]?.units);
+    await clock.advance(4000);
+  }
+  expect(degrees).toEqual([1, 4]);
+  const crowd = Array.from({ length: 12 }, ask);
+  await settle();
+  expect(crowd.slice(0, 4).map(({ allocation }) => allocation?.["gpu"]?.units)).toEqual([1, 1, 1, 1]);
+  await clock.advance(60_000);
+  await pool.close();
 });

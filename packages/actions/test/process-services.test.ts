@@ -87,6 +87,15 @@ describe("model services as processes", () => {
       code: "service.failed",
       message: expect.stringMatching(/judge\/2@0:2\+2.*no such model/),
     });
+    // Whoever accepts connections and says nothing is no better.
+    const listens = `require("node:net").createServer(() => {}).listen(Number(process.argv[1]), "127.0.0.1")`;
+    const silent = { command: [process.execPath, "-e", listens, "{port}"] };
+    const deaf = host({ ...silent, startTimeoutMs: 1500 });
+    await expect(deaf.restore(instance, never)).rejects.toThrow(/did not answer at \/health within 1500 ms/);
+    const left = new AbortController();
+    const leaving = host(silent).restore(instance, left.signal);
+    setTimeout(() => left.abort(new Error("its caller went away")), 1000);
+    await expect(leaving).rejects.toThrow("its caller went away");
     const mute = host({ command: ["sleep", "75.25"], startTimeoutMs: 200 });
     await expect(mute.restore(instance, never)).rejects.toThrow(/did not answer at \/health within 200 ms/);
     const missing = host({ command: ["no-such-program"] });

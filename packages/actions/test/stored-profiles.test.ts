@@ -68,6 +68,22 @@ describe.skipIf(availableParallelism() < 2)("stored profiles", () => {
     expect(kinds["other"]).toMatchObject({ curve: null, predictionError: null });
   });
 
+  test("that were measured on more cores than there are scale over what there is, and are of cores alone", async () => {
+    const profile = JSON.parse(profileOf("suite", 1));
+    profile.samples = profile.samples.map((sample: object, i: number) => ({ ...sample, units: 4 * (i + 1) }));
+    profile.elasticity.points = [4, 8].map((units) => ({ units, efficiency: 0.9 }));
+    const resources = { cpu: { type: "cpu", numa: [[0, 1]] }, q: { type: "quota", concurrency: 8 } };
+    const { call, submit } = await serve({ "suite.json": JSON.stringify(profile) }, ["suite.json"], { resources });
+    const { trajectory } = await call("OpenTrajectory", {});
+    const run = async (message: object) => {
+      const action = submit({ trajectory, kind: "suite", cost: {}, command: ["echo", "{parallel}"], ...message });
+      expect(await action.ended).toBeUndefined();
+      return action.events.find(({ started }) => started)!.started!.allocation;
+    };
+    expect(await run({})).toEqual({ cpu: 2 });
+    expect(await run({ key: "q", cost: { q: { range: { min: 1, max: 4 } } } })).toEqual({ cpu: 1, q: 1 });
+  });
+
   test("that are wrong lose to what executions show: grants follow the truth, for better and for worse", async () => {
     const files = { "gains.json": profileOf("gains", 0.5), "flat.json": profileOf("flat", 1) };
     const { call, submit, statistics } = await serve(files, Object.keys(files));

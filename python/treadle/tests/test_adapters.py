@@ -34,6 +34,20 @@ def adapter(name: str) -> Any:
     return importlib.import_module(f"treadle.adapters.{name}")
 
 
+def test_a_reward_with_a_stored_profile_scales_over_what_it_measured(tmp_path: pathlib.Path) -> None:
+    shared = adapter("_shared")
+    stored = tmp_path / "suite.json"
+    points = ", ".join(f'{{"units": {units}, "efficiency": 0.9}}' for units in (1, 2, 8))
+    stored.write_text(
+        '{"kind": "suite", "command": ["suite", "{parallel}"], "duration": 4,'
+        f' "elasticity": {{"type": "table", "points": [{points}]}}}}'
+    )
+    options = shared.Reward.of({"profile": str(stored)}).options()
+    assert (options["cpu"], options["elasticity"].by_units[8]) == (shared.Between(1, 8), 0.9)
+    assert shared.Reward.of({"profile": str(stored), "cpu": [1, 2]}).options()["cpu"] == shared.Between(1, 2)
+    assert shared.Reward.of({"command": ["true"]}).options()["cpu"] == 1.0
+
+
 def test_verl_makes_calls_rewards_and_releases(frameworks: str, target: str) -> None:
     verl = adapter("verl")
 

@@ -121,7 +121,7 @@ export abstract class OpenSandbox implements Sandbox {
 
   close(): Promise<void> {
     this.#closed ??= (async () => {
-      this.#closing.abort();
+      this.#closing.abort(new TreadleError("action.cancelled", `sandbox '${this.id}' was closed`));
       await Promise.allSettled([this.#copying, ...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
       await this.remove().finally(() => this.#forget());
     })();

@@ -33,7 +33,12 @@ export const ElasticityProfile = z.strictObject({
   /** E(m) at every measured m */
   elasticity: z.strictObject({
     type: z.literal("table"),
-    points: z.array(z.strictObject({ units: z.int().positive(), efficiency: z.number().positive().max(1) })).min(1),
+    points: z
+      .array(z.strictObject({ units: z.int().positive(), efficiency: z.number().positive().max(1) }))
+      .min(1)
+      .refine((all) => all.every((point, i) => i === 0 || point.units > all[i - 1]!.units), {
+        message: "points ascend in units",
+      }),
   }),
   /** Amdahl's law through the samples, least squares */
   fit: z.strictObject({ serialShare: z.number().min(0).max(1), relativeError: z.number().nonnegative() }),

@@ -17,6 +17,8 @@ export type StoredCurve = {
   readonly elasticity: Elasticity;
   /** seconds on one unit */
   readonly duration: number;
+  /** whose units */
+  readonly resource: string;
   /** the numbers of units that were measured lie between them */
   readonly units: { readonly min: number; readonly max: number };
 };
@@ -62,7 +64,7 @@ export class ActionHistory {
   /** With the stored elasticity of its kind, where it names a key and states none. */
   complete(spec: ActionSpec): ActionSpec {
     const stored = this.#stored.get(spec.kind);
-    if (stored === undefined || spec.key === undefined || spec.elasticity !== undefined) return spec;
+    if (stored === undefined || spec.key !== stored.resource || spec.elasticity !== undefined) return spec;
     return { ...spec, elasticity: stored.elasticity };
   }
 

@@ -15,7 +15,7 @@ export function onCores(
   stored: StoredCurve | undefined,
 ): Spec {
   const unnamed = commandResources.filter((resource) => !spec.cost[resource]);
-  const [first] = unnamed;
+  const first = unnamed.find((resource) => resource === stored?.resource);
   const mayScale = !("key" in spec) && command.some((word) => word.includes(parallelMark));
   if (first !== undefined && stored !== undefined && mayScale)
     return { ...spec, key: first, cost: { ...spec.cost, [first]: { ...stored.units } } };

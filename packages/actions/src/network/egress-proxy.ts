@@ -10,7 +10,8 @@
  * EPX2 each request on a connection is checked, and the Host header is that of its URL.
  * EPX3 what waits in memory is bounded whatever either side does: connections, look-ups, headers, requests in progress, bytes on
  *      their way. Connections on which nothing happens end.
- * EPX4 what breaks on one side is broken on the other, and what ends on one side ends on the other once all has arrived.
+ * EPX4 what breaks on one side is broken on the other, and what ends on one side ends on the other once all has arrived. But Node
+ *      tells a connection that broke while it had unread data as one that ended: what is left out then is for the protocol to notice.
  * EPX5 after `close` there is no socket and no timer.
  *
  * Only where a connection goes is decided. In a tunnel nothing is looked into: who may reach an address that many names share

@@ -27,7 +27,7 @@ import {
 import { createServer as createTlsServer } from "node:https";
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { TreadleError, timeLimit } from "@treadle/contracts";
+import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
 import type { LeasedServices } from "../grpc/leases.ts";
@@ -313,6 +313,8 @@ async function forward({
   stallMs,
 }: Call & { readonly context: ActionContext; readonly url: string; readonly stallMs: number }): Promise<void> {
   const { signal } = context;
+  const stall = new AbortController();
+  const ends = AbortSignal.any([signal, stall.signal]);
   const { hostname, port, host } = new URL(url);
   const { headers } = forwardedRequest(request, host, ["authorization", "cookie", tenantHeader, deadlineHeader]);
   const upstream = requestHttp({ hostname, port, method: "POST", path: request.url, headers, agent: false, signal });
@@ -328,7 +330,8 @@ async function forward({
     response.writeHead(status, answer.statusMessage, forwardedResponse(answer)).flushHeaders();
     for await (const piece of answer) {
       if (response.write(piece)) continue;
-      await once(response, "drain", { signal: timeLimit(stallMs, signal) });
+      const timer = setTimeout(() => stall.abort(), stallMs);
+      await once(response, "drain", { signal: ends }).finally(() => clearTimeout(timer));
     }
     response.end();
   } catch (cause) {

@@ -6,6 +6,8 @@ export type ServedModel = {
   /** of whose units it takes */
   readonly resource: string;
   readonly dops: readonly number[];
+  /** of a request, what further devices do not make shorter, until executions show what they do */
+  readonly serialShare: number;
 };
 
 /** As OpenAI's clients expect one. */
@@ -122,7 +124,7 @@ export function servedModel(models: readonly ServedModel[], name: string): Serve
  * ended unseen, or did not start.
  */
 export function specFor(
-  { name, resource, dops }: ServedModel,
+  { name, resource, dops, serialShare }: ServedModel,
   {
     id,
     tenant,
@@ -130,9 +132,9 @@ export function specFor(
   }: { readonly id: string; readonly tenant: string; readonly deadlineMs?: number | undefined },
 ) {
   const [only, ...others] = dops;
-  const amount = others.length === 0 ? only! : dops;
-  const retries = { limit: 1 };
-  return { id, kind: name, service: name, tenant, cost: { [resource]: amount }, key: resource, deadlineMs, retries };
+  const elasticity = { type: "amdahl", serialShare } as const;
+  const scales = others.length === 0 ? { cost: { [resource]: only! } } : { cost: { [resource]: dops }, elasticity };
+  return { id, kind: name, service: name, tenant, ...scales, key: resource, deadlineMs, retries: { limit: 1 } };
 }
 
 /** Throws an `OpenAiError` where the header gives no number that a timer takes. */

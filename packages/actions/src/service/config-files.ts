@@ -28,6 +28,7 @@ export function filesIn(folder: string) {
 export async function profilesIn(
   files: ConfigFiles,
   paths: readonly string[],
+  resource: string | undefined,
 ): Promise<ReadonlyMap<string, StoredCurve>> {
   const stored = new Map<string, StoredCurve>();
   const pathOf = new Map<string, string>();
@@ -40,7 +41,11 @@ export async function profilesIn(
         `${key}: '${path}' is of kind '${kind}', as '${pathOf.get(kind)}' is; name one of them, or give one another kind`,
       );
     pathOf.set(kind, path);
-    stored.set(kind, { elasticity, duration, units: { min: samples[0]!.units, max: samples.at(-1)!.units } });
+    // On one unit, one is worth one: whoever measured more of them may still be given it.
+    const points = elasticity.points[0]!.units === 1 ? [] : [{ units: 1, efficiency: 1 }];
+    const table = { ...elasticity, points: [...points, ...elasticity.points] };
+    const units = { min: 1, max: samples.at(-1)!.units };
+    if (resource !== undefined) stored.set(kind, { elasticity: table, duration, resource, units });
   }
   return stored;
 }

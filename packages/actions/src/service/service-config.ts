@@ -67,9 +67,13 @@ const GpuResource = z.strictObject({
   memoryMibPerDevice: mebibytes,
   /** without accelerators: a device is a part of the main memory, and free is what the services do not use */
   mainMemory: z.boolean().default(false),
+  /** by their numbers on this machine; the first ones when absent. Those of a run's workers are not to be among them */
+  accelerators: z.array(z.int().nonnegative()).optional(),
   services: z.record(
     name,
     ModelService.extend({
+      /** of a request of OpenAI's API, what further devices do not make shorter; a guess, until executions show what they do */
+      serialShare: z.number().min(0).max(1).default(0.1),
       variants: z
         .array(
           z.strictObject({
@@ -120,6 +124,13 @@ export const ActionServiceConfig = z
       .refine((r) => Object.values(r).filter(({ type }) => type === "gpu").length <= 1, {
         message: "one resource of type 'gpu' is allowed: two would grant the same devices twice",
       })
+      .refine(
+        (r) =>
+          Object.values(r).every(
+            (one) => one.type !== "gpu" || new Set(one.accelerators ?? Array(one.devices).keys()).size === one.devices,
+          ),
+        { message: "accelerators of a gpu resource are as many as its devices, each once" },
+      )
       .refine(
         (r) =>
           Object.values(r).every(

@@ -67,7 +67,7 @@ export async function openActionService(
     tokens.set(token, tenant);
   }
   const certificates = await files.certificates(tls);
-  const stored = await profilesIn(files, config.profiles);
+  const stored = await profilesIn(files, config.profiles, coresOf(config));
   const managers = managersOf(config);
   const cpu = managers.find((manager) => manager instanceof CpuManager);
   const devices = servicesOf(config, managers);
@@ -183,16 +183,24 @@ function servicesOf({ resources }: ActionServiceConfig, managers: readonly Resou
   if (manager === undefined || resource?.type !== "gpu") return undefined;
   const services = new ProcessServices({
     services: Object.fromEntries(
-      Object.entries(resource.services).map(([service, { variants: _, ...model }]) => [service, model]),
+      Object.entries(resource.services).map(([service, { variants: _, serialShare: __, ...model }]) => [
+        service,
+        model,
+      ]),
     ),
+    accelerators: resource.accelerators,
     mainMemoryBytes: resource.mainMemory ? resource.memoryMibPerDevice * 2 ** 20 : undefined,
     onLost: (instance) => manager.lost(instance),
   });
-  const models = Object.entries(resource.services).map(([name, { variants }]) => {
-    return { name, resource: manager.resource, dops: variants.map(({ dop }) => dop) };
+  const models = Object.entries(resource.services).map(([name, { variants, serialShare }]) => {
+    return { name, resource: manager.resource, dops: variants.map(({ dop }) => dop), serialShare };
   });
   return { manager, services, names: Object.keys(resource.services), models };
 }
+
+/** The resource whose units commands have. */
+const coresOf = ({ resources }: ActionServiceConfig): string | undefined =>
+  Object.entries(resources).find(([, { type }]) => type === "cpu")?.[0];
 
 const urlAt = (address: string, isEncrypted: boolean): string =>
   address.startsWith("unix:") ? address : `${isEncrypted ? "https" : "http"}://${address}/v1`;

@@ -138,7 +138,7 @@ export class ProcessServices implements ServiceHost {
   /** After a request to it broke: one that does not answer any more is ended, and told as lost. */
   async endIfDead(instance: ServiceInstance): Promise<void> {
     const running = this.#running.get(keyOf(instance));
-    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath))) return;
+    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, graceMs))) return;
     await this.#end(running);
     this.#options.onLost?.(instance);
   }
@@ -252,7 +252,8 @@ export class ProcessServices implements ServiceHost {
       hasEnded = true;
     });
     for (;;) {
-      const answers = await isHealthy(url + healthPath);
+      const leftMs = Math.max(1, Math.ceil(startedMs + startTimeoutMs - performance.now()));
+      const answers = await isHealthy(url + healthPath, Math.min(leftMs, callTimeoutMs), signal);
       signal.throwIfAborted();
       if (hasEnded)
         throw failed(instance, "ended before it answered", `its last words: ${complaint().trim() || "none"}`);
@@ -280,8 +281,8 @@ const keyOf = ({ service, dop, chunk }: ServiceInstance): string =>
 const failed = (instance: ServiceInstance, what: string, remedy: string): TreadleError =>
   new TreadleError("service.failed", `service '${keyOf(instance)}' ${what}; ${remedy}`);
 
-const isHealthy = (url: string): Promise<boolean> =>
-  fetch(url, { signal: AbortSignal.timeout(callTimeoutMs) }).then(
+const isHealthy = (url: string, limitMs: number, signal?: AbortSignal): Promise<boolean> =>
+  fetch(url, { signal: timeLimit(limitMs, signal) }).then(
     (answer) => answer.ok,
     () => false,
   );

@@ -85,7 +85,7 @@ export class ToolWorker extends Worker<ToolConfig> {
     const { name, cores, elasticity, duration } = this.config;
     if (elasticity === undefined || duration === undefined) return undefined;
     const units = allowedUnits(cores);
-    return new Map([[name, { elasticity, duration, units: { min: units[0]!, max: units.at(-1)! } }]]);
+    return new Map([[name, { elasticity, duration, resource: "cpu", units: { min: units[0]!, max: units.at(-1)! } }]]);
   }
 
   override async teardown(): Promise<void> {

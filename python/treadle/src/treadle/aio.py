@@ -256,7 +256,7 @@ class AsyncTrajectory:
         self,
         command: Sequence[str],
         *,
-        cpu: Amount | None = 1,
+        cpu: Amount | None = None,
         cost: Mapping[str, Amount] | None = None,
         kind: str | None = None,
         elasticity: Elasticity | None = None,
@@ -272,7 +272,8 @@ class AsyncTrajectory:
     ) -> AsyncAction:
         """Queues a command now, and returns before it runs.
 
-        `cpu` is the cores, as ``1`` or ``Between(1, 8)``; `cost` is of other resources by name. `duration` is in seconds on
+        `cpu` is the cores, as ``1`` or ``Between(1, 8)``. Without it they are one; or, where the service has a stored profile of the
+        `kind` and the command has `{parallel}`, as many as that has measured. `cost` is of other resources by name. `duration` is in seconds on
         one unit, and learned by `kind` when absent. `deadline_seconds` bounds the whole, queueing included,
         `timeout_seconds` the execution alone; 0 is none for the first, the service's default of 60 for the second. The
         command finds its units in TREADLE_UNITS_CPU, and in `{parallel}`, where its cost varies. The input of one that is
@@ -300,7 +301,7 @@ class AsyncTrajectory:
         command: Sequence[str],
         *,
         kind: str,
-        cpu: Amount | None = 1,
+        cpu: Amount | None = None,
         cost: Mapping[str, Amount] | None = None,
         elasticity: Elasticity | None = None,
         duration: float | None = None,

@@ -42,11 +42,13 @@ class Reward:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Reward:
         """From `command`, `cpu`, `duration`, `serial_share`, `timeout_seconds`; or `profile`, a file of `treadle actions profile`."""
-        cpu = units_of(config.get("cpu", 1))
         timeout = float(config.get("timeout_seconds", 600))
         if config.get("profile"):
             profile = Profile.load(config["profile"])
+            most = max(profile.elasticity.by_units)
+            cpu = units_of(config["cpu"]) if "cpu" in config else Between(1, most) if most > 1 else 1.0
             return cls(config.get("command", profile.command), cpu, profile.duration, profile.elasticity, timeout)
+        cpu = units_of(config.get("cpu", 1))
         share = config.get("serial_share")
         return cls(
             config["command"], cpu, config.get("duration"), None if share is None else Amdahl(float(share)), timeout

@@ -4,7 +4,10 @@ In verl's tool configuration:
 
     tools:
       - class_name: treadle.adapters.verl.SandboxTool
-        config: { type: native, target: "127.0.0.1:50061", reward: { command: [pytest, -n, "{parallel}"], cpu: [1, 8] } }
+        config:
+          type: native
+          target: "127.0.0.1:50061"
+          reward: { command: [pytest, -n, "{parallel}"], cpu: [1, 8], serial_share: 0.1 }
 """
 
 from __future__ import annotations
