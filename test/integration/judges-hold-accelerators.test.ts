@@ -117,6 +117,31 @@ test.each(["spatial", "temporal"] as const)(
   60_000,
 );
 
+test("RWM1 of a judge whose model failed, no other model runs on devices that somebody else has then", async () => {
+  const uneven = `import { createServer } from "node:http";
+createServer((request, response) => {
+  if (request.url === "/health") return response.end("{}");
+  const isBad = process.argv[3] === "bad";
+  setTimeout(() => response.writeHead(isBad ? 500 : 200).end('{"scores": [1]}'), isBad ? 300 : 5000);
+}).listen(Number(process.argv[2]), "127.0.0.1");
+`;
+  await writeFile(join(folder, "uneven.mjs"), uneven);
+  const model = (name: string) => ({ command: ["node", join(folder, "uneven.mjs"), "{port}", name], memoryMiB: 300 });
+  world = await startCluster({ placement: { mode: "temporal" } });
+  const { cluster } = world;
+  const options = { name: "trainer", ranks: { fixed: 1 }, deviceKind: "cuda", devicesPerRank: 2 } as const;
+  const trainer = cluster.launch(ProbeWorker, { memoryBytes: 900 * 2 ** 20 }, options);
+  const models = { bad: { ...model("bad"), devices: 1 }, slow: { ...model("slow"), devices: 1 } };
+  const judge = launchRewardModels(cluster, judgeOf({ models }), "judge");
+  const groups = cluster.channel("groups", EpisodeGroup);
+  const scored = cluster.channel("scored", EpisodeGroup);
+  cluster.place();
+  await groups.put(groupOf("p"));
+  await expect(judge.score(groups.source, scored.sink)).rejects.toThrow(/reward model 'bad' did not answer/);
+  expect(await trainer.useDevices(1, 1500)).toEqual([true]);
+  expect(processesWith(join(folder, "uneven.mjs"))).toEqual([]);
+}, 90_000);
+
 test("a judge that wants more of a device than it has is refused before anything starts", async () => {
   world = await startCluster();
   launchRewardModels(world.cluster, judgeOf({ memoryMiBPerDevice: 2000 }), "judge");

@@ -1,17 +1,23 @@
 import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http, { createServer } from "node:http";
 import https from "node:https";
-import { type AddressInfo, connect } from "node:net";
+import { type AddressInfo, connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { afterEach, expect, test } from "vitest";
 import { z } from "zod";
 import { ActionPool, QuotaManager } from "../src/index.ts";
 import { serveOpenAi } from "../src/openai/openai-endpoint.ts";
 import { ActionServiceConfig, openActionService, StatisticsClient } from "../src/serve.ts";
 import { eventually, processesWith } from "./support/processes.ts";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -366,6 +372,114 @@ test.skipIf(!openssl)("serves over TLS, and not without it (needs openssl)", asy
   await expect(ask(base.replace("https", "http"), {})).rejects.toThrow();
 });
 
+/** The endpoint in front of one service that is not started by it. */
+async function before(upstream: http.Server, own: { readonly stallMs?: number; readonly requestMs?: number } = {}) {
+  await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
+  cleanups.push(() => {
+    upstream.close();
+    upstream.closeAllConnections();
+  });
+  const pool = new ActionPool({ managers: [new QuotaManager("judge", { concurrency: 4 })] });
+  const endpoint = await serveOpenAi({
+    address: "127.0.0.1:0",
+    pool,
+    models: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0 }],
+    services: {
+      names: ["judge"],
+      urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
+      endIfDead: async () => {},
+      restoreCosts: () => [],
+    },
+    requests: 8,
+    bodyBytes: 2 ** 21,
+    waitingBytes: 2 ** 22,
+    ...own,
+  });
+  cleanups.push(async () => {
+    await endpoint.close();
+    await pool.close();
+  });
+  const open = (): Socket => {
+    const client = connect(endpoint.port, "127.0.0.1");
+    cleanups.push(() => client.destroy());
+    client.on("error", () => {});
+    return client;
+  };
+  return { pool, open };
+}
+
+const requestOf = (body: string): string =>
+  `POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+const textOf = async (client: Socket): Promise<string> => {
+  const pieces: Buffer[] = [];
+  client.on("data", (piece: Buffer) => pieces.push(piece));
+  await new Promise((resolve) => client.once("close", resolve));
+  return Buffer.concat(pieces).toString();
+};
+
+test("OA3 a body in the smallest pieces takes no more memory than another", async () => {
+  const upstream = createServer((request, response) => {
+    request.resume().once("end", () => response.end("{}"));
+  });
+  const { open } = await before(upstream);
+  const client = open();
+  const length = 2 ** 20;
+  const chunks = Buffer.from("1\r\n \r\n".repeat(2 ** 16));
+  client.write("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n");
+  client.write("Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n");
+  for (let sent = 0; sent < length; sent += 2 ** 16) await new Promise((resolve) => client.write(chunks, resolve));
+  // What the endpoint has read is kept until the rest comes.
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  collectGarbage();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  const answered = once(client, "data");
+  client.write('f\r\n"model":"judge"\r\n1\r\n}\r\n0\r\n\r\n');
+  expect(String(await answered)).toMatch(/^HTTP\/1.1 200 /);
+  client.destroy();
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  collectGarbage();
+  const after = process.memoryUsage();
+  expect(heapUsed + arrayBuffers - after.heapUsed - after.arrayBuffers).toBeLessThan(16 * length);
+});
+
+test("OA2 requests that follow without a pause are answered in full, however long one takes; what drips in ends", async () => {
+  const upstream = createServer((request, response) => {
+    let text = "";
+    request.setEncoding("utf8").on("data", (piece) => {
+      text += piece;
+    });
+    request.once("end", () =>
+      setTimeout(() => response.end(text), z.object({ ms: z.int() }).parse(JSON.parse(text)).ms),
+    );
+  });
+  const { open } = await before(upstream, { requestMs: 1000 });
+  const client = open();
+  const said = textOf(client);
+  client.write(requestOf('{"model":"judge","ms":100}') + requestOf('{"model":"judge","ms":2500}'));
+  expect((await said).match(/"ms":\d+/g)).toEqual(['"ms":100', '"ms":2500']);
+  const dripping = open();
+  dripping.write(`GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n${requestOf(" ".repeat(100)).slice(0, -90)}`);
+  const drips = setInterval(() => dripping.write(" "), 200);
+  cleanups.push(() => clearInterval(drips));
+  expect(await textOf(dripping)).toContain('"judge"');
+});
+
+test("OA2 a service that answers with another protocol is told as failed, and holds nothing", async () => {
+  const upstream = createServer();
+  upstream.on("upgrade", () => {});
+  upstream.on("connection", (socket) => {
+    socket.removeAllListeners("data");
+    socket.on("data", () =>
+      socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"),
+    );
+  });
+  const { pool, open } = await before(upstream);
+  const client = open();
+  client.write(requestOf('{"model":"judge"}'));
+  expect(String((await once(client, "data"))[0])).toMatch(/^HTTP\/1.1 502 /);
+  expect(await eventually(() => pool.numRunning === 0)).toBe(true);
+});
+
 test("OA2 OA3 of a client that reads nothing little is kept, and it does not hold what it was granted", async () => {
   let written = 0;
   let isClosed = false;
@@ -381,30 +495,8 @@ test("OA2 OA3 of a client that reads nothing little is kept, and it does not hol
     response.on("drain", write);
     write();
   });
-  await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
-  cleanups.push(() => upstream.close());
-  const pool = new ActionPool({ managers: [new QuotaManager("judge", { concurrency: 1 })] });
-  const endpoint = await serveOpenAi({
-    address: "127.0.0.1:0",
-    pool,
-    models: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0 }],
-    services: {
-      names: ["judge"],
-      urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
-      endIfDead: async () => {},
-      restoreCosts: () => [],
-    },
-    requests: 8,
-    bodyBytes: 1e6,
-    waitingBytes: 1e6,
-    stallMs: 300,
-  });
-  cleanups.push(async () => {
-    await endpoint.close();
-    await pool.close();
-  });
-  const client = connect(endpoint.port, "127.0.0.1").pause();
-  cleanups.push(() => client.destroy());
+  const { pool, open } = await before(upstream, { stallMs: 300 });
+  const client = open().pause();
   const head = "Host: x\r\nContent-Type: application/json\r\nContent-Length: 17\r\n";
   client.write(`POST /v1/completions HTTP/1.1\r\n${head}\r\n{"model":"judge"}`);
   expect(await eventually(() => isClosed && pool.numRunning === 0)).toBe(true);

@@ -47,6 +47,8 @@ const errorWindow = 32;
 const reportedUnits = 8;
 /** The scale of a curve of measured seconds follows in such steps. */
 const noticeableScale = 0.02;
+/** And a serial share in such ones. */
+const noticeableShare = 0.01;
 
 export class ActionHistory {
   readonly #stored: ReadonlyMap<string, StoredCurve>;
@@ -195,8 +197,9 @@ function believe(track: Track, stated: Elasticity): void {
   const { serialShare, scale } = track.curve;
   const { believed } = track;
   if (serialShare !== undefined) {
-    if (believed.type !== "amdahl" || believed.serialShare !== serialShare || believed === stated)
-      track.believed = { type: "amdahl", serialShare };
+    // All that wait are formulated anew for each.
+    const isNear = believed.type === "amdahl" && Math.abs(believed.serialShare - serialShare) <= noticeableShare;
+    if (!isNear || believed === stated) track.believed = { type: "amdahl", serialShare };
   } else if (stated.type === "seconds" && Math.abs(scale / track.believedScale - 1) > noticeableScale) {
     track.believedScale = scale;
     const points = stated.points.map(({ units, seconds }) => ({ units, seconds: seconds * scale }));

@@ -87,6 +87,7 @@ class Endpoint {
   readonly #loads = new Map<string, Load>();
   readonly #running = new Set<ActionHandle<void>>();
   readonly #timers = new WeakMap<Socket, NodeJS.Timeout>();
+  readonly #answering = new WeakMap<Socket, number>();
   #isDraining = false;
   door: Door | undefined;
 
@@ -133,6 +134,14 @@ class Endpoint {
     };
   }
 
+  /** While one that has come in full is answered, its client may take its time. */
+  #whole(socket: Socket, change: 1 | -1): void {
+    const count = (this.#answering.get(socket) ?? 0) + change;
+    this.#answering.set(socket, count);
+    if (count === 0) this.#await(socket);
+    else clearTimeout(this.#timers.get(socket));
+  }
+
   /** The next request has this long to come. */
   #await(socket: Socket): void {
     clearTimeout(this.#timers.get(socket));
@@ -145,9 +154,16 @@ class Endpoint {
 
   async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { socket } = request;
-    response.once("close", () => this.#await(socket));
     response.on("error", () => {}); // its client went away
-    request.once("end", () => clearTimeout(this.#timers.get(socket)));
+    // Of requests that follow one another without a pause, some may have come in full.
+    let isWhole = false;
+    request.once("end", () => {
+      isWhole = !response.closed;
+      if (isWhole) this.#whole(socket, 1);
+    });
+    response.once("close", () => {
+      if (isWhole) this.#whole(socket, -1);
+    });
     try {
       await this.#answer(request, response);
     } catch (error) {
@@ -255,10 +271,12 @@ class Endpoint {
         `the body has more than ${bodyBytes} bytes; send less, or raise openai.bodyMib`,
       );
     if (Number(request.headers["content-length"] ?? 0) > bodyBytes) throw tooLarge();
-    const pieces: Buffer[] = [];
+    // Of a body in small pieces, the pieces would take a hundred times its bytes.
+    let body = Buffer.allocUnsafe(4096);
     let received = 0;
     // A refused one is answered before all of it has come: its connection is not ended with this loop.
     for await (const piece of request.iterator({ destroyOnReturn: false })) {
+      const at = received;
       received += piece.length;
       load.bytes += piece.length;
       took(piece.length);
@@ -270,9 +288,10 @@ class Endpoint {
           `bodies of more than ${waitingBytes} bytes wait already; wait for some to end, or raise openai.waitingMib`,
           queueFullRetrySeconds,
         );
-      pieces.push(piece as Buffer);
+      if (received > body.length) body = Buffer.concat([body.subarray(0, at)], Math.max(received, 2 * body.length));
+      (piece as Buffer).copy(body, at);
     }
-    return Buffer.concat(pieces);
+    return body.subarray(0, received);
   }
 
   async #run(spec: object, service: string, call: Call): Promise<void> {
@@ -284,8 +303,8 @@ class Endpoint {
       try {
         await forward({ ...call, context, stallMs, url });
       } catch (error) {
-        // While its devices are held: whoever gets them next finds it well, or gone.
-        if (!context.signal.aborted) await services.endIfDead(service, context.allocation);
+        // While its devices are held: whoever gets them next finds it well, or gone, also where a client waited no longer.
+        await services.endIfDead(service, context.allocation);
         throw error;
       }
     });
@@ -319,10 +338,13 @@ async function forward({
   const { headers } = forwardedRequest(request, host, ["authorization", "cookie", tenantHeader, deadlineHeader]);
   const upstream = requestHttp({ hostname, port, method: "POST", path: request.url, headers, agent: false, signal });
   upstream.on("error", () => {}); // `once` and the answer tell
-  upstream.on("upgrade", (_, socket) => socket.destroy());
+  upstream.on("upgrade", (_, socket) => {
+    socket.destroy();
+    upstream.emit("error", new Error("it wants to speak something else"));
+  });
   upstream.end(body);
   try {
-    const [answer] = (await once(upstream, "response")) as [IncomingMessage];
+    const [answer] = (await once(upstream, "response", { signal })) as [IncomingMessage];
     const status = answer.statusCode ?? 502;
     // What failed, or was refused, says nothing of how long others take.
     if (status >= 500) context.wasCut();

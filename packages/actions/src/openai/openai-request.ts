@@ -37,56 +37,75 @@ function typeOf(status: number): string {
   return status < 500 ? "invalid_request_error" : "server_error";
 }
 
-/** Nothing that a server could read as another path; what controls an engine is not below /v1. */
-export const isServedPath = (path: string): boolean => /^\/v1(\/[A-Za-z0-9_-]+)+$/.test(path);
+/** Nothing that a server could read as another path. What controls an engine is not below /v1, but for vLLM's adapters. */
+export const isServedPath = (path: string): boolean =>
+  /^\/v1(\/[A-Za-z0-9_-]+)+$/.test(path) && !path.endsWith("_lora_adapter");
 
 const longestName = 200;
-const [quote, backslash, comma, colon] = ['"', "\\", ",", ":"].map((one) => one.charCodeAt(0));
-const opening = new Set(["{", "["].map((one) => one.charCodeAt(0)));
-const closing = new Set(["}", "]"].map((one) => one.charCodeAt(0)));
-const blank = new Set([" ", "\t", "\n", "\r"].map((one) => one.charCodeAt(0)));
 
 /**
  * The value of `model` in a JSON object; of several the last, as JSON.parse has it. The body is looked through once, byte by byte,
- * and nothing is made of it: parsing megabytes of brackets takes seconds, in which this process decides nothing. So what is
- * wrong elsewhere in it is for the service to say. Throws an `OpenAiError`.
+ * and nothing is made of it but that: parsing megabytes takes seconds, in which this process decides nothing. So what is wrong
+ * elsewhere in it is for the service to say. Throws an `OpenAiError`.
  */
 export function modelIn(body: Uint8Array): string {
   let depth = 0;
   let isOver = false;
-  /** at depth 1: the key whose value comes */
-  let key: string | undefined;
+  /** at depth 1: whether the key whose value comes is the model's, and whether it comes */
+  let isModel = false;
   let isValue = false;
-  let model: unknown;
+  /** the value's quotes */
+  let model: readonly [start: number, end: number] | undefined;
   for (let at = 0; at < body.length; at++) {
     const byte = body[at]!;
-    if (blank.has(byte)) continue;
+    if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) continue;
     if (isOver || (depth === 0 && byte !== 0x7b)) throw notJson(body.length);
-    const isModel = depth === 1 && isValue && key === "model";
-    if (byte === quote) {
-      const end = endOfString(body, at);
-      if (depth === 1 && !isValue) key = textOf(body, at, end);
-      else if (isModel) model = textOf(body, at, end);
-      at = end;
-    } else if (opening.has(byte)) {
-      if (isModel) model = undefined;
-      depth++;
-    } else if (closing.has(byte)) {
-      depth--;
-      isOver = depth === 0;
-    } else if (depth === 1 && byte === colon) isValue = true;
-    else if (depth === 1 && byte === comma) {
-      isValue = false;
-      key = undefined;
-    } else if (isModel) model = undefined;
+    const isItsValue = isModel && isValue && depth === 1;
+    switch (byte) {
+      case 0x22: {
+        const end = endOfString(body, at);
+        if (isItsValue) model = [at, end];
+        else if (depth === 1 && !isValue) isModel = isModelKey(body, at, end);
+        at = end;
+        break;
+      }
+      case 0x7b:
+      case 0x5b:
+        if (isItsValue) model = undefined;
+        depth++;
+        break;
+      case 0x7d:
+      case 0x5d:
+        depth--;
+        isOver = depth === 0;
+        break;
+      case 0x3a:
+        if (depth === 1) isValue = true;
+        break;
+      case 0x2c:
+        if (depth === 1) isValue = isModel = false;
+        break;
+      default:
+        if (isItsValue) model = undefined;
+    }
   }
   if (!isOver) throw notJson(body.length);
-  if (typeof model === "string" && model !== "" && model.length <= longestName) return model;
+  const name = model && textOf(body, model[0], model[1]);
+  if (name !== undefined && name !== "" && name.length <= longestName) return name;
   throw new OpenAiError(
     400,
     "model_missing",
     `model: is the name of a service, a string of at most ${longestName} characters; GET /v1/models lists them`,
   );
+}
+
+const modelKey = Buffer.from("model");
+
+/** Written as it is, or with escapes, as which each character may take six. */
+function isModelKey(body: Uint8Array, start: number, end: number): boolean {
+  const length = end - start - 1;
+  if (length === modelKey.length) return modelKey.every((byte, i) => body[start + 1 + i] === byte);
+  return length > modelKey.length && length <= 6 * modelKey.length && textOf(body, start, end) === "model";
 }
 
 const notJson = (bytes: number): OpenAiError =>
@@ -95,8 +114,8 @@ const notJson = (bytes: number): OpenAiError =>
 /** Of the closing quote. */
 function endOfString(body: Uint8Array, start: number): number {
   for (let at = start + 1; at < body.length; at++) {
-    if (body[at] === backslash) at++;
-    else if (body[at] === quote) return at;
+    if (body[at] === 0x5c) at++;
+    else if (body[at] === 0x22) return at;
   }
   throw notJson(body.length);
 }

@@ -67,6 +67,8 @@ const calls = {
 
 const callTimeoutMs = 60_000;
 const graceMs = 5000;
+/** An engine that works may take as long to say that it is well. */
+const deadMs = 30_000;
 const pollMs = 50;
 
 export class ProcessServices implements ServiceHost {
@@ -138,7 +140,7 @@ export class ProcessServices implements ServiceHost {
   /** After a request to it broke: one that does not answer any more is ended, and told as lost. */
   async endIfDead(instance: ServiceInstance): Promise<void> {
     const running = this.#running.get(keyOf(instance));
-    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, graceMs))) return;
+    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, deadMs))) return;
     await this.#end(running);
     this.#options.onLost?.(instance);
   }

@@ -45,6 +45,7 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
   #services!: ProcessServices;
   #decode!: (tokens: Int32Array) => string;
   #restores = 0;
+  #calls = 0;
 
   override async setup(): Promise<void> {
     const { models, devices, memoryMiBPerDevice, memory, alphabet } = this.config;
@@ -91,14 +92,24 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
     return this.#services.endAll();
   }
 
+  /** When it is over, whatever its end, nothing of it runs: another may have the devices then (RWM1). */
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
+    const call = `score ${this.#calls++}`;
+    try {
+      return await this.#score(call, groups, scored);
+    } finally {
+      await this.#pool.closeTrajectory(call);
+    }
+  }
+
+  async #score(call: string, groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
     const sums = { episodes: 0, reward: 0, judgements: 0, seconds: 0, overhead: 0 };
     const restoresBefore = this.#restores;
     for await (const batch of groups.batches()) {
       const texts = batch.map(({ episodes }) => episodes.map(({ tokens }) => this.#decode(tokens)));
       const added = texts.map((own) => own.map(() => 0));
       const ask = async (model: string, group: number): Promise<void> => {
-        const { scores, seconds, overheadSeconds } = await this.#ask(model, texts[group]!);
+        const { scores, seconds, overheadSeconds } = await this.#ask(call, model, texts[group]!);
         const { weight } = this.config.models[model]!;
         for (const [i, score] of scores.entries()) added[group]![i]! += weight * score;
         sums.judgements++;
@@ -130,10 +141,11 @@ export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alp
     return Object.keys(this.config.models).sort((a, b) => Number(residents.has(b)) - Number(residents.has(a)));
   }
 
-  async #ask(model: string, texts: readonly string[]) {
+  async #ask(trajectory: string, model: string, texts: readonly string[]) {
     const { models, path, timeoutMs } = this.config;
     // One that dies under an action is restored for the second attempt.
-    const spec = { kind: model, cost: { gpu: models[model]!.devices }, service: model, retries: { limit: 1 } };
+    const cost = { gpu: models[model]!.devices };
+    const spec = { kind: model, cost, trajectory, service: model, retries: { limit: 1 } };
     const action = this.#pool.submit(spec, async ({ id, signal, why }) => {
       const instance = this.#manager.instanceOf(id)!;
       const startMs = this.tracer.now();
