@@ -10,6 +10,7 @@
 import { type ActionSpec, allowedUnits } from "./action-spec.ts";
 import { DurationHistory } from "./duration-history.ts";
 import { type Elasticity, efficiencyAt, secondsAt } from "./elasticity.ts";
+import { KeptByTenant, mostKinds } from "./kept-by-tenant.ts";
 import { LiveCurve } from "./live-curve.ts";
 
 /** What is known of a kind before anything of it has run. */
@@ -41,7 +42,7 @@ export type KindReport = {
 type Track = { readonly curve: LiveCurve; believed: Elasticity; believedScale: number };
 type Seen = { spec: ActionSpec; at: number; errors: number; meanError: number };
 
-/** of a tenant, the least recently used go first */
+/** of a tenant */
 const mostTracks = 64;
 const errorWindow = 32;
 const reportedUnits = 8;
@@ -53,8 +54,8 @@ const noticeableShare = 0.01;
 export class ActionHistory {
   readonly #stored: ReadonlyMap<string, StoredCurve>;
   readonly #durations = new DurationHistory();
-  readonly #tracks = new Map<string, Map<string, Track>>();
-  readonly #seen = new Map<string, Map<string, Seen>>();
+  readonly #tracks = new KeptByTenant<Track>(mostTracks);
+  readonly #seen = new KeptByTenant<Seen>(mostKinds);
   readonly #keys = new WeakMap<ActionSpec, string>();
   #observed = 0;
 
@@ -102,9 +103,8 @@ export class ActionHistory {
   /** By kind, of what ran last; of one tenant, or of all together. */
   report(tenant?: string): ReadonlyMap<string, KindReport> {
     const last = new Map<string, Seen>();
-    for (const [name, kinds] of this.#seen)
-      for (const [kind, seen] of tenant === undefined || name === tenant ? kinds : [])
-        if ((last.get(kind)?.at ?? -1) < seen.at) last.set(kind, seen);
+    for (const [kind, seen] of this.#seen.entries(tenant))
+      if ((last.get(kind)?.at ?? -1) < seen.at) last.set(kind, seen);
     return new Map([...last].map(([kind, seen]) => [kind, this.#reportOf(seen)]));
   }
 
@@ -141,11 +141,8 @@ export class ActionHistory {
   #teach(spec: ActionSpec, elasticity: Elasticity, units: number, seconds: number): void {
     // A function is its caller's code: there is nothing that tells two of them apart.
     if (elasticity.type === "function") return;
-    const key = this.#keyOf(spec);
-    const own = this.#tracks.get(spec.tenant) ?? new Map<string, Track>();
-    this.#tracks.set(spec.tenant, own);
     const unit = this.#unitOf(spec);
-    const track = own.get(key) ?? {
+    const make = (): Track => ({
       curve: new LiveCurve(
         (count) => secondsAt(elasticity, count, 1) ?? Number.NaN,
         allowedUnits(spec.cost[spec.key!]!),
@@ -153,17 +150,14 @@ export class ActionHistory {
       ),
       believed: elasticity,
       believedScale: 1,
-    };
-    own.delete(key);
-    own.set(key, track);
-    if (own.size > mostTracks) own.delete(own.keys().next().value!);
+    });
+    const track = this.#tracks.use(spec.tenant, this.#keyOf(spec), make);
     track.curve.observe(units, seconds / (unit ?? 1));
     believe(track, elasticity);
   }
 
   #trackOf(spec: ActionSpec): Track | undefined {
-    const own = this.#tracks.get(spec.tenant);
-    return own?.get(this.#keyOf(spec));
+    return this.#tracks.get(spec.tenant, this.#keyOf(spec));
   }
 
   #keyOf(spec: ActionSpec): string {
@@ -179,10 +173,7 @@ export class ActionHistory {
   #noteError(spec: ActionSpec, units: number, seconds: number): void {
     const { elasticity, oneUnitSeconds } = this.expect(spec);
     const expected = elasticity === undefined ? oneUnitSeconds : secondsAt(elasticity, units, oneUnitSeconds);
-    const own = this.#seen.get(spec.tenant) ?? new Map<string, Seen>();
-    this.#seen.set(spec.tenant, own);
-    const seen = own.get(spec.kind) ?? { spec, at: 0, errors: 0, meanError: 0 };
-    own.set(spec.kind, seen);
+    const seen = this.#seen.use(spec.tenant, spec.kind, () => ({ spec, at: 0, errors: 0, meanError: 0 }));
     seen.spec = spec;
     seen.at = ++this.#observed;
     const most = Math.max(expected ?? 0, seconds);

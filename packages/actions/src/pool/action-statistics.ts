@@ -1,3 +1,5 @@
+import { KeptByTenant, mostKinds } from "../formulation/kept-by-tenant.ts";
+
 /** Completion times of one kind of action, in seconds: means over `completed`. */
 export type KindStatistics = {
   readonly submitted: number;
@@ -19,9 +21,9 @@ type Sums = { -readonly [key in keyof KindStatistics]: number };
 
 type Of = { readonly kind: string; readonly tenant: string };
 
-/** By tenant and kind. */
+/** By tenant and kind, of the kinds that each tenant used last. */
 export class ActionStatistics {
-  readonly #tenants = new Map<string, Map<string, Sums>>();
+  readonly #kinds = new KeptByTenant<Sums>(mostKinds);
 
   count(kind: Of, what: "submitted" | "failed" | "cancelled" | "retried"): void {
     this.#of(kind)[what]++;
@@ -41,14 +43,11 @@ export class ActionStatistics {
   /** Of one tenant, or of all together. */
   report(tenant?: string): Record<string, KindStatistics> {
     const kinds = new Map<string, Sums>();
-    for (const [name, own] of this.#tenants) {
-      if (tenant !== undefined && name !== tenant) continue;
-      for (const [kind, sums] of own) {
-        const all = kinds.get(kind) ?? nothing();
-        for (const key of Object.keys(sums) as (keyof Sums)[])
-          all[key] = key === "longestActSeconds" ? Math.max(all[key], sums[key]) : all[key] + sums[key];
-        kinds.set(kind, all);
-      }
+    for (const [kind, sums] of this.#kinds.entries(tenant)) {
+      const all = kinds.get(kind) ?? nothing();
+      for (const key of Object.keys(sums) as (keyof Sums)[])
+        all[key] = key === "longestActSeconds" ? Math.max(all[key], sums[key]) : all[key] + sums[key];
+      kinds.set(kind, all);
     }
     return Object.fromEntries(
       [...kinds].map(([kind, sums]) => {
@@ -68,14 +67,7 @@ export class ActionStatistics {
   }
 
   #of({ kind, tenant }: Of): Sums {
-    let own = this.#tenants.get(tenant);
-    if (own === undefined) {
-      own = new Map();
-      this.#tenants.set(tenant, own);
-    }
-    const sums = own.get(kind) ?? nothing();
-    own.set(kind, sums);
-    return sums;
+    return this.#kinds.use(tenant, kind, nothing);
   }
 }
 
