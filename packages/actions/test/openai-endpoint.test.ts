@@ -374,6 +374,7 @@ test.skipIf(!openssl)("serves over TLS, and not without it (needs openssl)", asy
 
 /** The endpoint in front of one service that is not started by it. */
 async function before(upstream: http.Server, own: { readonly stallMs?: number; readonly requestMs?: number } = {}) {
+  let looks = 0;
   await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
   cleanups.push(() => {
     upstream.close();
@@ -387,7 +388,9 @@ async function before(upstream: http.Server, own: { readonly stallMs?: number; r
     services: {
       names: ["judge"],
       urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
-      endIfDead: async () => {},
+      endIfDead: async () => {
+        looks++;
+      },
       restoreCosts: () => [],
     },
     requests: 8,
@@ -405,7 +408,7 @@ async function before(upstream: http.Server, own: { readonly stallMs?: number; r
     client.on("error", () => {});
     return client;
   };
-  return { pool, open };
+  return { pool, open, numLooks: () => looks };
 }
 
 const requestOf = (body: string): string =>
@@ -462,6 +465,15 @@ test("OA2 requests that follow without a pause are answered in full, however lon
   const drips = setInterval(() => dripping.write(" "), 200);
   cleanups.push(() => clearInterval(drips));
   expect(await textOf(dripping)).toContain('"judge"');
+});
+
+test("OA2 a service whose answer was waited for in vain is looked at before another gets its devices", async () => {
+  const { pool, open, numLooks } = await before(createServer(() => {}));
+  const client = open();
+  client.write(requestOf('{"model":"judge"}').replace("Host: x", "Host: x\r\nX-Treadle-Deadline-Ms: 300"));
+  expect(String((await once(client, "data"))[0])).toMatch(/^HTTP\/1.1 504 /);
+  expect(await eventually(() => pool.numRunning === 0)).toBe(true);
+  expect(numLooks()).toBe(1);
 });
 
 test("OA2 a service that answers with another protocol is told as failed, and holds nothing", async () => {

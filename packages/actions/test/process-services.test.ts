@@ -81,6 +81,20 @@ describe("model services as processes", () => {
     expect(isAlive(pid)).toBe(false);
   });
 
+  test("one that hangs under a request is ended, and lost; one that is well is left", async () => {
+    const lost: ServiceInstance[] = [];
+    const services = host({}, "", lost);
+    await services.restore(instance, never);
+    const { pid } = await ask(services);
+    await services.endIfDead(instance, 5000);
+    expect([isAlive(pid), lost]).toEqual([true, []]);
+    process.kill(pid, "SIGSTOP");
+    await services.endIfDead(instance, 300);
+    expect([isAlive(pid), lost]).toEqual([false, [instance]]);
+    await services.restore(instance, never);
+    expect((await ask(services)).pid).not.toBe(pid);
+  });
+
   test("a service that ends, does not answer, or is not known fails with what it said", async () => {
     const ends = host({ command: ["sh", "-c", "echo no such model >&2; exit 1"] });
     await expect(ends.restore(instance, never)).rejects.toMatchObject({

@@ -138,9 +138,9 @@ export class ProcessServices implements ServiceHost {
   }
 
   /** After a request to it broke: one that does not answer any more is ended, and told as lost. */
-  async endIfDead(instance: ServiceInstance): Promise<void> {
+  async endIfDead(instance: ServiceInstance, limitMs = deadMs): Promise<void> {
     const running = this.#running.get(keyOf(instance));
-    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, deadMs))) return;
+    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, limitMs))) return;
     await this.#end(running);
     this.#options.onLost?.(instance);
   }
