@@ -1,6 +1,6 @@
 import { toChoices } from "../arrange/choices.ts";
 import { elasticOf, type QueuedAction } from "../decide/queued-action.ts";
-import type { ActionHistory } from "./action-history.ts";
+import type { ActionHistory, Expectation } from "./action-history.ts";
 import { type ActionSpec, allowedUnits, leastUnits } from "./action-spec.ts";
 import { secondsAt } from "./elasticity.ts";
 
@@ -16,24 +16,32 @@ export function formulate(
   atMost: (resource: string) => number = () => Number.POSITIVE_INFINITY,
   preparationSeconds: (units: number) => number = () => 0,
 ): QueuedAction {
-  const { elasticity, oneUnitSeconds } = history.expect(spec);
-  const { key } = spec;
-  const demands = Object.entries(spec.cost)
+  return { id, demands: demandsOf(spec), ...durationsOf(spec, history.expect(spec), atMost, preparationSeconds) };
+}
+
+/** Least units of every resource. */
+export const demandsOf = ({ cost, key }: ActionSpec): QueuedAction["demands"] =>
+  Object.entries(cost)
     .map(([resource, amount]) => [resource, leastUnits(amount)] as const)
     .filter(([resource, amount]) => amount > 0 || resource === key);
-  if (key === undefined || elasticity === undefined)
-    return { id, demands, elastic: undefined, seconds: oneUnitSeconds };
-  const allowed = allowedUnits(spec.cost[key]!);
-  const units = allowed.filter((u, i) => i === 0 || u <= atMost(key));
-  const seconds = units.map((u) => {
-    const execution = secondsAt(elasticity, u, oneUnitSeconds);
-    return execution === undefined ? undefined : execution + preparationSeconds(u);
+
+/** How long it takes on which units: the same for all actions of one cost, key and service of which the same is expected. */
+export function durationsOf(
+  { cost, key, kind }: ActionSpec,
+  { elasticity, oneUnitSeconds }: Expectation,
+  atMost: (resource: string) => number,
+  preparationSeconds: (units: number) => number,
+): Pick<QueuedAction, "elastic" | "seconds"> {
+  if (key === undefined || elasticity === undefined) return { elastic: undefined, seconds: oneUnitSeconds };
+  const most = atMost(key);
+  const units = allowedUnits(cost[key]!).filter((count, i) => i === 0 || count <= most);
+  const seconds = units.map((count) => {
+    const execution = secondsAt(elasticity, count, oneUnitSeconds);
+    return execution === undefined ? undefined : execution + preparationSeconds(count);
   });
   const known = seconds.every((s) => s !== undefined && Number.isFinite(s));
   return {
-    id,
-    demands,
-    elastic: known && units.length > 1 ? elasticOf(key, toChoices(id, units, seconds as number[])) : undefined,
+    elastic: known && units.length > 1 ? elasticOf(key, toChoices(kind, units, seconds as number[])) : undefined,
     seconds: seconds[0],
   };
 }

@@ -2,7 +2,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { ActionHistory, Expectation } from "../formulation/action-history.ts";
 import { leastUnits } from "../formulation/action-spec.ts";
-import { formulate } from "../formulation/formulate.ts";
+import { demandsOf, durationsOf } from "../formulation/formulate.ts";
 import type { ResourceManager, ResourceRequest } from "../managers/manager.ts";
 import type { ActionRecord } from "./action-record.ts";
 import { probing } from "./probe.ts";
@@ -25,6 +25,8 @@ export class PoolBinding {
   readonly #promised = new Map<string, number>();
   /** where actions without a trajectory go, by resource and least units */
   readonly #homeless = new Map<string, string | undefined>();
+  /** by what they depend on: where one is formulated anew, most often all of its kind are */
+  readonly #durations = new Map<string, Pick<QueuedAction, "elastic" | "seconds">>();
 
   constructor(
     managers: ReadonlyMap<string, ResourceManager>,
@@ -103,14 +105,24 @@ export class PoolBinding {
     // The residency of a service changes from decision to decision.
     if (formulated !== undefined && spec.service === undefined && isNear(expected, formulated.expected))
       return formulated.queued;
-    const preparation = (units: number): number =>
-      spec.key === undefined
-        ? 0
-        : (this.#managers.get(spec.key)!.preparationSeconds?.(requestOf(record, units), units) ?? 0);
-    const capacity = (resource: string): number => this.#managers.get(resource)!.capacity;
-    const queued = formulate(id, spec, this.#history, capacity, preparation);
+    const queued = { id, demands: demandsOf(spec), ...this.#durationsOf(record, expected) };
     record.formulated = { expected, queued };
     return queued;
+  }
+
+  #durationsOf(record: ActionRecord, expected: Expectation): Pick<QueuedAction, "elastic" | "seconds"> {
+    const { spec } = record;
+    const { key = "", service, cost } = spec;
+    const { elasticity, oneUnitSeconds } = expected;
+    const manager = this.#managers.get(key);
+    const preparation = (units: number): number => manager?.preparationSeconds?.(requestOf(record, units), units) ?? 0;
+    const make = () => durationsOf(spec, expected, () => manager!.capacity, preparation);
+    // Nothing tells one function from another.
+    if (elasticity === undefined || elasticity.type === "function") return make();
+    const about = JSON.stringify([key, cost[key], service, elasticity, oneUnitSeconds]);
+    const durations = this.#durations.get(about) ?? make();
+    this.#durations.set(about, durations);
+    return durations;
   }
 }
 
