@@ -253,5 +253,4 @@ export {
   TraceRecord,
 } from "./span-record.ts";
 export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";
-export { timeLimit } from "./time-limit.ts";
 export { WeightTicket } from "./weight-ticket.ts";

@@ -6,7 +6,7 @@
  *     and never delays a step; the run hears of the first failure, and at its end of how many rows were dropped.
  * TK2 closing takes at most `closeMs` for each tracker, whatever waits.
  */
-import { timeLimit } from "@treadle/contracts";
+import { timeLimit } from "@treadle/contracts/time-limit";
 
 /** What one step reported. */
 export type TrackedRow = {

@@ -16,7 +16,8 @@ import {
   type ServiceInstance,
   servicePreparation,
 } from "@treadle/actions";
-import { type EpisodeGroup, TreadleError, timeLimit } from "@treadle/contracts";
+import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import { timeLimit } from "@treadle/contracts/time-limit";
 import { createCharacterTokenizer } from "@treadle/learning";
 import { type Cluster, type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
