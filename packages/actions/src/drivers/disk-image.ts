@@ -104,5 +104,5 @@ export const deviceOf = async (folder: string): Promise<number> => (await stat(f
  * cannot be, it is written when the last of its users ends.
  */
 export async function forgetDiskImage(folder: string, device: number): Promise<void> {
-  await run("perl", ["-e", forgetIt, folder, String(device)], { env: environment() }).catch(() => {});
+  await run("perl", ["-e", forgetIt, folder, String(device)], { env: environment(), timeout: 10_000 }).catch(() => {});
 }
