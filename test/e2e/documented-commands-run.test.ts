@@ -23,7 +23,7 @@ const leftOut: readonly LeftOut[] = [
   { line: /^actions profile (?!--help)/, why: "runs the reader's own tests" },
   { line: /^init .*--packages/, why: "needs packed packages: test/e2e/packages-install.test.ts packs them" },
   {
-    line: /^run workflows\/(reasoning-grpo|tool-agent|embodied-ppo|emulated|last-letter)\b/,
+    line: /^run workflows\/(reasoning-grpo|tool-agent|tested-programs|embodied-ppo|emulated|last-letter)\b/,
     why: "trains for minutes: test/laws resolves its configuration, test/e2e trains the workflow",
     trains: true,
   },
