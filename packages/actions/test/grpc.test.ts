@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { connect as connectHttp2 } from "node:http2";
+import { connect as connectHttp2, constants } from "node:http2";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -32,7 +32,7 @@ async function serve(options: Partial<ActionServerOptions> = {}) {
     await server.close();
     await actions.close();
   });
-  return { server, pool };
+  return { server, pool, actions };
 }
 
 const connect = (port: number, credentials?: grpc.ChannelCredentials, token?: string) => {
@@ -319,6 +319,32 @@ describe("the actions service", () => {
       code: grpc.status.INVALID_ARGUMENT,
       details: expect.stringMatching(/^environment: has 131076 bytes, at most 131072 are allowed; write a file/),
     });
+    expect(server.unreadBytes("default")).toBe(0);
+  });
+
+  test("GS4 a file whose reader has left takes no room, also where it comes after that", async () => {
+    const { server, actions } = await serve();
+    let give: (data: Buffer) => void = () => {};
+    const came = new Promise<Buffer>((resolve) => {
+      give = resolve;
+    });
+    let isAsked = false;
+    actions.readFile = () => {
+      isAsked = true;
+      return came;
+    };
+    const { call } = connect(server.port);
+    await call("OpenTrajectory", { trajectory: "t" });
+    const session = connectHttp2(`http://localhost:${server.port}`);
+    cleanups.push(() => session.destroy());
+    const [path, type] = ["/treadle.actions.v1.Actions/ReadFile", "application/grpc"];
+    const reading = session.request({ ":method": "POST", ":path": path, "content-type": type, te: "trailers" });
+    reading.on("error", () => {}).end(Buffer.from([0, 0, 0, 0, 6, 0x0a, 1, 0x74, 0x12, 1, 0x66])); // file 'f' of 't'
+    expect(await eventually(() => isAsked)).toBe(true);
+    reading.close(constants.NGHTTP2_CANCEL);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    give(Buffer.alloc(1000));
+    await new Promise((resolve) => setTimeout(resolve, 100));
     expect(server.unreadBytes("default")).toBe(0);
   });
 

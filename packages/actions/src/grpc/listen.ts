@@ -136,10 +136,14 @@ export function tenantOf(tokens: ReadonlyMap<string, string>, metadata: grpc.Met
 
 type Refusal = { readonly code: grpc.status; readonly details: string };
 
-const ends = new WeakMap<grpc.Metadata, () => void>();
+/** By the metadata of calls: what is to run at their end, or that they are over. */
+const ends = new WeakMap<grpc.Metadata, (() => void) | "over">();
 
 /** Runs once when the call with this metadata is over: its answer was taken by its connection, or it was cancelled. */
-export const whenOver = (metadata: grpc.Metadata, act: () => void): void => void ends.set(metadata, act);
+export function whenOver(metadata: grpc.Metadata, act: () => void): void {
+  if (ends.get(metadata) === "over") act();
+  else ends.set(metadata, act);
+}
 
 /** Ends a call that is refused with the reason, before it is read. */
 function guarded(
@@ -149,8 +153,9 @@ function guarded(
   let own: grpc.Metadata | undefined;
   const over = (): void => {
     if (own === undefined) return;
-    ends.get(own)?.();
-    ends.delete(own);
+    const act = ends.get(own);
+    ends.set(own, "over");
+    if (typeof act === "function") act();
   };
   const listener = new grpc.ServerListenerBuilder()
     .withOnReceiveMetadata((metadata, next) => {

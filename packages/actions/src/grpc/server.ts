@@ -198,7 +198,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
 
   // With tokens, none comes here without one.
   const tenantOf = (call: Call): string | undefined => tokens && tenantIn(tokens, call.metadata);
-  /** GS4; resolves with what gives it back. */
+  /** GS4; returns what gives it back. */
   const keep = (tenant: string, bytes: number): (() => void) => {
     const budget = unreadOf(tenant);
     if (!budget.take(bytes))
