@@ -173,6 +173,7 @@ test("what must be restored goes to another host; what began from a snapshot of 
   expect(await service.run(forks[0]!, "cat prepared")).toBe("made");
   const late = await service.open({ snapshot });
   await a.kill();
+  expect(await eventually(() => service.output().includes("host 'a' was lost"))).toBe(true);
   await expect(service.open({ snapshot })).rejects.toThrow(
     /snapshot '.*' is gone: host 'a' was lost: .*; take another/,
   );
