@@ -451,7 +451,7 @@ class HeldSandbox extends OpenSandbox {
       entering: this.#entering(["/bin/sh"]),
       path: process.env.PATH ?? baseEnvironment.PATH,
       group: {
-        numTasks: () => this.#tree.numTasks(this.id, exec),
+        tasksFile: this.#tree.tasksFile(this.id, exec),
         kill: () => this.#tree.killExec(this.id, exec),
       },
     });

@@ -1,5 +1,5 @@
-import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
-import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { accessSync, constants, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 
@@ -19,8 +19,8 @@ export interface CgroupTree {
   /** Applies to what runs, at once. */
   setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void>;
   processes(sandbox: string, exec: string): Promise<number[]>;
-  /** every task that was started in the group and was not yet waited for */
-  numTasks(sandbox: string, exec: string): number;
+  /** holds the number of all tasks that were started in the group and were not yet waited for */
+  tasksFile(sandbox: string, exec: string): string;
   /** Ends every process, also against a fork bomb, and removes the command's groups. */
   killExec(sandbox: string, exec: string): Promise<void>;
   usedBytes(sandbox: string): number | undefined;
@@ -36,7 +36,7 @@ const list = (cores: readonly number[]): string => cores.join(",");
 export async function removeFolder(folder: string): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {
-      await rmdir(folder);
+      rmdirSync(folder);
       return;
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
@@ -57,7 +57,7 @@ async function removeTree(folder: string): Promise<void> {
 }
 
 /**
- * Files of the kernel are read and written at once: that takes microseconds, and the way through a thread ten times more.
+ * Files and folders of the kernel are read, written and removed at once: that takes microseconds, and the way through a thread ten times more.
  * Processes of another namespace, which have no number here, are listed as 0, which means the writer where it is written.
  */
 export function readProcesses(folder: string): number[] {
@@ -75,6 +75,7 @@ export function readProcesses(folder: string): number[] {
 
 /** No new processes, then SIGKILL to all, until none is left: a fork bomb cannot outrun a limit of zero. */
 export async function killAll(folder: string, killFile?: string): Promise<void> {
+  if (readProcesses(folder).length === 0) return; // nobody is there to start another one
   await writeFile(join(folder, "pids.max"), "0").catch(() => {});
   for (let attempt = 0; attempt < 500; attempt++) {
     const processes = readProcesses(folder);
@@ -141,8 +142,8 @@ export class CgroupV1 implements CgroupTree {
     return readProcesses(join(this.#pids, sandbox, exec));
   }
 
-  numTasks(sandbox: string, exec: string): number {
-    return readNumber(join(this.#pids, sandbox, exec, "pids.current")) ?? 0;
+  tasksFile(sandbox: string, exec: string): string {
+    return join(this.#pids, sandbox, exec, "pids.current");
   }
 
   async killExec(sandbox: string, exec: string): Promise<void> {
@@ -216,8 +217,8 @@ export class CgroupV2 implements CgroupTree {
     return readProcesses(join(this.#session, sandbox, exec));
   }
 
-  numTasks(sandbox: string, exec: string): number {
-    return readNumber(join(this.#session, sandbox, exec, "pids.current")) ?? 0;
+  tasksFile(sandbox: string, exec: string): string {
+    return join(this.#session, sandbox, exec, "pids.current");
   }
 
   async killExec(sandbox: string, exec: string): Promise<void> {

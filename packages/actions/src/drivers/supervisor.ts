@@ -5,13 +5,14 @@
  * Owned here: the supervisor's process, the shell that waits for the next action, the three streams between them and us.
  *
  *     orders    us → the waiting shell, which reads one program, and closes it before it begins
- *     marks     us → supervisor: one line a turn, which it prints on `data` before it starts the next shell
+ *     marks     us → supervisor: one line a turn, which it prints on `data` when the action has ended; and its leave to do so
  *     data      action → us: what it prints
- *     statuses  supervisor → us: the exit status of each shell, as `wait` returned it
+ *     statuses  supervisor → us: the exit status of each shell, as `wait` returned it; an empty line asks for leave
  *
  * SU1 an exit status comes from the supervisor's `wait`, over a stream that no process of the sandbox ever holds; nothing
  *    that is printed is taken for it. No process inside can see, signal or trace the supervisor.
- * SU2 the mark that ends an action's output is drawn once nothing of the action lives, so that it cannot have printed it.
+ * SU2 the mark that ends an action's output is known to the supervisor alone, which prints it once nothing of the action lives:
+ *    at once where it is alone in its group, and else when we say that it is.
  * SU3 the next shell enters the sandbox once nothing of the action before lives: nobody is there to change what it becomes.
  *    Where something lives, the supervisor and all of its group end.
  * SU4 a shell that ends before it has read its program ends the supervisor: a program is run once or not at all.
@@ -21,13 +22,14 @@ import { randomBytes } from "node:crypto";
 import { PassThrough, Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
+import { readNumber } from "./cgroup.ts";
 import type { CommandHost, RunningCommand } from "./command.ts";
 import { wholeProgram } from "./held-shell.ts";
 
 /** The control group in which a supervisor and what it starts are. */
 export type SupervisedGroup = {
-  /** tasks of any kind, those that have ended and wait to be told included */
-  numTasks(): number;
+  /** holds the number of its tasks of any kind, those that have ended and wait to be told included */
+  readonly tasksFile: string;
   /** ends everything for sure; resolves when nothing is left */
   kill(): Promise<void>;
 };
@@ -46,8 +48,13 @@ export type SupervisorOptions = {
 /** After an action its shell's parent may still have to be told of those that it left: for so long at most. */
 const settleMs = 20;
 
+/** Its arguments are the file of tasks, and what each shell becomes. */
 const supervise = (beginning: string): string =>
-  `while read -r mark; do printf "%s" "$mark"; (${beginning}; exec "$@") <&4 3>&- 4<&-; echo "$?" >&3; done`;
+  `file=$1; shift; while read -r mark; do (${beginning}; exec "$@") <&4 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; printf "%s" "$mark"; echo "$status" >&3; done`;
+
+/** Begins with what hardly anything that is printed ends with, so that output seldom waits for what comes after it. */
+const markStart = 1;
+const drawMark = (): Buffer => Buffer.from(`${String.fromCharCode(markStart)}${randomBytes(12).toString("hex")}`);
 
 type End = { readonly code: number | null; readonly signal: NodeJS.Signals | null };
 
@@ -55,11 +62,11 @@ type Turn = {
   readonly stdout: PassThrough;
   readonly begin: Buffer;
   hasBegun: boolean;
-  /** what came before `begin` was complete, or after the end was asked for */
+  /** what came before `begin` was complete, or may be a part of the mark */
   held: Buffer;
+  /** all of its output is there */
+  isWhole: boolean;
   status: number | undefined;
-  /** drawn when the action has ended (SU2) */
-  mark: Buffer | undefined;
   readonly resolve: (end: End) => void;
   readonly reject: (error: unknown) => void;
 };
@@ -70,6 +77,8 @@ export class Supervisor {
   readonly #child: ChildProcess;
   readonly #group: SupervisedGroup;
   #turn: Turn | undefined;
+  /** of the shell that waits, or of the turn (SU2) */
+  #mark: Buffer = nothing;
   #statuses = "";
   #complaint = "";
   #hasEnded = false;
@@ -77,7 +86,8 @@ export class Supervisor {
 
   constructor({ joining, beginning, entering, path, group }: SupervisorOptions) {
     this.#group = group;
-    const args = joining(["/bin/sh", "-c", supervise(beginning), "treadle-supervisor", ...entering]);
+    const words = [supervise(beginning), "treadle-supervisor", group.tasksFile, ...entering];
+    const args = joining(["/bin/sh", "-c", ...words]);
     this.#child = spawn("/bin/sh", args, {
       stdio: ["pipe", "pipe", "pipe", "pipe", "pipe"],
       env: { PATH: path },
@@ -102,7 +112,7 @@ export class Supervisor {
       this.#ended();
     });
     this.#child.once("close", () => this.#ended());
-    this.#mark(nothing);
+    this.#startNext();
   }
 
   get hasEnded(): boolean {
@@ -142,7 +152,7 @@ export class Supervisor {
     const begin = randomBytes(12).toString("hex");
     const stdout = new PassThrough();
     const exited = new Promise<End>((resolve, reject) => {
-      const state = { hasBegun: false, held: nothing, status: undefined, mark: undefined };
+      const state = { hasBegun: false, held: nothing, isWhole: false, status: undefined };
       this.#turn = { stdout, begin: Buffer.from(begin), ...state, resolve, reject };
     });
     (this.#child.stdio[4] as Writable).write(wholeProgram(program, begin));
@@ -154,64 +164,71 @@ export class Supervisor {
   #received(chunk: Buffer): void {
     const turn = this.#turn;
     if (turn === undefined) return;
-    if (turn.hasBegun && turn.mark === undefined) {
-      turn.stdout.write(chunk);
-      return;
-    }
     turn.held = turn.held.length === 0 ? chunk : Buffer.concat([turn.held, chunk]);
-    if (!turn.hasBegun && turn.held.subarray(0, turn.begin.length).equals(turn.begin)) {
-      turn.hasBegun = true;
-      turn.held = turn.held.subarray(turn.begin.length);
-      if (turn.mark === undefined) {
-        turn.stdout.write(turn.held);
-        turn.held = nothing;
-      }
+    if (!turn.hasBegun) {
+      turn.hasBegun = turn.held.subarray(0, turn.begin.length).equals(turn.begin);
+      if (turn.hasBegun) turn.held = turn.held.subarray(turn.begin.length);
     }
-    const at = turn.mark === undefined ? -1 : turn.held.indexOf(turn.mark);
-    if (at >= 0) this.#settle(turn, turn.held.subarray(0, at));
+    const at = turn.held.indexOf(this.#mark);
+    turn.isWhole = at >= 0;
+    if (turn.hasBegun) {
+      const end = turn.isWhole ? at : turn.held.length - heldBack(turn.held, this.#mark);
+      if (end > 0) turn.stdout.write(turn.held.subarray(0, end));
+      turn.held = turn.held.subarray(end);
+    }
+    this.#settleWhole(turn);
   }
 
   #reported(chunk: Buffer): void {
     this.#statuses += chunk.toString("latin1");
-    const end = this.#statuses.indexOf("\n");
-    if (end < 0) return;
-    const status = Number(this.#statuses.slice(0, end));
-    this.#statuses = this.#statuses.slice(end + 1);
-    // Whoever waited for a program has died (SU4).
-    if (this.#turn === undefined) void this.kill();
-    else {
+    for (let end = this.#statuses.indexOf("\n"); end >= 0; end = this.#statuses.indexOf("\n")) {
+      const told = this.#statuses.slice(0, end);
+      this.#statuses = this.#statuses.slice(end + 1);
       const turn = this.#turn;
-      this.#clear(turn, status).catch((error: Error) => {
-        turn.stdout.end();
-        turn.reject(error);
-      });
+      if (told === "") {
+        this.#giveLeave().catch((error: Error) => {
+          turn?.stdout.end();
+          turn?.reject(error);
+        });
+      } else if (turn === undefined) {
+        void this.kill(); // whoever waited for a program has died (SU4)
+      } else {
+        turn.status = Number(told);
+        this.#settleWhole(turn);
+      }
     }
   }
 
   /** SU2, SU3 */
-  async #clear(turn: Turn, status: number): Promise<void> {
-    turn.status = status;
+  async #giveLeave(): Promise<void> {
     const startedMs = performance.now();
-    let isAlone = this.#group.numTasks() <= 1;
-    while (!isAlone && performance.now() - startedMs < settleMs && !this.hasEnded) {
-      await delay(1);
-      isAlone = this.#group.numTasks() <= 1;
-    }
-    if (!isAlone) await this.kill();
-    if (this.hasEnded) return;
-    turn.mark = Buffer.from(randomBytes(12).toString("hex"));
-    this.#mark(turn.mark);
+    const isAlone = (): boolean => (readNumber(this.#group.tasksFile) ?? 0) <= 1;
+    while (!isAlone() && performance.now() - startedMs < settleMs && !this.hasEnded) await delay(1);
+    if (!isAlone()) await this.kill();
+    if (!this.hasEnded) this.#tell(nothing);
   }
 
-  #mark(mark: Buffer): void {
-    (this.#child.stdin as Writable).write(Buffer.concat([mark, Buffer.from("\n")]));
+  /** The next shell waits for its program. */
+  #startNext(): void {
+    this.#mark = drawMark();
+    this.#tell(this.#mark);
   }
 
-  /** Its output is complete. */
-  #settle(turn: Turn, rest: Buffer): void {
+  #tell(line: Buffer): void {
+    (this.#child.stdin as Writable).write(Buffer.concat([line, Buffer.from("\n")]));
+  }
+
+  #settleWhole(turn: Turn): void {
+    if (!turn.isWhole || turn.status === undefined) return;
+    this.#startNext();
+    this.#settle(turn);
+  }
+
+  /** Its output is whole, or nothing more of it comes. */
+  #settle(turn: Turn): void {
     this.#turn = undefined;
-    const { hasBegun, status } = turn;
-    if (hasBegun) turn.stdout.write(rest);
+    const { hasBegun, isWhole, status } = turn;
+    if (hasBegun && !isWhole) turn.stdout.write(turn.held);
     turn.stdout.end();
     if (hasBegun && status !== undefined) {
       turn.resolve({ code: status, signal: null });
@@ -226,6 +243,14 @@ export class Supervisor {
 
   #ended(): void {
     this.#hasEnded = true;
-    if (this.#turn !== undefined) this.#settle(this.#turn, this.#turn.held);
+    if (this.#turn !== undefined) this.#settle(this.#turn);
   }
+}
+
+/** How many bytes at the end may be the beginning of the mark. */
+function heldBack(output: Buffer, mark: Buffer): number {
+  const last = output.subarray(Math.max(0, output.length - mark.length + 1));
+  const at = last.lastIndexOf(markStart);
+  const end = at < 0 ? nothing : last.subarray(at);
+  return end.equals(mark.subarray(0, end.length)) ? end.length : 0;
 }
