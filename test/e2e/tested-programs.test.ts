@@ -1,11 +1,11 @@
 /** A reward that scales: test suites are granted more than one core, and what they say is learned from. */
-import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { RunSummary } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
 import { expect, onTestFinished, test } from "vitest";
+import { traceText } from "../support/trace-text.ts";
 import { treadle } from "../support/treadle.ts";
 
 const run = async (settings: readonly string[]) => {
@@ -18,7 +18,7 @@ const run = async (settings: readonly string[]) => {
   const { runId } = RunSummary.parse(JSON.parse(stdout));
   const steps = readMetrics(join(root, runId, "metrics.jsonl")).filter((row) => row["reward"] !== undefined);
   expect(steps).toHaveLength(3);
-  return { steps, trace: readFileSync(join(root, runId, "trace.jsonl"), "utf8") };
+  return { steps, trace: await traceText(join(root, runId, "trace.jsonl")) };
 };
 
 test.skipIf(availableParallelism() < 2)(

@@ -8,6 +8,7 @@ import { RunSummary } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { makeTemporary } from "../support/temporary-folder.ts";
+import { traceText } from "../support/trace-text.ts";
 import { startTreadle, treadle, until } from "../support/treadle.ts";
 
 let root: string;
@@ -94,7 +95,7 @@ test.each([
       expect(metrics.actP95Seconds).toBeGreaterThan(0);
       expect(metrics.coresHeld).toBeGreaterThanOrEqual(metrics.coresBusy as number);
     }
-    const trace = readFileSync(join(root, "runs", summary.runId, "trace.jsonl"), "utf8");
+    const trace = await traceText(join(root, "runs", summary.runId, "trace.jsonl"));
     const actions = trace.match(/"name":"calculator"[^}]*"devices":\["core:\d+"\],"attributes":\{[^}]*\}/g) ?? [];
     expect(actions.length).toBeGreaterThan(0);
     const why =
@@ -131,7 +132,7 @@ test("reward models are services of a run: evicted for one another, on the lanes
   expect(metrics!.restores).toBeLessThanOrEqual(8);
   expect(metrics!.modelReward).toBeGreaterThan(0);
   expect(metrics!.modelReward).toBeLessThan(1.5);
-  const trace = readFileSync(join(root, "runs", runId, "trace.jsonl"), "utf8");
+  const trace = await traceText(join(root, "runs", runId, "trace.jsonl"));
   for (const name of ["restore helpful", "restore brief", "score by helpful", "score by brief"])
     expect(trace).toMatch(
       new RegExp(`"name":"${name}"[^}]*"devices":\\["gpu:0/0"\\],"attributes":\\{[^}]*"chunk":"0/0-0"`),

@@ -1,4 +1,3 @@
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
 import { rootOf } from "@treadle/observe";
@@ -7,6 +6,7 @@ import { expect, test } from "vitest";
 import { until } from "../support/cluster.ts";
 import { type CollectedSpan, startCollector } from "../support/collector.ts";
 import { projectRoot } from "../support/project.ts";
+import { traceText } from "../support/trace-text.ts";
 import { temporaryRuns } from "../support/treadle.ts";
 
 /** Four processes start first, on a machine that others use. */
@@ -69,7 +69,7 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
     expect(parentOf(parentOf(parentOf(asked)))?.name).toBe("step");
     await expect(fetch(url)).rejects.toThrow(); // S4
     // What `treadle trace` draws and what was sent are the same spans.
-    const drawn = (await readFile(join(runs.path, runId, "trace.jsonl"), "utf8")).match(/"kind":"span"/g) ?? [];
+    const drawn = (await traceText(join(runs.path, runId, "trace.jsonl"))).match(/"kind":"span"/g) ?? [];
     expect(spans.length).toBe(drawn.length + steps.length + 1);
   } finally {
     stop.abort();

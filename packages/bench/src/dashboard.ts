@@ -1,17 +1,17 @@
 /** The live page with as much as a long run leaves: how soon it is there, and how it moves, in Chromium. */
-import { once } from "node:events";
-import { createWriteStream } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { completionFolder, median } from "@treadle/contracts";
+import { completionFolder, median, type TraceRecord } from "@treadle/contracts";
 import { serveDashboard } from "@treadle/dashboard/serve";
 import { chromiumIn, findChromium, openChromium, writeSyntheticFolder } from "@treadle/dashboard/testing";
+import { TraceWriter } from "@treadle/observe";
 import { unpackPackages } from "@treadle/transport/testing";
 import { type BenchRow, row, timed } from "./row.ts";
 
 const numSpans = 1_000_000;
+const startMs = Date.UTC(2026, 0, 1);
 const spansOfLine = 500;
 const numEpisodes = 10_000;
 const episodesOfFile = 500;
@@ -26,20 +26,19 @@ const mostMs = 120_000;
 async function writeFolder(root: string): Promise<void> {
   const folder = join(root, runId);
   writeSyntheticFolder(folder, 40);
-  const trace = createWriteStream(join(folder, "trace.jsonl"));
+  await rm(join(folder, "trace.jsonl"));
+  using trace = new TraceWriter(join(folder, "trace.jsonl"));
   for (let first = 0; first < numSpans; first += spansOfLine) {
     const worker = `rollout/${(first / spansOfLine) % 8}`;
-    const records = Array.from({ length: spansOfLine }, (_, i) => {
+    const records = Array.from({ length: spansOfLine }, (_, i): TraceRecord => {
       const at = Math.floor(first / 8) + i;
-      const common = { kind: "span", startMs: 1e6 + at * 4, durationMs: 3, step: 1 + (at >> 12) };
+      const common = { kind: "span", startMs: startMs + at * 4, durationMs: 3, step: 1 + (at >> 12) } as const;
       return i % 5 === 0
         ? { ...common, name: "episodes", category: "channel-wait" }
         : { ...common, name: "decode", category: "compute", devices: [`cpu:${(first / spansOfLine) % 8}`] };
     });
-    if (!trace.write(`${JSON.stringify({ worker, pid: 1, dropped: 0, records })}\n`)) await once(trace, "drain");
+    trace.append({ worker, pid: 1, dropped: 0, records });
   }
-  trace.end();
-  await once(trace, "close");
   const completions = join(folder, "artifacts", completionFolder);
   await mkdir(completions, { recursive: true });
   for (let first = 0; first < numEpisodes; first += episodesOfFile) {

@@ -75,7 +75,7 @@ export type CounterRecord = z.infer<typeof CounterRecord>;
 export const TraceRecord = z.discriminatedUnion("kind", [SpanRecord, InstantRecord, CounterRecord]);
 export type TraceRecord = z.infer<typeof TraceRecord>;
 
-/** What one drain of a tracer ships to the runner, and one line of a trace file. */
+/** What one drain of a tracer ships to the runner; a trace file has each in a line, in columns. */
 export const SpanBatch = z.object({
   /** `rollout/0`; the part before the slash is the component */
   worker: z.string(),

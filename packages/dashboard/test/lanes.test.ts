@@ -4,6 +4,7 @@ import { differences, overlay } from "../src/view/comparison.ts";
 import { LaneSet } from "../src/view/lanes.ts";
 import { SpanTable } from "../src/view/span-table.ts";
 import { tickStepMs, tickText } from "../src/view/ticks.ts";
+import { appendSpan } from "./support/append-span.ts";
 
 const spans = fc.array(
   fc.record({
@@ -29,8 +30,7 @@ it("a lane gives exactly the spans of a window, one by one or by blocks, whateve
       (list, fromMs, lengthMs, part) => {
         const table = new SpanTable();
         const set = new LaneSet(table);
-        for (const span of list)
-          table.append("rollout/0", { name: "x", category: "compute", ...span }, span, { worker: 0, device: 0 });
+        for (const span of list) appendSpan(table, { worker: "rollout/0", name: "x", category: "compute", ...span });
         while (set.update(part)) {
           // as it comes in
         }

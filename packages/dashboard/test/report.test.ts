@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Script } from "node:vm";
 import { completionFolder, type EpisodeRecording } from "@treadle/contracts";
+import { traceLine } from "@treadle/observe";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { readRun, renderReport, writeReport } from "../src/static/report.ts";
 import { writeSyntheticFolder } from "../src/testing/index.ts";
@@ -108,12 +109,11 @@ describe("a report", () => {
 
   it("has the timers of workers, a worker's own too: how often, how long in all and on average, the longest first", async () => {
     writeSyntheticFolder(folder, 2);
-    const own = (startMs: number, durationMs: number) => ({
-      ...{ kind: "span", name: "score <fast>", category: "compute", startMs, durationMs },
-    });
+    const own = (startMs: number, durationMs: number) =>
+      ({ kind: "span", name: "score <fast>", category: "compute", startMs, durationMs }) as const;
     appendFileSync(
       join(folder, "trace.jsonl"),
-      `${JSON.stringify({ worker: "judge/0", pid: 2, dropped: 0, records: [own(0, 30_000), own(30_000, 10_000)] })}\n`,
+      `${traceLine({ worker: "judge/0", pid: 2, dropped: 0, records: [own(0, 30_000), own(30_000, 10_000)] })}\n`,
     );
     const html = renderReport(await readRun(folder));
     const [, table = ""] = /What its timers measured[\s\S]*?<tbody>(.*?)<\/tbody>/.exec(html) ?? [];

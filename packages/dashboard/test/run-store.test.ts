@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { completionFolder } from "@treadle/contracts";
+import { traceLine } from "@treadle/observe";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { RunStore } from "../src/page/run-store.ts";
 import { serveDashboard } from "../src/serve.ts";
@@ -80,7 +81,7 @@ const episode = (promptId: string) =>
     turns: [{ by: "prompt", text: "12+34=" }],
   });
 const span = (at: number) =>
-  `${JSON.stringify({ worker: "rollout/0", pid: 1, dropped: 0, records: [{ kind: "span", name: "decode", category: "compute", startMs: 1e6 + at, durationMs: 1 }] })}\n`;
+  `${traceLine({ worker: "rollout/0", pid: 1, dropped: 0, records: [{ kind: "span", name: "decode", category: "compute", startMs: 1e6 + at, durationMs: 1 }] })}\n`;
 const folder = (...parts: string[]) => join(root, runId, ...parts);
 const writeEpisodes = (file: string, ...ids: string[]) =>
   writeFileSync(folder("artifacts", completionFolder, file), `${ids.map(episode).join("\n")}\n`);

@@ -5,7 +5,8 @@ import { colourSlots } from "../src/view/colours.ts";
 import { chooseEpisodes, type EpisodeLine } from "../src/view/episodes.ts";
 import { whyIdle } from "../src/view/idle.ts";
 import { runPhase } from "../src/view/run-status.ts";
-import { categories, type SpanInput, SpanTable, spanHeader } from "../src/view/span-table.ts";
+import { categories, SpanTable, spanHeader } from "../src/view/span-table.ts";
+import { appendSpan, type OneSpan } from "./support/append-span.ts";
 
 describe("labels of an axis", () => {
   it("tell its ticks apart, however close they are", () => {
@@ -56,9 +57,9 @@ const arbitrarySpan = fc.record({
   durationMs: fc.double({ min: 0, max: 300, noNaN: true }),
 });
 
-const tableOf = (spans: readonly (SpanInput & { readonly worker: string; readonly durationMs: number })[]) => {
+const tableOf = (spans: readonly OneSpan[]) => {
   const table = new SpanTable();
-  for (const { worker, ...span } of spans) table.append(worker, span, span, { worker: 0, device: 0 });
+  for (const span of spans) appendSpan(table, span);
   return table;
 };
 

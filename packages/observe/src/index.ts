@@ -26,6 +26,7 @@ export {
   Timers,
 } from "./timers.ts";
 export { readTrace, TraceWriter } from "./trace-file.ts";
+export { type TraceColumns, traceColumns, traceLine } from "./trace-line.ts";
 export { durationClass, occupiesDevices, surveyTrace, type TraceSurvey } from "./trace-survey.ts";
 export {
   createTracer,

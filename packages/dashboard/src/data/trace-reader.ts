@@ -1,12 +1,12 @@
 /**
  * A trace that grows, as a table of spans.
  *
- * Lines are checked by hand: a schema would take ten times as long as reading a million spans may. Lines that are no batches
- * are left out and counted; what is no span in a batch is left out. A half-written line waits for its end.
+ * Lines that are no batches are left out and counted, and so is, uncounted, what is of an unknown category. A half-written line
+ * waits for its end.
  */
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
-import { Lanes, LineTail } from "@treadle/observe";
-import { isCategory, type SpanInput, SpanTable } from "../view/span-table.ts";
+import { Lanes, LineTail, type TraceColumns, traceColumns } from "@treadle/observe";
+import { isCategory, SpanTable } from "../view/span-table.ts";
 
 type Batch = { readonly line: number; readonly firstRow: number };
 
@@ -15,6 +15,7 @@ const turnMs = 12;
 const lookMs = 10;
 const blockBytes = 1 << 20;
 
+const noLanes: readonly Lanes[] = [];
 const occupying: ReadonlySet<string> = new Set(["compute", "transfer", "onload", "offload"]);
 
 export class TraceReader {
@@ -97,28 +98,28 @@ export class TraceReader {
   }
 
   #addLine(text: string, atByte: number): void {
-    // What does not begin as a batch is told from one without the exception that parsing it costs.
-    const batch = text.startsWith("{") ? parse(text) : undefined;
-    if (!isObject(batch) || typeof batch["worker"] !== "string" || !Array.isArray(batch["records"])) {
+    const batch = columnsOf(text);
+    if (batch === undefined) {
       this.#numDamaged++;
       return;
     }
-    if (typeof batch["dropped"] === "number") this.#numDropped += batch["dropped"];
-    const worker = batch["worker"];
+    const { worker, dropped, categories, deviceSets, category, startMs, durationMs, devices } = batch;
+    this.#numDropped += dropped;
     this.#batches.push({ line: atByte, firstRow: this.#table.length });
+    const append = this.#table.appender(batch);
     const lanesOfWorker = lanesOf(this.#lanesOfWorkers, worker);
-    for (const span of spansOf(batch["records"])) {
-      const { startMs } = span;
-      const durationMs = lengthOf(span);
-      const devices = devicesOf(span);
+    const lanesOfSets = deviceSets.map((set) => set.map((device) => lanesOf(this.#lanesOfDevices, device)));
+    const occupies = categories.map((name) => occupying.has(name));
+    for (const row of rowsOf(batch)) {
+      const [start, duration] = [startMs[row] as number, durationMs[row] as number];
       let [lane, deviceLane] = [0, 0];
-      if (durationMs > 0) {
-        lane = lanesOfWorker.assign(startMs, durationMs);
-        if (occupying.has(span.category))
-          for (const device of devices)
-            deviceLane = Math.max(deviceLane, lanesOf(this.#lanesOfDevices, device).assign(startMs, durationMs));
+      if (duration > 0) {
+        lane = lanesOfWorker.assign(start, duration);
+        if (occupies[category[row] as number])
+          for (const lanes of lanesOfSets[devices[row] as number] ?? noLanes)
+            deviceLane = Math.max(deviceLane, lanes.assign(start, duration));
       }
-      this.#table.append(worker, span, { durationMs, devices }, { worker: lane, device: deviceLane });
+      append(row, lane, deviceLane);
     }
   }
 
@@ -128,9 +129,10 @@ export class TraceReader {
     const batch = this.#batches[after < 0 ? this.#batches.length - 1 : after - 1];
     if (batch === undefined || row < 0 || row >= this.#table.length) return undefined;
     const text = await lineAt(this.#path, batch.line);
-    const parsed = text === undefined ? undefined : parse(text);
-    if (!isObject(parsed) || !Array.isArray(parsed["records"])) return undefined;
-    const attributes = spansOf(parsed["records"])[row - batch.firstRow]?.attributes;
+    const columns = text === undefined ? undefined : columnsOf(text);
+    if (columns === undefined) return undefined;
+    const extras = columns.extras.get(rowsOf(columns)[row - batch.firstRow] as number);
+    const attributes = isObject(extras) ? extras["attributes"] : undefined;
     return isObject(attributes) ? attributes : {};
   }
 }
@@ -150,9 +152,11 @@ async function lineAt(path: string, atByte: number): Promise<string | undefined>
   }
 }
 
-function parse(text: string): unknown {
+/** What does not begin as a line is told from one without the exception that parsing it costs. */
+function columnsOf(text: string): TraceColumns | undefined {
+  if (!text.startsWith("{")) return undefined;
   try {
-    return JSON.parse(text);
+    return traceColumns(JSON.parse(text));
   } catch {
     return undefined;
   }
@@ -160,37 +164,10 @@ function parse(text: string): unknown {
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
-/** As a line has it, checked where it lies: copies of a million cost half as much as parsing them. */
-type SpanRecord = SpanInput & {
-  readonly kind: "span" | "instant";
-  readonly durationMs?: number;
-  readonly devices?: unknown;
-  readonly attributes?: unknown;
-};
-
-function isSpan(record: unknown): record is SpanRecord {
-  if (!isObject(record)) return false;
-  const { kind, name, category, startMs, durationMs } = record;
-  if (kind !== "span" && kind !== "instant") return false;
-  if (typeof name !== "string" || typeof category !== "string" || !isCategory(category)) return false;
-  return Number.isFinite(startMs) && (durationMs === undefined || typeof durationMs === "number");
-}
-
-const noDevices: readonly string[] = [];
-function devicesOf({ devices }: SpanRecord): readonly string[] {
-  if (!Array.isArray(devices)) return noDevices;
-  const isText = (each: unknown) => typeof each === "string";
-  return devices.every(isText) ? devices : devices.filter(isText);
-}
-
-const lengthOf = ({ kind, durationMs = 0 }: SpanRecord): number => (kind === "instant" ? 0 : durationMs);
-
-/** Those of the right shape, in the order of their ends, in which lanes are given. */
-function spansOf(records: readonly unknown[]): readonly SpanRecord[] {
-  const spans = records.filter(isSpan);
-  const endOf = (span: SpanRecord) => span.startMs + lengthOf(span);
-  const isSorted = spans.every((span, at) => at === 0 || endOf(spans[at - 1] as SpanRecord) <= endOf(span));
-  return isSorted ? spans : spans.sort((a, b) => endOf(a) - endOf(b));
+/** Those whose category is known here. */
+function rowsOf({ categories, category }: TraceColumns): readonly number[] {
+  const isKnown = categories.map(isCategory);
+  return category.map((_, row) => row).filter((row) => isKnown[category[row] as number]);
 }
 
 function lanesOf(known: Map<string, Lanes>, name: string): Lanes {

@@ -3,6 +3,7 @@
  *
  * ST1 rows are only appended, so `encode(from)` is what a reader with `from` rows lacks.
  */
+import type { TraceColumns } from "@treadle/observe";
 
 export const categories = [
   "compute",
@@ -25,14 +26,11 @@ export const isCategory = (name: string): name is Category => categoryNumbers.ha
 /** The number of a category, as rows have it. */
 export const categoryNumber = (name: Category): number => categoryNumbers.get(name) as number;
 
-/** As a trace has it; times in milliseconds. */
-export type SpanInput = {
-  readonly name: string;
-  readonly category: string;
-  readonly startMs: number;
-  /** ignored unless an integer */
-  readonly step?: unknown;
-};
+/** Spans of one worker. */
+export type SpanColumns = Pick<
+  TraceColumns,
+  "worker" | "names" | "categories" | "deviceSets" | "name" | "category" | "startMs" | "durationMs" | "step" | "devices"
+>;
 
 /** Past this many different texts of a kind, new ones share one. */
 const maxTexts = 20_000;
@@ -109,27 +107,30 @@ export class SpanTable {
     return text === "" ? [] : text.split(separator);
   }
 
-  /** A duration of 0 is a moment. */
-  append(
-    worker: string,
-    span: SpanInput,
-    { durationMs, devices = [] }: { readonly durationMs: number; readonly devices?: readonly string[] },
-    lanes: { readonly worker: number; readonly device: number },
-  ): void {
-    const category = categoryNumbers.get(span.category);
-    if (category === undefined || !Number.isFinite(span.startMs)) return;
-    if (this.length === 0) this.originMs = Math.floor(span.startMs);
-    this.#reserve(this.length + 1);
-    const row = this.length++;
-    this.start[row] = span.startMs - this.originMs;
-    this.duration[row] = Number.isFinite(durationMs) ? Math.max(0, durationMs) : 0;
-    this.step[row] = Number.isInteger(span.step) ? (span.step as number) : -1;
-    this.name[row] = this.#names.of(span.name);
-    this.worker[row] = this.#workers.of(worker);
-    this.deviceSet[row] = this.#deviceSets.of(devices.join(separator));
-    this.category[row] = category;
-    this.workerLane[row] = Math.min(255, lanes.worker);
-    this.deviceLane[row] = Math.min(255, lanes.device);
+  /** Takes one row after another of these; an instant lasts 0, and what is of an unknown category is left out. */
+  appender(columns: SpanColumns): (row: number, workerLane: number, deviceLane: number) => void {
+    const { worker, names, categories, deviceSets, name, category, startMs, durationMs, step, devices } = columns;
+    const workerHere = this.#workers.of(worker);
+    const namesHere = names.map((each) => this.#names.of(each));
+    const categoriesHere = categories.map((each) => categoryNumbers.get(each));
+    const noDevices = this.#deviceSets.of("");
+    const setsHere = deviceSets.map((set) => this.#deviceSets.of(set.join(separator)));
+    return (row, workerLane, deviceLane) => {
+      const categoryHere = categoriesHere[category[row] as number];
+      if (categoryHere === undefined) return;
+      if (this.length === 0) this.originMs = Math.floor(startMs[row] as number);
+      this.#reserve(this.length + 1);
+      const own = this.length++;
+      this.start[own] = (startMs[row] as number) - this.originMs;
+      this.duration[own] = Math.max(0, durationMs[row] as number);
+      this.step[own] = step[row] as number;
+      this.name[own] = namesHere[name[row] as number] as number;
+      this.worker[own] = workerHere;
+      this.deviceSet[own] = setsHere[devices[row] as number] ?? noDevices;
+      this.category[own] = categoryHere;
+      this.workerLane[own] = Math.min(255, workerLane);
+      this.deviceLane[own] = Math.min(255, deviceLane);
+    };
   }
 
   #reserve(rows: number): void {
