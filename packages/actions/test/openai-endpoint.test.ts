@@ -384,9 +384,8 @@ async function before(upstream: http.Server, own: { readonly stallMs?: number; r
   const endpoint = await serveOpenAi({
     address: "127.0.0.1:0",
     pool,
-    models: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0 }],
     services: {
-      names: ["judge"],
+      served: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0, paths: [] }],
       urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
       endIfDead: async () => {
         looks++;

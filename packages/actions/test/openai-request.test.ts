@@ -2,7 +2,8 @@ import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ActionPool, GpuManager } from "../src/index.ts";
-import { deadlineOf, isServedPath, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
+import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
+import { isServedPath } from "../src/services/service-request.ts";
 
 const bytes = (text: string): Buffer => Buffer.from(text);
 const codeOf = (run: () => unknown): string => {
@@ -72,7 +73,9 @@ test("what is no object of JSON is refused, and bytes that no JSON has raise not
 });
 
 test("only paths that no server reads otherwise are passed on", () => {
-  for (const path of ["/v1/chat/completions", "/v1/embeddings", "/v1/score"]) expect(isServedPath(path)).toBe(true);
+  const served = ["/v1/*", "/score"];
+  for (const path of ["/v1/chat/completions", "/v1/embeddings", "/v1/score", "/score"])
+    expect([path, isServedPath(path, served)]).toEqual([path, true]);
   for (const path of [
     "/v1",
     "/v1/",
@@ -83,13 +86,19 @@ test("only paths that no server reads otherwise are passed on", () => {
     "/v1/a;b",
     "/v1/a\\b",
     "/v12/x",
+    "/score/x",
+    "/v1/.",
+    "/v1/load_lora_adapter",
+    "http://elsewhere/v1/x",
+    "//elsewhere/v1/x",
+    "/v1/x\n",
   ])
-    expect([path, isServedPath(path)]).toEqual([path, false]);
+    expect([path, isServedPath(path, served)]).toEqual([path, false]);
 });
 
 test("a request is an action at all degrees of its service, and what is not served is named with what is", () => {
-  const judge = { name: "judge", resource: "gpu", dops: [1, 2], serialShare: 0.1 };
-  const coach = { name: "coach", resource: "gpu", dops: [2], serialShare: 0.1 };
+  const judge = { name: "judge", resource: "gpu", dops: [1, 2], serialShare: 0.1, paths: [] };
+  const coach = { name: "coach", resource: "gpu", dops: [2], serialShare: 0.1, paths: [] };
   const about = { id: "x", tenant: "t" };
   expect(specFor(judge, about)).toMatchObject({ cost: { gpu: [1, 2] }, key: "gpu", kind: "judge", service: "judge" });
   expect(specFor(coach, about)).toMatchObject({ cost: { gpu: 2 }, key: "gpu" });
@@ -104,7 +113,7 @@ test("the scheduler chooses a degree once it knows how long a request lasts: the
   const variants = [1, 2, 4].map((dop) => ({ dop, memoryBytes: 1, restoreSeconds: 0 }));
   const clock = new ManualClock();
   const pool = new ActionPool({ managers: [new GpuManager({ ...memory, services: { judge: variants } })], clock });
-  const judge = { name: "judge", resource: "gpu", dops: [1, 2, 4], serialShare: 0.1 };
+  const judge = { name: "judge", resource: "gpu", dops: [1, 2, 4], serialShare: 0.1, paths: [] };
   let made = 0;
   const ask = () =>
     pool.submit(specFor(judge, { id: String(made++), tenant: "t" }), async ({ allocation }) => {

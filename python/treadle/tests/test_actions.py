@@ -31,6 +31,7 @@ from treadle import (
     Power,
     Profile,
     Queued,
+    RequestFailed,
     Retry,
     Seconds,
     Started,
@@ -38,7 +39,7 @@ from treadle import (
 )
 from treadle.leases import refusal_in
 
-from conftest import Relay, configuration, started
+from conftest import Relay, configuration, repository, started
 
 
 def test_a_command_runs_and_tells_how_it_went(actions: Actions) -> None:
@@ -231,6 +232,58 @@ def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
     assert late.value.status == "NOT_FOUND"
     with pytest.raises(ActionsError, match="'nowhere' is not managed; managed are 'cpu', 'search'"):
         actions.quota("nowhere")
+
+
+services = """
+listen: 127.0.0.1:0
+drivers: [process]
+resources:
+  cpu: { type: cpu }
+  gpu:
+    type: gpu
+    devices: 1
+    memoryMibPerDevice: 640
+    mainMemory: true
+    services:
+      judge: { command: [node, "ENGINE", "{port}"], variants: [{ dop: 1, memoryMib: 600 }] }
+"""
+
+
+def test_a_request_to_a_service_is_an_action(served: Callable[[str], str]) -> None:
+    engine = repository / "packages/actions/test/support/openai-server.mjs"
+    target = served(services.replace("ENGINE", str(engine)))
+
+    def question(content: str, **more: object) -> dict[str, object]:
+        return {"model": "judge", "messages": [{"role": "user", "content": content}], **more}
+
+    path = "/v1/chat/completions"
+    with Actions(target) as actions, actions.open_trajectory() as trajectory:
+        for asker in (actions, trajectory):
+            answer = asker.request("judge", path, json=question("say"), check=True)
+            assert answer.succeeded and (answer.status, answer.http_status, answer.exit_code) == ("answered", 200, None)
+            assert answer.json()["model"] == "judge" and answer.allocation == {"gpu": 1}
+            assert answer.headers["content-type"] == "application/json"
+        with pytest.raises(RequestFailed) as refused:
+            actions.request("judge", path, json=question("refuse"), check=True)
+        assert refused.value.result.http_status == 429 and "slow down" in refused.value.message
+        with pytest.raises(ActionsError) as unknown:
+            actions.request("nobody", path)
+        assert "served are 'judge'" in unknown.value.message
+        with pytest.raises(ValueError, match="body and json"):
+            actions.request("judge", path, json={}, body=b"x")
+        assert actions.request("judge", path, json=question("hang"), timeout_seconds=0.2).status == "timeout"
+
+    async def ask() -> None:
+        async with AsyncActions(target) as actions:
+            action = actions.submit_request("judge", path, body='{"model": "judge", "input": "a"}')
+            events = [event async for event in action]
+            assert [type(event) for event in events] == [Queued, Started, Output, Finished]
+            async with await actions.open_trajectory() as trajectory:
+                hanging = trajectory.submit_request("judge", path, json=question("hang"))
+            with pytest.raises(ActionCancelled):
+                await hanging.result()
+
+    asyncio.run(ask())
 
 
 def test_a_quota_ends_with_its_client(target: str) -> None:

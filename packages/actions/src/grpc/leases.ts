@@ -5,24 +5,12 @@
  * LE1 a lease ends once: when it is released, when its call ends by anything, or at its deadline; then its units are back.
  * LE2 a refusal that is told with the release (status 429 or 503) stops its quotas before anybody else is granted some.
  */
-import type { RestoreCost } from "../managers/gpu.ts";
-import { parseRetryAfter } from "../managers/quota.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
+import { tellRefusal } from "../services/service-request.ts";
 
 /** How the client's own call went, as HTTP has it. */
 export type LeaseOutcome = { readonly httpStatus: number; readonly retryAfter: string };
-
-/** Model services, and where one answers that an allocation was granted. */
-export type LeasedServices = {
-  readonly names: readonly string[];
-  urlOf(service: string, allocation: ActionContext["allocation"]): string;
-  /** After a request to it broke: one that is dead does not count as restored any more. */
-  endIfDead(service: string, allocation: ActionContext["allocation"]): Promise<void>;
-  restoreCosts(): readonly RestoreCost[];
-};
-
-const refusals = [429, 503];
 
 export class Leases {
   readonly #pool: ActionPool;
@@ -37,11 +25,7 @@ export class Leases {
     return this.#pool.submit(spec, async (context) => {
       await new Promise<void>((resolve) => {
         this.#held.set(context.id, ({ httpStatus, retryAfter }) => {
-          const retryAfterMs = parseRetryAfter(retryAfter, Date.now());
-          if (refusals.includes(httpStatus))
-            for (const resource of Object.keys(context.allocation)) context.throttled(resource, retryAfterMs);
-          // Its time is the service's refusal, not a call.
-          if (refusals.includes(httpStatus)) context.wasRefused();
+          tellRefusal(context, httpStatus, retryAfter);
           resolve();
         });
         context.signal.addEventListener("abort", () => resolve(), { once: true });

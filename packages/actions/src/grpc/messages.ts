@@ -1,7 +1,9 @@
+import { validateHeaderName, validateHeaderValue } from "node:http";
 import { z } from "zod";
 import { leastDiskBytes, mostDiskBytes } from "../drivers/disk-image.ts";
 import { type CommandSignal, commandSignals } from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
+import { isForwarded } from "../network/forwarded-headers.ts";
 
 /** Of one message, and of what is kept of an action's output. */
 export const maxMessageBytes = 64 * 2 ** 20;
@@ -36,6 +38,9 @@ const elasticity = z
     return { type: "seconds", points: e.seconds.points.map((p) => ({ units: p.units, seconds: p.value })) };
   });
 
+const bytesOf = (all: Record<string, string>): number =>
+  Object.entries(all).reduce((sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value), 0);
+
 const idempotencyKey = z.string().max(200);
 /** chosen by the client; empty where the server may choose */
 const name = z.string().max(200);
@@ -46,8 +51,58 @@ export const maxInputBytes = 2 ** 20;
 /** of the variables of a trajectory, which are kept with it; Linux gives no program more in one */
 const mostEnvironmentBytes = 128 * 2 ** 10;
 
+/** of a request to a model service */
+export const maxBodyBytes = maxMessageBytes / 2;
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+const mostHeaderBytes = 8 * 2 ** 10;
+
+const isHeader = (name: string, value: string): boolean => {
+  try {
+    validateHeaderName(name);
+    validateHeaderValue(name, value);
+    return true;
+  } catch {
+    return false;
+  }
+};
+const shown = (text: string): string => JSON.stringify(text).slice(1, -1).slice(0, 100);
+
+const ServiceRequestFields = z.object({
+  method: z
+    .string()
+    .transform((method) => method || "POST")
+    .refine((method) => methods.includes(method), {
+      error: ({ input }) => `'${shown(String(input))}' is not sent; sent are ${methods.join(", ")}`,
+    }),
+  path: z.string().refine((path) => /^\/[!-"$-~]*$/.test(path) && path.length <= 4096, {
+    error: ({ input }) =>
+      `'${shown(String(input))}' is no path of the service; give one that begins with '/', with its query, in printable ASCII`,
+  }),
+  headers: z.record(z.string(), z.string()).superRefine((headers, context) => {
+    for (const [name, value] of Object.entries(headers)) {
+      const issue = (message: string): void => context.addIssue({ code: "custom", path: [shown(name)], message });
+      if (!isHeader(name, value))
+        issue(`'${shown(value)}' is no value of a header of that name; give visible characters`);
+      else if (!isForwarded(name))
+        issue("is not passed to a service: it is of the connection, or names a client; leave it out");
+    }
+    if (bytesOf(headers) > mostHeaderBytes)
+      context.addIssue({
+        code: "custom",
+        message: `have ${bytesOf(headers)} bytes, at most ${mostHeaderBytes} are passed; send less`,
+      });
+  }),
+  body: z.instanceof(Uint8Array).refine((body) => body.length <= maxBodyBytes, {
+    error: ({ input }) => `has ${(input as Uint8Array).length} bytes, at most ${maxBodyBytes} are passed; send less`,
+  }),
+});
+export type ServiceRequest = z.infer<typeof ServiceRequestFields>;
+
 const SubmitFields = z.object({
-  trajectory: name.min(1),
+  trajectory: name,
+  tenant: z.string(),
+  service: z.string(),
+  request: ServiceRequestFields.nullish(),
   kind: z.string(),
   cost: z.record(z.string(), amount),
   key: z.string(),
@@ -56,7 +111,7 @@ const SubmitFields = z.object({
   priority: z.number(),
   deadline_ms: z.number().nonnegative(),
   retries: z.number(),
-  command: z.array(z.string()).min(1, "names a program"),
+  command: z.array(z.string()),
   environment: z.record(z.string(), z.string()),
   stdin: z.instanceof(Uint8Array),
   timeout_ms: z.number().nonnegative().max(longestTimerMs),
@@ -67,9 +122,19 @@ const SubmitFields = z.object({
   input: z.boolean(),
 });
 export const SubmitMessage = SubmitFields.superRefine((message, context) => {
-  const { session, command, environment, input, retries } = message;
+  const { session, command, environment, input, retries, service, request, stdin } = message;
   const issue = (field: string, text: string): void =>
     context.addIssue({ code: "custom", path: [field], message: text });
+  if (service !== "" || request) {
+    const ofCommands = { command, stdin, environment: Object.keys(environment), session, input: input ? [0] : [] };
+    for (const [field, { length }] of Object.entries(ofCommands))
+      if (length > 0) issue(field, "is for a command, and this is a request to a service; leave out one of them");
+    if (service === "") issue("service", "is the name of the service that `request` is for");
+    if (!request) issue("request", "is what the service is asked: give it, with a path");
+    return;
+  }
+  if (command.length === 0) issue("command", "names a program");
+  if (message.trajectory === "") issue("trajectory", "is where a command runs; open one, and name it");
   if (session !== "" && command.length !== 1)
     issue("command", `has ${command.length} words; in a session it is one, text for its shell: join them`);
   if (session !== "" && Object.keys(environment).length > 0)
@@ -97,6 +162,12 @@ export const ReleaseMessage = z.object({
 /** What both have that ask for units. */
 type AskingMessage = Omit<z.infer<typeof AcquireMessage>, "tenant" | "service" | "lease">;
 
+/** What is 0 on the wire is absent. */
+export const limitsOf = ({ timeout_ms: timeoutMs, max_output_bytes: maxOutputBytes }: SubmitMessage) => ({
+  ...(timeoutMs > 0 ? { timeoutMs } : {}),
+  ...(maxOutputBytes > 0 ? { maxOutputBytes } : {}),
+});
+
 /** The `ActionSpec` in a message; what is empty on the wire is absent. */
 export function specOf(message: AskingMessage, tenant: string, id: string, retries = 0) {
   const { kind, cost, key, elasticity, duration_seconds: seconds, priority, deadline_ms: deadlineMs } = message;
@@ -113,9 +184,6 @@ export function specOf(message: AskingMessage, tenant: string, id: string, retri
     ...(deadlineMs > 0 ? { deadlineMs } : {}),
   };
 }
-
-const bytesOf = (all: Record<string, string>): number =>
-  Object.entries(all).reduce((sum, [key, value]) => sum + Buffer.byteLength(key) + Buffer.byteLength(value), 0);
 
 export const OpenTrajectoryMessage = z.object({
   trajectory: name,

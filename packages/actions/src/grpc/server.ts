@@ -19,13 +19,16 @@ import type { CommandSignal, SandboxNetwork } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { endInTurn } from "../end-in-turn.ts";
 import type { ActionHandle } from "../pool/action-record.ts";
-import { type CommandActions, hostOf } from "../pool/command-actions.ts";
+import type { CommandActions } from "../pool/command-actions.ts";
+import type { LeasedServices } from "../services/leased-services.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
-import { type LeasedServices, Leases } from "./leases.ts";
+import { exitOf, FollowedAction } from "./followed-action.ts";
+import { Leases } from "./leases.ts";
 import { endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
+  limitsOf,
   maxInputBytes,
   maxMessageBytes,
   OpenSessionMessage,
@@ -47,9 +50,9 @@ import { onCores } from "./on-cores.ts";
 import { OpenTrajectories, type OpenTrajectory } from "./open-trajectories.ts";
 import { DiskBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
+import { answerOf, asksService, onDevices, servedFor } from "./service-action.ts";
 import { serviceDefinition } from "./service-definition.ts";
 import { Snapshots } from "./snapshots.ts";
-import { type ActionEvents, SpooledCall } from "./spooled-call.ts";
 import { type HostLoad, statisticsOf } from "./statistics-reply.ts";
 import { type EndingCall, goneOf, read, StatusError, toStatus } from "./status.ts";
 import { Transfers } from "./transfers.ts";
@@ -233,9 +236,9 @@ export async function serveActions(actions: CommandActions, options: ActionServe
 
   const submit = (call: grpc.ServerWritableStream<unknown, unknown>): void => {
     const message = read(SubmitMessage, call.request);
-    const owned = ownTrajectory(call, message.trajectory);
-    const { tenant } = owned;
-    const { idempotency_key: key } = message;
+    const owned = message.trajectory === "" ? undefined : ownTrajectory(call, message.trajectory);
+    const tenant = owned?.tenant ?? tenantOf(call) ?? (message.tenant || "default");
+    const { idempotency_key: key, command, service } = message;
     const repeat = key === "" ? "first" : repeatable.join(tenant, key, message, call);
     if (repeat === "joined") return;
     if (repeat !== "first") {
@@ -246,86 +249,59 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     // Ids of one tenant must not meet those of another.
     const name = message.action === "" ? randomUUID() : message.action;
     const id = ownName(tenant, name);
-    const [program, ...args] = message.command as [string, ...string[]];
-    const input = message.input ? new ActionInput(maxInputBytes, message.stdin) : undefined;
     const asked = specOf(message, tenant, id, message.retries);
-    const spec = onCores(asked, message.command, options.commandResources ?? [], actions.pool.stored.get(asked.kind));
-    const budget = unreadOf(tenant);
-    const giveBack = keep(
-      tenant,
-      message.stdin.length + bytesOf([message.command, Object.entries(message.environment)]),
-    );
-    let isOverBudget = false;
-    let events: ActionEvents | undefined;
-    const handle = orGiveBack(giveBack, () =>
-      actions.submit(
-        owned.id,
-        spec,
-        {
-          command: [program, ...args],
-          environment: message.environment,
-          stdin: input?.stream ?? message.stdin,
-          session: message.session === "" ? undefined : message.session,
-          onStart: (signal) => {
-            action.signal = signal;
-          },
-          keepsOutput: false,
-          onOutput: (stream, chunk) => {
-            if (isOverBudget || events!.give(stream, chunk)) return;
-            repeatable.makeRoom(tenant, chunk.length);
-            if (events!.give(stream, chunk)) return;
-            isOverBudget = true;
-            handle.cancel("its client does not read what it prints, or the disk is full");
-          },
-          ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
-          ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
+    const given = [command, Object.entries(message.environment), message.request?.headers];
+    const giveBack = keep(tenant, message.stdin.length + (message.request?.body.length ?? 0) + bytesOf(given));
+    const action = new FollowedAction({ call, tenant, key, request: message, budget: unreadOf(tenant), repeatable });
+    let own: Partial<RunningAction> = {};
+    const begin = (): readonly [ActionHandle<unknown>, Promise<object>] => {
+      if (service !== "") {
+        const served = servedFor(options.services, message);
+        refuseCores(asked.cost);
+        const spec = onDevices(asked, served);
+        const ask = asksService(options.services!, message, action);
+        const handle =
+          owned === undefined ? actions.pool.submit(spec, ask) : actions.submitOutside(owned.id, spec, ask);
+        return [handle, handle.result.then((result) => answerOf(result))];
+      }
+      const cores = options.commandResources ?? [];
+      const input = message.input ? new ActionInput(maxInputBytes, message.stdin) : undefined;
+      own = { input };
+      const request = {
+        command: command as [string, ...string[]],
+        environment: message.environment,
+        stdin: input?.stream ?? message.stdin,
+        session: message.session === "" ? undefined : message.session,
+        onStart: (signal: (name: CommandSignal) => void) => {
+          entry.signal = signal;
         },
-        ({ allocation, attempt, why }) => {
-          const units = Object.fromEntries(
-            Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
-          );
-          const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-          const host = options.hosts === undefined ? "" : (hostOf(allocation) ?? "");
-          events!.tell({ started: { allocation: units, cores, attempt, why, host } });
-        },
-      ),
-    );
-    const action: RunningAction = { tenant, handle, input };
-    running.set(id, action);
-    const cancel = (reason: string): void => handle.cancel(reason);
-    events =
-      key === ""
-        ? new SpooledCall(call, budget, cancel)
-        : repeatable.begin({ tenant, key, request: message, budget }, call, cancel);
-    events.tell({ queued: { action: name } });
-    const end = (error?: Partial<grpc.ServiceError>): void => {
+        keepsOutput: false,
+        onOutput: action.output,
+        ...limitsOf(message),
+      };
+      const spec = onCores(asked, command, cores, actions.pool.stored.get(asked.kind));
+      const started = options.hosts === undefined ? action.started : action.startedOnHost;
+      const handle = actions.submit(owned!.id, spec, request, started);
+      return [handle, handle.result.then(exitOf)];
+    };
+    const [handle, finished] = orGiveBack(giveBack, begin);
+    const entry: RunningAction = { tenant, handle, ...own };
+    running.set(id, entry);
+    const settled = owned === undefined ? finished : trajectories.using(owned, finished);
+    action.follow(name, handle, settled, () => {
       giveBack();
       running.delete(id);
-      events!.end(error);
-      if (key !== "") repeatable.ended(tenant, key);
-    };
-    trajectories.using(owned, handle.result).then(
-      ({ status, exitCode }) => {
-        const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
-        events!.tell({
-          finished: {
-            status,
-            ...(exitCode === null ? {} : { exit_code: exitCode }),
-            queueing_seconds: queueingSeconds,
-            overhead_seconds: overheadSeconds,
-            execution_seconds: executionSeconds,
-          },
-        });
-        end();
-      },
-      (error: unknown) => {
-        const why = new StatusError(
-          grpc.status.RESOURCE_EXHAUSTED,
-          `there is no room for what the action prints: tenant '${tenant}' has '${budget.usedBytes}' bytes of output that its clients have not read, of ${budget.limitBytes} that it may have, or the service's disk is full; read it, raise limits.unreadMib, or make room in the service's TMPDIR`,
+    });
+  };
+
+  /** They are for commands. */
+  const refuseCores = (cost: object): void => {
+    for (const resource of Object.keys(cost))
+      if (options.commandResources?.includes(resource))
+        throw new StatusError(
+          grpc.status.INVALID_ARGUMENT,
+          `cost.${resource}: is for commands, which run where it is; submit one, or ask for something else`,
         );
-        end(toStatus(isOverBudget ? why : error));
-      },
-    );
   };
 
   const actionsOf = (call: Call, name: string): RunningAction[] => {
@@ -344,18 +320,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const tenant = tenantOf(call) ?? (message.tenant || "default");
     admit("actions", tenant, running.values());
     const { service } = message;
-    const known = [...(options.services?.names ?? [])];
-    if (service !== "" && !known.includes(service))
-      throw new StatusError(
-        grpc.status.INVALID_ARGUMENT,
-        `service: '${service}' is not served; served are ${known.map((name) => `'${name}'`).join(", ") || "none"}`,
-      );
-    for (const resource of Object.keys(message.cost))
-      if (options.commandResources?.includes(resource))
-        throw new StatusError(
-          grpc.status.INVALID_ARGUMENT,
-          `cost.${resource}: is for commands, which run where it is; submit one, or ask for something else`,
-        );
+    if (service !== "") servedFor(options.services, message);
+    refuseCores(message.cost);
     const name = message.lease === "" ? randomUUID() : message.lease;
     // Commands of the tenant may have the same names.
     const key = ownName(tenant, `lease/${name}`);

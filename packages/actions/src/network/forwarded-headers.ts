@@ -49,4 +49,12 @@ export function forwardedRequest(
 
 const nothing: ReadonlySet<string> = new Set();
 
+/** What names a client, or is said to Treadle: a model service is not told. */
+export const ofClients: readonly string[] = ["authorization", "cookie", "x-treadle-tenant", "x-treadle-deadline-ms"];
+
+const ofService: ReadonlySet<string> = new Set([...ofConnection, ...ofClients, "host", "content-length"]);
+
+/** Whether a client may choose it for a request that this process makes. */
+export const isForwarded = (name: string): boolean => !ofService.has(name.toLowerCase());
+
 export const forwardedResponse = (answer: IncomingMessage): string[] => endToEnd(answer, nothing);

@@ -17,38 +17,24 @@
  */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import {
-  createServer,
-  type IncomingMessage,
-  request as requestHttp,
-  type Server,
-  type ServerResponse,
-} from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
-import type { LeasedServices } from "../grpc/leases.ts";
 import { type DoorOptions, openDoorAt } from "../grpc/listen.ts";
-import { forwardedRequest, forwardedResponse } from "../network/forwarded-headers.ts";
+import { forwardedRequest, forwardedResponse, ofClients } from "../network/forwarded-headers.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
-import {
-  deadlineOf,
-  isServedPath,
-  modelIn,
-  OpenAiError,
-  type ServedModel,
-  servedModel,
-  specFor,
-} from "./openai-request.ts";
+import { askService, type LeasedServices, type ServedService } from "../services/leased-services.ts";
+import { hadRequest, isServedPath, learnFrom, sendRequest } from "../services/service-request.ts";
+import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
 
 export type OpenAiEndpointOptions = DoorOptions & {
   readonly pool: ActionPool;
   readonly services: LeasedServices;
-  readonly models: readonly ServedModel[];
   /** of one tenant, waiting and running */
   readonly requests: number;
   readonly bodyBytes: number;
@@ -72,6 +58,8 @@ const minuteMs = 60_000;
 const tenantHeader = "x-treadle-tenant";
 const deadlineHeader = "x-treadle-deadline-ms";
 const queueFullRetrySeconds = 1;
+/** What controls an engine is not below it. */
+const servedPaths = ["/v1/*"];
 
 type Load = { requests: number; bytes: number };
 
@@ -180,14 +168,14 @@ class Endpoint {
     const tenant = this.#tenantOf(request);
     const { method, url = "" } = request;
     const [path = ""] = url.split("?", 1);
-    const { models } = this.#options;
+    const models = this.#options.services.served;
     if (method === "GET" && path.startsWith("/v1/models")) {
-      const listed = ({ name }: ServedModel) => ({ id: name, object: "model", created: 0, owned_by: "treadle" });
+      const listed = ({ name }: ServedService) => ({ id: name, object: "model", created: 0, owned_by: "treadle" });
       const one = /^\/v1\/models\/(.+)$/.exec(path)?.[1];
       const body = one === undefined ? { object: "list", data: models.map(listed) } : listed(servedModel(models, one));
       return void response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
     }
-    if (method !== "POST" || !isServedPath(path))
+    if (method !== "POST" || !isServedPath(path, servedPaths))
       throw new OpenAiError(
         404,
         "unknown_url",
@@ -299,14 +287,7 @@ class Endpoint {
     const { response } = call;
     if (response.destroyed) return;
     const handle = pool.submit(spec, async (context) => {
-      const url = services.urlOf(service, context.allocation);
-      try {
-        await forward({ ...call, context, stallMs, url });
-      } catch (error) {
-        // While its devices are held: whoever gets them next finds it well, or gone, also where a client waited no longer.
-        await services.endIfDead(service, context.allocation);
-        throw error;
-      }
+      await askService(services, service, context, (url) => forward({ ...call, context, stallMs, url }));
     });
     this.#running.add(handle);
     const cancel = (): void => handle.cancel("its caller went away");
@@ -334,37 +315,30 @@ async function forward({
   const { signal } = context;
   const stall = new AbortController();
   const ends = AbortSignal.any([signal, stall.signal]);
-  const { hostname, port, host } = new URL(url);
-  const { headers } = forwardedRequest(request, host, ["authorization", "cookie", tenantHeader, deadlineHeader]);
-  const upstream = requestHttp({ hostname, port, method: "POST", path: request.url, headers, agent: false, signal });
-  upstream.on("error", () => {}); // `once` and the answer tell
-  upstream.on("upgrade", (_, socket) => {
-    socket.destroy();
-    upstream.emit("error", new Error("it wants to speak something else"));
-  });
-  upstream.end(body);
+  const { headers } = forwardedRequest(request, new URL(url).host, ofClients);
+  const { url: path = "" } = request;
+  const take = async (piece: Buffer): Promise<void> => {
+    if (response.write(piece)) return;
+    const timer = setTimeout(() => stall.abort(), stallMs);
+    await once(response, "drain", { signal: ends }).finally(() => clearTimeout(timer));
+  };
   try {
-    const [answer] = (await once(upstream, "response", { signal })) as [IncomingMessage];
-    const status = answer.statusCode ?? 502;
-    // What failed, or was refused, says nothing of how long others take.
-    if (status >= 500) context.wasCut();
-    else if (status >= 400) context.wasRefused();
-    response.writeHead(status, answer.statusMessage, forwardedResponse(answer)).flushHeaders();
-    for await (const piece of answer) {
-      if (response.write(piece)) continue;
-      const timer = setTimeout(() => stall.abort(), stallMs);
-      await once(response, "drain", { signal: ends }).finally(() => clearTimeout(timer));
-    }
+    await sendRequest(
+      { url, method: "POST", path, headers, body, signal },
+      {
+        answered(answer) {
+          learnFrom(context, answer);
+          const { statusCode = 502, statusMessage } = answer;
+          response.writeHead(statusCode, statusMessage, forwardedResponse(answer)).flushHeaders();
+        },
+        take,
+      },
+    );
     response.end();
-  } catch (cause) {
-    signal.throwIfAborted();
-    const { code, message } = cause as NodeJS.ErrnoException;
-    // It ended before the request reached it: the next attempt has it restored.
-    if (code === "ECONNREFUSED")
-      throw new TreadleError("service.failed", `the service has ended: ${message}`, { cause });
-    throw new OpenAiError(502, "service_failed", `the service ended before its answer did: ${message}; try again`);
-  } finally {
-    upstream.destroy();
+  } catch (error) {
+    // Its client may ask again; what the service had begun to answer is not begun twice here.
+    if (hadRequest(error)) throw new OpenAiError(502, "service_failed", (error as Error).message);
+    throw error;
   }
 }
 

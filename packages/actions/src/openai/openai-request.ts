@@ -1,14 +1,6 @@
 /** What a request in OpenAI's API asks for, and how one is refused. Pure: bytes and names in, decisions out. */
 
-/** A model service, and the degrees it runs at. */
-export type ServedModel = {
-  readonly name: string;
-  /** of whose units it takes */
-  readonly resource: string;
-  readonly dops: readonly number[];
-  /** of a request, what further devices do not make shorter, until executions show what they do */
-  readonly serialShare: number;
-};
+import { type ServedService, unitsFor } from "../services/leased-services.ts";
 
 /** As OpenAI's clients expect one. */
 export class OpenAiError extends Error {
@@ -36,10 +28,6 @@ function typeOf(status: number): string {
   if (status === 429) return "rate_limit_error";
   return status < 500 ? "invalid_request_error" : "server_error";
 }
-
-/** Nothing that a server could read as another path. What controls an engine is not below /v1, but for vLLM's adapters. */
-export const isServedPath = (path: string): boolean =>
-  /^\/v1(\/[A-Za-z0-9_-]+)+$/.test(path) && !path.endsWith("_lora_adapter");
 
 const longestName = 200;
 
@@ -131,7 +119,7 @@ function textOf(body: Uint8Array, start: number, end: number): string | undefine
 }
 
 /** Throws an `OpenAiError` that names those which are served. */
-export function servedModel(models: readonly ServedModel[], name: string): ServedModel {
+export function servedModel<Model extends { readonly name: string }>(models: readonly Model[], name: string): Model {
   const found = models.find((model) => model.name === name);
   if (found !== undefined) return found;
   const known = models.map((model) => `'${model.name}'`).join(", ");
@@ -143,17 +131,15 @@ export function servedModel(models: readonly ServedModel[], name: string): Serve
  * ended unseen, or did not start.
  */
 export function specFor(
-  { name, resource, dops, serialShare }: ServedModel,
+  service: ServedService,
   {
     id,
     tenant,
     deadlineMs,
   }: { readonly id: string; readonly tenant: string; readonly deadlineMs?: number | undefined },
 ) {
-  const [only, ...others] = dops;
-  const elasticity = { type: "amdahl", serialShare } as const;
-  const scales = others.length === 0 ? { cost: { [resource]: only! } } : { cost: { [resource]: dops }, elasticity };
-  return { id, kind: name, service: name, tenant, ...scales, key: resource, deadlineMs, retries: { limit: 1 } };
+  const { name } = service;
+  return { id, kind: name, service: name, tenant, ...unitsFor(service), deadlineMs, retries: { limit: 1 } };
 }
 
 /** Throws an `OpenAiError` where the header gives no number that a timer takes. */

@@ -25,6 +25,7 @@ import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { beyondCapacity, PoolBinding, requestOf } from "./pool-binding.ts";
+import { cancelled, lateMessage, retryAfterIn } from "./pool-errors.ts";
 import type { ActionPoolOptions, TrajectoryOptions } from "./pool-options.ts";
 import { probeUnitsOf } from "./probe.ts";
 import { ResourceUsage, TenantUsage, type UsageReport } from "./resource-usage.ts";
@@ -548,7 +549,8 @@ export class ActionPool {
     const { spec } = record;
     if (error instanceof TreadleError && error.disposition === "retryable" && record.attempt < spec.retries.limit) {
       this.#statistics.count(spec, "retried");
-      const waitMs = Math.min(longestBackoffMs, spec.retries.backoffMs * 2 ** record.attempt++);
+      const backoffMs = Math.min(longestBackoffMs, spec.retries.backoffMs * 2 ** record.attempt++);
+      const waitMs = Math.max(backoffMs, retryAfterIn(error));
       record.state = "backoff";
       const again = (): void => {
         if (record.state !== "backoff") return;
@@ -589,12 +591,4 @@ export class ActionPool {
     for (const disarm of record.disarm) disarm();
     this.#records.delete(record.id);
   }
-}
-
-function cancelled(id: string, why: string): TreadleError {
-  return new TreadleError("action.cancelled", `action '${id}' was cancelled: ${why}`, { details: { id } });
-}
-
-function lateMessage(record: ActionRecord, deadlineMs: number): string {
-  return `action '${record.id}' did not end within ${deadlineMs} ms: it was ${record.state} at attempt ${record.attempt + 1}; raise deadlineMs or add capacity`;
 }

@@ -23,9 +23,9 @@ export class Charging {
   }
 
   /** The dominant share of an action at its least units, with what its trajectory will reserve for it. */
-  shareOf({ cost, trajectory }: ActionSpec): number {
+  shareOf({ cost, trajectory, service }: ActionSpec): number {
     const least = Object.entries(cost).map(([resource, amount]) => [resource, leastUnits(amount)] as const);
-    return Math.max(this.#shares.shareOf(least), this.#shareToReserve(trajectory));
+    return Math.max(this.#shares.shareOf(least), this.#shareToReserve(service === undefined ? trajectory : undefined));
   }
 
   /** Share-seconds that it is expected to cost. */

@@ -173,6 +173,16 @@ export class CommandActions {
     return handle;
   }
 
+  /** Queues what is an action of the trajectory, but does not run in its sandbox, such as a request to a service. */
+  submitOutside<Result>(
+    trajectory: string,
+    spec: { readonly [field: string]: unknown },
+    execute: (context: ActionContext) => Promise<Result>,
+  ): ActionHandle<Result> {
+    this.#environmentOf(trajectory);
+    return this.pool.submit({ ...spec, trajectory }, execute);
+  }
+
   /** `signal` ends the preparation of a sandbox that nobody else waits for. */
   writeFile(trajectory: string, path: string, data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
     return this.#within(trajectory, (sandbox) => sandbox.writeFile(path, data), { signal });

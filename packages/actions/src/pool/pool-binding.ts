@@ -72,10 +72,13 @@ export class PoolBinding {
     return this.#managers.get(resource)!.pools(this.#nowMs).get(pool)!.free;
   }
 
-  /** What a trajectory stated is reserved at its first action, also of one whose cost names nothing there. */
+  /**
+   * What a trajectory stated is reserved at its first action, also of one whose cost names nothing there, but not of a request to a
+   * service, which needs no sandbox.
+   */
   #hasMemory(record: ActionRecord): boolean {
-    const { trajectory } = record.spec;
-    if (trajectory === undefined || !this.#statesMemory(trajectory)) return true;
+    const { trajectory, service } = record.spec;
+    if (trajectory === undefined || service !== undefined || !this.#statesMemory(trajectory)) return true;
     for (const [resource, { reservedShare }] of this.#managers) {
       if (reservedShare === undefined || this.#poolFor(record, resource, 0) !== undefined) continue;
       this.#full.add(resource);

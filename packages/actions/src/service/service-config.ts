@@ -74,6 +74,18 @@ const GpuResource = z.strictObject({
     ModelService.extend({
       /** of a request of OpenAI's API, what further devices do not make shorter; a guess, until executions show what they do */
       serialShare: z.number().min(0).max(1).default(0.1),
+      /** that a client may ask by `service` in `Submit`: a path, or `/v1/*` for all below one. What controls an engine is not for clients */
+      paths: z
+        .array(
+          z
+            .string()
+            .regex(
+              /^(\/[A-Za-z0-9_-][A-Za-z0-9_.~-]*)+(\/\*)?$/,
+              "is a path such as /score, or /v1/* for all below one",
+            ),
+        )
+        .min(1)
+        .default(["/v1/*"]),
       variants: z
         .array(
           z.strictObject({

@@ -97,7 +97,7 @@ export async function openActionService(
     return grant?.devices && { service, dop: grant.units, chunk: grant.devices.chunk };
   };
   const services = devices && {
-    names: devices.names,
+    served: devices.served,
     urlOf: (service: string, allocation: ActionContext["allocation"]) => {
       const instance = instanceOf(service, allocation);
       return instance === undefined ? "" : devices.services.url(instance);
@@ -147,7 +147,6 @@ export async function openActionService(
       ...callers,
       pool,
       services,
-      models: devices.models,
       requests: options.requests,
       bodyBytes: options.bodyMib * 2 ** 20,
       waitingBytes: options.waitingMib * 2 ** 20,
@@ -183,7 +182,7 @@ function servicesOf({ resources }: ActionServiceConfig, managers: readonly Resou
   if (manager === undefined || resource?.type !== "gpu") return undefined;
   const services = new ProcessServices({
     services: Object.fromEntries(
-      Object.entries(resource.services).map(([service, { variants: _, serialShare: __, ...model }]) => [
+      Object.entries(resource.services).map(([service, { variants: _, serialShare: __, paths: ___, ...model }]) => [
         service,
         model,
       ]),
@@ -192,10 +191,10 @@ function servicesOf({ resources }: ActionServiceConfig, managers: readonly Resou
     mainMemoryBytes: resource.mainMemory ? resource.memoryMibPerDevice * 2 ** 20 : undefined,
     onLost: (instance) => manager.lost(instance),
   });
-  const models = Object.entries(resource.services).map(([name, { variants, serialShare }]) => {
-    return { name, resource: manager.resource, dops: variants.map(({ dop }) => dop), serialShare };
+  const served = Object.entries(resource.services).map(([name, { variants, serialShare, paths }]) => {
+    return { name, resource: manager.resource, dops: variants.map(({ dop }) => dop), serialShare, paths };
   });
-  return { manager, services, names: Object.keys(resource.services), models };
+  return { manager, services, served };
 }
 
 /** The resource whose units commands have. */

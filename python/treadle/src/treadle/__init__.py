@@ -6,7 +6,7 @@
 from .aio import AsyncAction, AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
 from .archive import Limits
 from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
-from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
+from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, RequestFailed, SandboxLost
 from .leases import AsyncLease, AsyncQuota
 from .requests import (
     Amdahl,
@@ -51,6 +51,7 @@ __all__ = [
     "Power",
     "Profile",
     "Queued",
+    "RequestFailed",
     "Result",
     "Retry",
     "SandboxLost",

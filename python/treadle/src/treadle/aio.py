@@ -22,7 +22,7 @@ import grpc.aio
 from ._generated import actions_pb2 as messages
 from ._calls import Backoff, call_options, credentials, decoder, is_lost
 from .archive import Limits, pack, too_large, unpack
-from .errors import ActionsError, CommandFailed
+from .errors import ActionsError, CommandFailed, RequestFailed
 from .leases import AsyncLease, AsyncQuota
 from .requests import (
     Amount,
@@ -30,6 +30,7 @@ from .requests import (
     Retry,
     Tls,
     amount_of,
+    body_of,
     elasticity_of,
     key_of,
     program_of,
@@ -41,8 +42,12 @@ _Reply = TypeVar("_Reply")
 #: of input or of an archive in one message
 _piece = 2**18
 _longest_transfer = 3600.0
+#: for which a service knows a request without a trajectory after its connection was lost, unless it was told less
+_request_repeat_seconds = 60.0
 #: between two looks whether a command has read its input
 _unread_seconds = 0.05
+
+
 class AsyncActions:
     """A connection to `treadle actions serve`, of the event loop in which it is made.
 
@@ -162,6 +167,98 @@ class AsyncActions:
         Retry-After, where it is an error of httpx, requests, aiohttp or urllib; `lease.refused` tells it otherwise.
         """
         return AsyncQuota(self.acquire({name: units}, **options))
+
+    def submit_request(
+        self,
+        service: str,
+        path: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        json: Any = None,
+        cost: Mapping[str, Amount] | None = None,
+        kind: str = "",
+        elasticity: Elasticity | None = None,
+        duration: float | None = None,
+        priority: float = 0.0,
+        retries: int = 0,
+        deadline_seconds: float = 0.0,
+        timeout_seconds: float = 0.0,
+        max_output_bytes: int = 0,
+    ) -> AsyncAction:
+        """Queues a request to a model service of the server's configuration, and returns before it is sent.
+
+        The server has the service restored on devices, sends the request there, and passes the answer's body on as the action's
+        output while it comes. `json` is sent in place of `body`. Without `cost` the service gets as many devices as are worth it
+        of those that it runs on. `retries` are for a service that ended, and for 429, 500, 502, 503 and 504. `kind`, where it is
+        empty, is the service's name; the others are as of `AsyncTrajectory.submit`.
+        """
+        return self._submit_request(
+            service,
+            path,
+            method=method,
+            headers=headers,
+            body=body,
+            json=json,
+            cost=cost,
+            kind=kind,
+            elasticity=elasticity,
+            duration=duration,
+            priority=priority,
+            retries=retries,
+            deadline_seconds=deadline_seconds,
+            timeout_seconds=timeout_seconds,
+            max_output_bytes=max_output_bytes,
+        )
+
+    async def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
+        return await self.submit_request(service, path, **options).result(check=check)
+
+    def _submit_request(
+        self,
+        service: str,
+        path: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        json: Any = None,
+        cost: Mapping[str, Amount] | None = None,
+        kind: str = "",
+        elasticity: Elasticity | None = None,
+        duration: float | None = None,
+        priority: float = 0.0,
+        retries: int = 0,
+        deadline_seconds: float = 0.0,
+        timeout_seconds: float = 0.0,
+        max_output_bytes: int = 0,
+        trajectory: str = "",
+        repeat_seconds: float = _request_repeat_seconds,
+    ) -> AsyncAction:
+        sent, named = body_of(body, json, headers)
+        units = cost or {}
+        name = uuid.uuid4().hex
+        request = messages.SubmitRequest(
+            trajectory=trajectory,
+            tenant=self.tenant,
+            service=service,
+            request=messages.ServiceRequest(method=method, path=path, headers=named, body=sent),
+            kind=kind,
+            cost={resource: amount_of(amount) for resource, amount in units.items()},
+            key=key_of(units),
+            elasticity=elasticity_of(elasticity),
+            duration_seconds=duration,
+            priority=priority,
+            deadline_ms=deadline_seconds * 1000,
+            retries=retries,
+            timeout_ms=timeout_seconds * 1000,
+            max_output_bytes=max_output_bytes,
+            action=name,
+            idempotency_key=name,
+        )
+        return AsyncAction(self, request, repeat_seconds)
 
     async def statistics(self) -> messages.GetStatisticsReply:
         """Completion times by kind, units over time, and the last decisions, of this tenant."""
@@ -343,6 +440,16 @@ class AsyncTrajectory:
         """`submit`, and its result; with `check`, CommandFailed where it did not exit with 0."""
         return await self.submit(command, **options).result(check=check)
 
+    def submit_request(self, service: str, path: str, **options: Any) -> AsyncAction:
+        """As `AsyncActions.submit_request`: an action of this trajectory, which ends with it and needs no sandbox."""
+        return self.actions._submit_request(
+            service, path, trajectory=self.name, repeat_seconds=self._repeat_seconds, **options
+        )
+
+    async def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
+        return await self.submit_request(service, path, **options).result(check=check)
+
     async def open_session(self, name: str = "main") -> AsyncSession:
         """A bash whose variables, functions, options and folder stay from command to command. A trajectory may have several."""
         request = messages.OpenSessionRequest(trajectory=self.name, session=name, idempotency_key=uuid.uuid4().hex)
@@ -468,7 +575,7 @@ class AsyncSession:
 
 
 class AsyncAction:
-    """A command that was queued: iterate it for its events as they come, or await `result`. One of the two, once."""
+    """A command or a request that was queued: iterate it for its events as they come, or await `result`. One of the two, once."""
 
     def __init__(self, actions: AsyncActions, request: messages.SubmitRequest, repeat_seconds: float) -> None:
         self.name = request.action
@@ -484,7 +591,7 @@ class AsyncAction:
         return self._events
 
     async def result(self, *, check: bool = False) -> Result:
-        """Throws ActionsError where it did not run to an end of its own, and with `check` where it did not exit with 0."""
+        """Throws ActionsError where it did not run to an end of its own, and with `check` where it did not succeed."""
         started = Started({}, (), 0, "")
         printed: list[Output] = []
         finished: Finished | None = None
@@ -511,7 +618,7 @@ class AsyncAction:
             host=started.host,
         )
         if check and not result.succeeded:
-            raise CommandFailed(result)
+            raise RequestFailed(result) if self._request.service else CommandFailed(result)
         return result
 
     async def cancel(self, *, retry: Retry | None = None) -> bool:

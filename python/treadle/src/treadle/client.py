@@ -86,6 +86,15 @@ class Actions:
         """As `AsyncActions.quota`; it waits here, for the units."""
         return self.acquire({name: units}, **options)
 
+    def submit_request(self, service: str, path: str, **options: Any) -> Action:
+        """As `AsyncActions.submit_request`: queues it now, and returns before it is sent."""
+        made = _made(lambda: self._actions.submit_request(service, path, **options))
+        return Action(self._loop, self._loop.run(made))
+
+    def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
+        return self.submit_request(service, path, **options).result(check=check)
+
     def statistics(self) -> messages.GetStatisticsReply:
         return self._loop.run(self._actions.statistics())
 
@@ -117,6 +126,15 @@ class Trajectory:
     def run(self, command: Sequence[str], *, check: bool = False, **options: Any) -> Result:
         """`submit`, and its result; with `check`, CommandFailed where it did not exit with 0."""
         return self.submit(command, **options).result(check=check)
+
+    def submit_request(self, service: str, path: str, **options: Any) -> Action:
+        """As `AsyncTrajectory.submit_request`."""
+        made = _made(lambda: self._trajectory.submit_request(service, path, **options))
+        return Action(self._loop, self._loop.run(made))
+
+    def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
+        return self.submit_request(service, path, **options).result(check=check)
 
     def open_session(self, name: str = "main") -> Session:
         """As `AsyncTrajectory.open_session`."""
@@ -196,7 +214,7 @@ class Session:
 
 
 class Action:
-    """A command that was queued: iterate it for its events as they come, or take `result`. One of the two, once."""
+    """A command or a request that was queued: iterate it for its events as they come, or take `result`. One of the two, once."""
 
     def __init__(self, loop: _Loop, action: AsyncAction) -> None:
         self._loop = loop

@@ -60,6 +60,16 @@ class CommandFailed(ActionsError):
         self.result = result
 
 
+class RequestFailed(ActionsError):
+    """A request to a service that was to succeed did not; `result` has what it was answered."""
+
+    def __init__(self, result: Result) -> None:
+        how = f"was answered with {result.http_status}" if result.status == "answered" else f"ended with '{result.status}'"
+        last = result.stdout[-500:].decode(errors="backslashreplace").strip()
+        super().__init__(f"the request {how}: {last}", status="OK", code="request.failed")
+        self.result = result
+
+
 def code_of(error: grpc.aio.AioRpcError) -> str:
     for name, value in error.trailing_metadata() or ():
         if name == "treadle-code":

@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 from ._generated import actions_pb2 as messages
 
@@ -124,6 +124,16 @@ def elasticity_of(elasticity: Elasticity | None) -> messages.Elasticity | None:
     if isinstance(elasticity, Efficiency):
         return messages.Elasticity(efficiency=points)
     return messages.Elasticity(seconds=points)
+
+
+def body_of(body: bytes | str, value: Any, headers: Mapping[str, str] | None) -> tuple[bytes, dict[str, str]]:
+    """Of a request to a service, with its headers: as it is, or a value as JSON."""
+    if value is None:
+        return (body.encode() if isinstance(body, str) else body), dict(headers or {})
+    if body:
+        raise ValueError("body and json were both given; leave out one of them")
+    named = {name: own for name, own in (headers or {}).items() if name.lower() != "content-type"}
+    return json.dumps(value).encode(), {**named, "content-type": "application/json"}
 
 
 def program_of(command: Sequence[str]) -> str:

@@ -109,7 +109,7 @@ class Elasticity(_message.Message):
     def __init__(self, amdahl: _Optional[float] = ..., power: _Optional[float] = ..., efficiency: _Optional[_Union[UnitPoints, _Mapping]] = ..., seconds: _Optional[_Union[UnitPoints, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("trajectory", "kind", "cost", "key", "elasticity", "duration_seconds", "priority", "deadline_ms", "retries", "command", "environment", "stdin", "timeout_ms", "max_output_bytes", "action", "idempotency_key", "session", "input")
+    __slots__ = ("trajectory", "kind", "cost", "key", "elasticity", "duration_seconds", "priority", "deadline_ms", "retries", "command", "environment", "stdin", "timeout_ms", "max_output_bytes", "action", "idempotency_key", "session", "input", "service", "request", "tenant")
     class CostEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,9 @@ class SubmitRequest(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     trajectory: str
     kind: str
     cost: _containers.MessageMap[str, Amount]
@@ -160,7 +163,29 @@ class SubmitRequest(_message.Message):
     idempotency_key: str
     session: str
     input: bool
-    def __init__(self, trajectory: _Optional[str] = ..., kind: _Optional[str] = ..., cost: _Optional[_Mapping[str, Amount]] = ..., key: _Optional[str] = ..., elasticity: _Optional[_Union[Elasticity, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., priority: _Optional[float] = ..., deadline_ms: _Optional[float] = ..., retries: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., stdin: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., action: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., session: _Optional[str] = ..., input: bool = ...) -> None: ...
+    service: str
+    request: ServiceRequest
+    tenant: str
+    def __init__(self, trajectory: _Optional[str] = ..., kind: _Optional[str] = ..., cost: _Optional[_Mapping[str, Amount]] = ..., key: _Optional[str] = ..., elasticity: _Optional[_Union[Elasticity, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., priority: _Optional[float] = ..., deadline_ms: _Optional[float] = ..., retries: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., stdin: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., action: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., session: _Optional[str] = ..., input: bool = ..., service: _Optional[str] = ..., request: _Optional[_Union[ServiceRequest, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class ServiceRequest(_message.Message):
+    __slots__ = ("method", "path", "headers", "body")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    path: str
+    headers: _containers.ScalarMap[str, str]
+    body: bytes
+    def __init__(self, method: _Optional[str] = ..., path: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class SendInputRequest(_message.Message):
     __slots__ = ("action", "data", "offset", "end")
@@ -342,18 +367,29 @@ class Output(_message.Message):
     def __init__(self, stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("status", "exit_code", "queueing_seconds", "overhead_seconds", "execution_seconds")
+    __slots__ = ("status", "exit_code", "queueing_seconds", "overhead_seconds", "execution_seconds", "http_status", "headers")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     STATUS_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     QUEUEING_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_STATUS_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
     status: str
     exit_code: int
     queueing_seconds: float
     overhead_seconds: float
     execution_seconds: float
-    def __init__(self, status: _Optional[str] = ..., exit_code: _Optional[int] = ..., queueing_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ...) -> None: ...
+    http_status: int
+    headers: _containers.ScalarMap[str, str]
+    def __init__(self, status: _Optional[str] = ..., exit_code: _Optional[int] = ..., queueing_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., execution_seconds: _Optional[float] = ..., http_status: _Optional[int] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("action",)

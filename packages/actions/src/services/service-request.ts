@@ -1,0 +1,116 @@
+/**
+ * One HTTP request to a model service, and its answer as it comes.
+ *
+ * HQ1 nothing but the server at `url` is asked: what is sent there names a path below it and no other host.
+ * HQ2 when `sendRequest` has settled there is no connection.
+ */
+import { once } from "node:events";
+import { type IncomingMessage, request as requestHttp } from "node:http";
+import { request as requestHttps } from "node:https";
+import { TreadleError } from "@treadle/contracts";
+import { parseRetryAfter } from "../managers/quota.ts";
+import type { ActionContext } from "../pool/action-record.ts";
+
+export type SentRequest = {
+  /** of the server, such as `http://127.0.0.1:8000` */
+  readonly url: string;
+  readonly method: string;
+  /** with its query */
+  readonly path: string;
+  /** name, value, name, value */
+  readonly headers: readonly string[];
+  readonly body: Uint8Array;
+  readonly signal: AbortSignal;
+};
+
+/** No more of an answer is read while what `take` returns is waited for. What either throws ends the request. */
+export type AnswerSink = {
+  answered(answer: IncomingMessage): void;
+  take(piece: Buffer): void | Promise<void>;
+};
+
+/** The server ended while it had the request: it may have done what it was asked. */
+export const hadRequest = (error: unknown): boolean =>
+  error instanceof TreadleError && error.code === "service.failed" && error.details["hadRequest"] === true;
+
+/** Throws `service.failed` where no whole answer came, and what `signal` or the sink says. */
+export async function sendRequest(
+  { url, method, path, headers, body, signal }: SentRequest,
+  sink: AnswerSink,
+): Promise<void> {
+  const { protocol, hostname, port } = new URL(url);
+  const request = protocol === "https:" ? requestHttps : requestHttp;
+  const host = hostname.replace(/^\[|\]$/g, "");
+  const sent = request({ hostname: host, port, method, path, headers: [...headers], agent: false, signal });
+  sent.on("error", () => {}); // `once` and the answer tell
+  sent.on("upgrade", (_, socket) => {
+    socket.destroy();
+    sent.emit("error", new Error("it wants to speak something else"));
+  });
+  sent.end(body);
+  let isOurs = false;
+  const ours = async (act: () => void | Promise<void>): Promise<void> => {
+    isOurs = true;
+    await act();
+    isOurs = false;
+  };
+  try {
+    const [answer] = (await once(sent, "response", { signal })) as [IncomingMessage];
+    await ours(() => sink.answered(answer));
+    for await (const piece of answer) await ours(() => sink.take(piece as Buffer));
+  } catch (cause) {
+    signal.throwIfAborted();
+    if (isOurs) throw cause;
+    const { code, message } = cause as NodeJS.ErrnoException;
+    // It ended before the request reached it: the next attempt has it restored.
+    if (code === "ECONNREFUSED")
+      throw new TreadleError("service.failed", `the service has ended: ${message}`, { cause });
+    throw new TreadleError("service.failed", `the service ended before its answer did: ${message}; try again`, {
+      cause,
+      details: { hadRequest: true },
+    });
+  } finally {
+    sent.destroy();
+  }
+}
+
+const refusals = [429, 503];
+
+/** 429 and 503 stop the quotas that were granted, for everybody, until `retryAfter`, the header as it came. Says whether it was one. */
+export function tellRefusal(context: ActionContext, status: number, retryAfter: string | undefined): boolean {
+  if (!refusals.includes(status)) return false;
+  const retryAfterMs = parseRetryAfter(retryAfter, Date.now());
+  for (const resource of Object.keys(context.allocation)) context.throttled(resource, retryAfterMs);
+  // Its time is the service's refusal, not a call.
+  context.wasRefused();
+  return true;
+}
+
+/** What failed, or was refused, says nothing of how long others take. */
+export function learnFrom(context: ActionContext, { statusCode = 502, headers }: IncomingMessage): void {
+  if (tellRefusal(context, statusCode, headers["retry-after"])) return;
+  if (statusCode >= 500) context.wasCut();
+  else if (statusCode >= 400) context.wasRefused();
+}
+
+/** Too many calls, or a failure that may pass: another attempt may be answered. */
+const passing = [...refusals, 500, 502, 504];
+
+/** What makes the pool try again, no sooner than the service asks for; undefined for an answer that another attempt would not change. */
+export function retryFor({ statusCode = 502, headers }: IncomingMessage): TreadleError | undefined {
+  if (!passing.includes(statusCode)) return undefined;
+  const retryAfterMs = parseRetryAfter(headers["retry-after"], Date.now());
+  const details = retryAfterMs === undefined ? {} : { retryAfterMs };
+  return new TreadleError("service.failed", `the service answered with ${statusCode}; try again`, { details });
+}
+
+/**
+ * Nothing that a server could read as another path, and one of `served`: a path, or `/v1/*` for all below one. Not below it are
+ * vLLM's adapters, which are everybody's.
+ */
+export function isServedPath(path: string, served: readonly string[]): boolean {
+  if (!/^(\/[A-Za-z0-9_-][A-Za-z0-9_.~-]*)+$/.test(path)) return false;
+  return served.some((one) =>
+    one.endsWith("/*") ? path.startsWith(one.slice(0, -1)) && !path.endsWith("_lora_adapter") : path === one,
+  );
+}
