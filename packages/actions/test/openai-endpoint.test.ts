@@ -517,7 +517,7 @@ test("OA2 OA3 of a client that reads nothing little is kept, and it does not hol
 });
 
 test.each([
-  [{ resources: {} }, /openai: there is no model service/],
+  [{ resources: {} }, /openai: there is no model: add a resource/],
   [{ openai: { listen: "0.0.0.0:1" } }, /openai.listen: other machines reach this address/],
 ])("a configuration that cannot be served is refused by key: %s", (own, message) => {
   const gpu = { type: "gpu", devices: 1, memoryMibPerDevice: 1, services: { judge } };

@@ -155,7 +155,9 @@ test("a service that is gone fails the action where no attempt is left, and is l
   });
   expect(numLooks()).toBe(1);
   moveTo("http://127.0.0.1:9");
-  expect(await ask().ended).toMatchObject({ details: expect.stringMatching(/the service has ended: .*ECONNREFUSED/) });
+  expect(await ask().ended).toMatchObject({
+    details: expect.stringMatching(/the service cannot be reached: .*ECONNREFUSED/),
+  });
   expect(await isIdle()).toBe(true);
 });
 

@@ -81,7 +81,7 @@ export function asksService(
           { url, method, path, headers: framed, body, signal },
           {
             answered(got) {
-              const again = context.attempt < retries ? retryFor(got) : undefined;
+              const again = context.attempt < retries ? retryFor(got, "passing") : undefined;
               learnFrom(context, got);
               if (again !== undefined) throw again;
               answer = { httpStatus: got.statusCode, headers: textOf(got.headers) };

@@ -47,7 +47,8 @@ export function forwardedRequest(
   return { headers, hasBody: isChunked || request.headers["content-length"] !== undefined };
 }
 
-const nothing: ReadonlySet<string> = new Set();
+export const forwardedResponse = (answer: IncomingMessage, withheld: readonly string[] = []): string[] =>
+  endToEnd(answer, new Set(withheld));
 
 /** What names a client, or is said to Treadle: a model service is not told. */
 export const ofClients: readonly string[] = ["authorization", "cookie", "x-treadle-tenant", "x-treadle-deadline-ms"];
@@ -56,5 +57,3 @@ const ofService: ReadonlySet<string> = new Set([...ofConnection, ...ofClients, "
 
 /** Whether a client may choose it for a request that this process makes. */
 export const isForwarded = (name: string): boolean => !ofService.has(name.toLowerCase());
-
-export const forwardedResponse = (answer: IncomingMessage): string[] => endToEnd(answer, nothing);

@@ -29,12 +29,15 @@ import { forwardedRequest, forwardedResponse, ofClients } from "../network/forwa
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import { askService, type LeasedServices, type ServedService } from "../services/leased-services.ts";
-import { hadRequest, isServedPath, learnFrom, sendRequest } from "../services/service-request.ts";
+import { hadRequest, isServedPath, learnFrom, type SentRequest, sendRequest } from "../services/service-request.ts";
 import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
+import { type UpstreamModel, upstreamRequest, upstreamRetry, upstreamSpec, withheldOfUpstreams } from "./upstream.ts";
 
 export type OpenAiEndpointOptions = DoorOptions & {
   readonly pool: ActionPool;
-  readonly services: LeasedServices;
+  readonly services?: LeasedServices | undefined;
+  /** models that others serve */
+  readonly upstreams?: readonly UpstreamModel[] | undefined;
   /** of one tenant, waiting and running */
   readonly requests: number;
   readonly bodyBytes: number;
@@ -168,9 +171,10 @@ class Endpoint {
     const tenant = this.#tenantOf(request);
     const { method, url = "" } = request;
     const [path = ""] = url.split("?", 1);
-    const models = this.#options.services.served;
+    const { services, upstreams = [] } = this.#options;
+    const models = [...(services?.served ?? []), ...upstreams];
     if (method === "GET" && path.startsWith("/v1/models")) {
-      const listed = ({ name }: ServedService) => ({ id: name, object: "model", created: 0, owned_by: "treadle" });
+      const listed = ({ name }: Model) => ({ id: name, object: "model", created: 0, owned_by: "treadle" });
       const one = /^\/v1\/models\/(.+)$/.exec(path)?.[1];
       const body = one === undefined ? { object: "list", data: models.map(listed) } : listed(servedModel(models, one));
       return void response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
@@ -196,8 +200,10 @@ class Endpoint {
         bytes += count;
       });
       const model = servedModel(models, modelIn(body));
-      const spec = specFor(model, { id: `openai/${randomUUID()}`, tenant, deadlineMs });
-      await this.#run(spec, model.name, { request, response, body });
+      const asked = { id: `openai/${randomUUID()}`, tenant, deadlineMs };
+      const call = { request, response, body };
+      if ("upstreamName" in model) await this.#askUpstream(model, asked, call, path);
+      else await this.#askService(model, asked, call);
     } finally {
       load.requests--;
       load.bytes -= bytes;
@@ -282,13 +288,39 @@ class Endpoint {
     return body.subarray(0, received);
   }
 
-  async #run(spec: object, service: string, call: Call): Promise<void> {
-    const { pool, services, stallMs = minuteMs } = this.#options;
-    const { response } = call;
-    if (response.destroyed) return;
-    const handle = pool.submit(spec, async (context) => {
-      await askService(services, service, context, (url) => forward({ ...call, context, stallMs, url }));
+  #askService(model: ServedService, asked: Asked, call: Call): Promise<void> {
+    const { services, stallMs = minuteMs } = this.#options;
+    const { request, body } = call;
+    return this.#run(specFor(model, asked), call, (context) =>
+      askService(services!, model.name, context, (url) => {
+        const { headers } = forwardedRequest(request, new URL(url).host, ofClients);
+        return forward(call, { url, path: request.url ?? "", headers, body }, { context, stallMs });
+      }),
+    );
+  }
+
+  #askUpstream(model: UpstreamModel, asked: Asked, call: Call, path: string): Promise<void> {
+    const { stallMs = minuteMs } = this.#options;
+    if (!isServedPath(path, model.paths))
+      throw new OpenAiError(
+        404,
+        "unknown_url",
+        `model '${model.name}' is not served at ${path.slice(0, 200)}; it is at ${model.paths.join(", ")}`,
+      );
+    const sent = upstreamRequest(model, call.request, call.body);
+    const beganMs = performance.now();
+    const { deadlineMs = Number.POSITIVE_INFINITY } = asked;
+    return this.#run(upstreamSpec(model, asked), call, (context) => {
+      const isLast = context.attempt >= model.retries;
+      const again = (answer: IncomingMessage) =>
+        upstreamRetry(answer, isLast, deadlineMs - (performance.now() - beganMs));
+      return forward(call, sent, { context, stallMs, again, withheld: withheldOfUpstreams });
     });
+  }
+
+  async #run(spec: object, { response }: Call, execute: (context: ActionContext) => Promise<void>): Promise<void> {
+    if (response.destroyed) return;
+    const handle = this.#options.pool.submit(spec, execute);
     this.#running.add(handle);
     const cancel = (): void => handle.cancel("its caller went away");
     response.once("close", cancel);
@@ -303,20 +335,26 @@ class Endpoint {
 
 type Call = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly body: Buffer };
 
+type Model = ServedService | UpstreamModel;
+type Asked = { readonly id: string; readonly tenant: string; readonly deadlineMs: number | undefined };
+type Forwarding = {
+  readonly context: ActionContext;
+  readonly stallMs: number;
+  /** the error after which the pool tries again, in place of this answer */
+  readonly again?: (answer: IncomingMessage) => TreadleError | undefined;
+  /** headers of the answer that are not passed on */
+  readonly withheld?: readonly string[];
+};
+
 /** OA1, OA2 */
-async function forward({
-  request,
-  response,
-  body,
-  context,
-  url,
-  stallMs,
-}: Call & { readonly context: ActionContext; readonly url: string; readonly stallMs: number }): Promise<void> {
+async function forward(
+  { response }: Call,
+  sent: Omit<SentRequest, "method" | "signal">,
+  { context, stallMs, again, withheld }: Forwarding,
+): Promise<void> {
   const { signal } = context;
   const stall = new AbortController();
   const ends = AbortSignal.any([signal, stall.signal]);
-  const { headers } = forwardedRequest(request, new URL(url).host, ofClients);
-  const { url: path = "" } = request;
   const take = async (piece: Buffer): Promise<void> => {
     if (response.write(piece)) return;
     const timer = setTimeout(() => stall.abort(), stallMs);
@@ -324,12 +362,14 @@ async function forward({
   };
   try {
     await sendRequest(
-      { url, method: "POST", path, headers, body, signal },
+      { ...sent, method: "POST", signal },
       {
         answered(answer) {
           learnFrom(context, answer);
+          const later = again?.(answer);
+          if (later !== undefined) throw later;
           const { statusCode = 502, statusMessage } = answer;
-          response.writeHead(statusCode, statusMessage, forwardedResponse(answer)).flushHeaders();
+          response.writeHead(statusCode, statusMessage, forwardedResponse(answer, withheld)).flushHeaders();
         },
         take,
       },

@@ -36,9 +36,18 @@ const longestName = 200;
  * and nothing is made of it but that: parsing megabytes takes seconds, in which this process decides nothing. So what is wrong
  * elsewhere in it is for the service to say. Throws an `OpenAiError`.
  */
-export function modelIn(body: Uint8Array): string {
+export const modelIn = (body: Uint8Array): string => modelAt(body).name;
+
+/** Where its value stands in the body, quotes included, and how often the key is there, in upper case or lower. */
+export function modelAt(body: Uint8Array): {
+  readonly name: string;
+  readonly start: number;
+  readonly end: number;
+  readonly count: number;
+} {
   let depth = 0;
   let isOver = false;
+  let count = 0;
   /** at depth 1: whether the key whose value comes is the model's, and whether it comes */
   let isModel = false;
   let isValue = false;
@@ -53,7 +62,11 @@ export function modelIn(body: Uint8Array): string {
       case 0x22: {
         const end = endOfString(body, at);
         if (isItsValue) model = [at, end];
-        else if (depth === 1 && !isValue) isModel = isModelKey(body, at, end);
+        else if (depth === 1 && !isValue) {
+          const key = keyLikeModel(body, at, end);
+          isModel = key === "model";
+          if (key !== undefined) count++;
+        }
         at = end;
         break;
       }
@@ -79,7 +92,8 @@ export function modelIn(body: Uint8Array): string {
   }
   if (!isOver) throw notJson(body.length);
   const name = model && textOf(body, model[0], model[1]);
-  if (name !== undefined && name !== "" && name.length <= longestName) return name;
+  if (model !== undefined && name !== undefined && name !== "" && name.length <= longestName)
+    return { name, start: model[0], end: model[1] + 1, count };
   throw new OpenAiError(
     400,
     "model_missing",
@@ -88,12 +102,17 @@ export function modelIn(body: Uint8Array): string {
 }
 
 const modelKey = Buffer.from("model");
+const upperCase = 0x20;
 
-/** Written as it is, or with escapes, as which each character may take six. */
-function isModelKey(body: Uint8Array, start: number, end: number): boolean {
+/** The key as it reads, where it is `model` but for upper case. It may be written with escapes, of which each takes six characters. */
+function keyLikeModel(body: Uint8Array, start: number, end: number): string | undefined {
   const length = end - start - 1;
-  if (length === modelKey.length) return modelKey.every((byte, i) => body[start + 1 + i] === byte);
-  return length > modelKey.length && length <= 6 * modelKey.length && textOf(body, start, end) === "model";
+  if (length < modelKey.length || length > 6 * modelKey.length) return undefined;
+  // Most keys are told apart without making a string.
+  const isPlain = length === modelKey.length;
+  if (isPlain && !modelKey.every((byte, i) => (body[start + 1 + i]! | upperCase) === byte)) return undefined;
+  const key = textOf(body, start, end);
+  return key?.toLowerCase() === "model" ? key : undefined;
 }
 
 const notJson = (bytes: number): OpenAiError =>

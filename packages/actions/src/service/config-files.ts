@@ -4,6 +4,8 @@ import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { ElasticityProfile } from "../elasticity/elasticity-profile.ts";
 import type { StoredCurve } from "../formulation/action-history.ts";
+import type { ResourceManager } from "../managers/manager.ts";
+import type { UpstreamModel } from "../openai/upstream.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
 export type ConfigFiles = ReturnType<typeof filesIn>;
@@ -64,6 +66,30 @@ function profileOf(text: string, path: string, key: string): ElasticityProfile {
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map((issue) => `${issue.path.join(".") || "all of it"}: ${issue.message}`);
   throw new TreadleError("config.invalid", `${key}: '${path}' is no profile: ${problems.join(", ")}; ${remedy}`);
+}
+
+/** With their keys. Throws `config.invalid` where a file cannot be read, or a request takes more than its quota ever gives. */
+export async function upstreamsIn(
+  files: ConfigFiles,
+  { openai }: ActionServiceConfig,
+  managers: readonly ResourceManager[],
+): Promise<readonly UpstreamModel[]> {
+  const all: UpstreamModel[] = [];
+  for (const [i, { keyFile, authority, models, ...upstream }] of openai?.upstreams.entries() ?? []) {
+    const at = `openai.upstreams.${i}`;
+    const { quota, units } = upstream;
+    const { capacity = 0 } = managers.find(({ resource }) => resource === quota) ?? {};
+    if (units > capacity)
+      throw new TreadleError(
+        "config.invalid",
+        `${at}.units: '${units}' is more than the quota '${quota}' ever gives, which is ${capacity}; ask for less`,
+      );
+    const key = keyFile === undefined ? undefined : await tokenIn(files, keyFile, `${at}.keyFile`);
+    const certificate = authority === undefined ? undefined : await files.read(authority, `${at}.authority`);
+    for (const [name, upstreamName] of Object.entries(models))
+      all.push({ ...upstream, name, upstreamName, key, authority: certificate });
+  }
+  return all;
 }
 
 /** Throws `config.invalid` for one that is empty. */

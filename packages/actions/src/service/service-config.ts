@@ -19,6 +19,14 @@ const diskMebibytes = z
   .max(mostDiskBytes / 2 ** 20);
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "is made of letters, digits, '_', '.' and '-'");
 
+const servedPaths = z
+  .array(
+    z
+      .string()
+      .regex(/^(\/[A-Za-z0-9_-][A-Za-z0-9_.~-]*)+(\/\*)?$/, "is a path such as /score, or /v1/* for all below one"),
+  )
+  .min(1);
+
 /** A machine on which `treadle actions host` runs. */
 const Host = z
   .strictObject({
@@ -75,17 +83,7 @@ const GpuResource = z.strictObject({
       /** of a request of OpenAI's API, what further devices do not make shorter; a guess, until executions show what they do */
       serialShare: z.number().min(0).max(1).default(0.1),
       /** that a client may ask by `service` in `Submit`: a path, or `/v1/*` for all below one. What controls an engine is not for clients */
-      paths: z
-        .array(
-          z
-            .string()
-            .regex(
-              /^(\/[A-Za-z0-9_-][A-Za-z0-9_.~-]*)+(\/\*)?$/,
-              "is a path such as /score, or /v1/* for all below one",
-            ),
-        )
-        .min(1)
-        .default(["/v1/*"]),
+      paths: servedPaths.default(["/v1/*"]),
       variants: z
         .array(
           z.strictObject({
@@ -101,7 +99,36 @@ const GpuResource = z.strictObject({
   ),
 });
 
-/** OpenAI's API in front of the model services. */
+/** An external API like OpenAI's, behind a quota. */
+const Upstream = z
+  .strictObject({
+    /** of the API, with what comes before `/chat/completions`, such as `https://api.example.com/v1` */
+    url: z.url({ protocol: /^https?$/ }).refine((url) => /^[^?#@]*$/.test(url), "has no query, user or password"),
+    /** with the key of its account, which tenants never see */
+    keyFile: z.string().min(1).optional(),
+    /** of its certificate, where Node does not know it */
+    authority: z.string().min(1).optional(),
+    /** sends the key to another machine in the clear, where nobody else is */
+    insecure: z.boolean().default(false),
+    /** a resource of type quota */
+    quota: z.string().min(1),
+    /** that a request takes of the quota */
+    units: z.number().positive().default(1),
+    /** by the name that clients ask for, what the API calls each */
+    models: z
+      .record(z.string().min(1).max(200), z.string().min(1).max(200))
+      .refine((models) => Object.keys(models).length > 0, { message: "names one at least" }),
+    /** what clients may ask it */
+    paths: servedPaths.default(["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]),
+    /** further attempts after 429 or 503, each no sooner than Retry-After */
+    retries: z.int().nonnegative().max(100).default(4),
+  })
+  .refine(({ url, insecure }) => insecure || url.startsWith("https:") || isLocal(`${new URL(url).host}:`), {
+    path: ["url"],
+    message: "sends requests to another machine in the clear; give https, or set insecure: true",
+  });
+
+/** OpenAI's API in front of the model services, and of others' models. */
 const OpenAi = z.strictObject({
   /** host:port or unix:/path; port 0 for any that is free */
   listen: z.string().min(1).default("127.0.0.1:50062"),
@@ -111,6 +138,8 @@ const OpenAi = z.strictObject({
   bodyMib: mebibytes.default(16),
   /** of all requests of one tenant together */
   waitingMib: mebibytes.default(256),
+  /** external APIs whose models it serves, too */
+  upstreams: z.array(Upstream).default([]),
 });
 
 const Tenant = z.strictObject({
@@ -236,8 +265,22 @@ export const ActionServiceConfig = z
           [...path],
           "other machines reach this address: give tls and every tenant a tokenFile, or listen at 127.0.0.1, or set insecure: true",
         );
-    if (config.openai !== undefined && !Object.values(config.resources).some(({ type }) => type === "gpu"))
-      issue(["openai"], "there is no model service: add a resource of type gpu with services, or leave it out");
+    const { openai } = config;
+    const served = Object.values(config.resources).flatMap((one) =>
+      one.type === "gpu" ? Object.keys(one.services) : [],
+    );
+    if (openai !== undefined && served.length + openai.upstreams.length === 0)
+      issue(["openai"], "there is no model: add a resource of type gpu with services, or upstreams, or leave it out");
+    for (const [i, { quota, models }] of openai?.upstreams.entries() ?? []) {
+      const resource = config.resources[quota];
+      const path = ["openai", "upstreams", String(i)];
+      if (resource?.type !== "quota")
+        issue([...path, "quota"], `'${quota}' is no resource of type quota; add it to resources`);
+      for (const model of Object.keys(models))
+        if (served.includes(model))
+          issue([...path, "models"], `'${model}' is served already; give each model one name`);
+      served.push(...Object.keys(models));
+    }
     if (config.limits.trajectoryMemoryMib > config.limits.maxTrajectoryMemoryMib)
       issue(["limits", "trajectoryMemoryMib"], "is at most limits.maxTrajectoryMemoryMib");
     if ((config.limits.trajectoryDiskMib ?? 0) > config.limits.maxTrajectoryDiskMib)

@@ -20,7 +20,7 @@ import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
 import { ProcessServices } from "../services/process-services.ts";
-import { filesIn, profilesIn, tokenIn } from "./config-files.ts";
+import { filesIn, profilesIn, tokenIn, upstreamsIn } from "./config-files.ts";
 import { openMachines, thisMachine } from "./machines.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
@@ -69,6 +69,7 @@ export async function openActionService(
   const certificates = await files.certificates(tls);
   const stored = await profilesIn(files, config.profiles, coresOf(config));
   const managers = managersOf(config);
+  const upstreams = await upstreamsIn(files, config, managers);
   const cpu = managers.find((manager) => manager instanceof CpuManager);
   const devices = servicesOf(config, managers);
   const machines = await openMachines(config, files, cpu);
@@ -141,12 +142,12 @@ export async function openActionService(
   const { openai: options } = config;
   const openai =
     options &&
-    services &&
     (await serveOpenAi({
       address: options.listen,
       ...callers,
       pool,
       services,
+      upstreams,
       requests: options.requests,
       bodyBytes: options.bodyMib * 2 ** 20,
       waitingBytes: options.waitingMib * 2 ** 20,

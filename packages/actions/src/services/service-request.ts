@@ -20,6 +20,8 @@ export type SentRequest = {
   /** name, value, name, value */
   readonly headers: readonly string[];
   readonly body: Uint8Array;
+  /** PEM, of its certificate; those that Node knows when undefined */
+  readonly authority?: Buffer | undefined;
   readonly signal: AbortSignal;
 };
 
@@ -35,13 +37,29 @@ export const hadRequest = (error: unknown): boolean =>
 
 /** Throws `service.failed` where no whole answer came, and what `signal` or the sink says. */
 export async function sendRequest(
-  { url, method, path, headers, body, signal }: SentRequest,
+  { url, method, path, headers, body, authority, signal }: SentRequest,
   sink: AnswerSink,
 ): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
-  const request = protocol === "https:" ? requestHttps : requestHttp;
-  const host = hostname.replace(/^\[|\]$/g, "");
-  const sent = request({ hostname: host, port, method, path, headers: [...headers], agent: false, signal });
+  const options = {
+    hostname: hostname.replace(/^\[|\]$/g, ""),
+    port,
+    method,
+    path,
+    headers: [...headers],
+    agent: false,
+    signal,
+  } as const;
+  const sent =
+    protocol === "https:"
+      ? requestHttps({ ...options, rejectUnauthorized: true, ...(authority === undefined ? {} : { ca: authority }) })
+      : requestHttp(options);
+  let isConnected = false;
+  sent.on("socket", (socket) => {
+    socket.once(protocol === "https:" ? "secureConnect" : "connect", () => {
+      isConnected = true;
+    });
+  });
   sent.on("error", () => {}); // `once` and the answer tell
   sent.on("upgrade", (_, socket) => {
     socket.destroy();
@@ -61,10 +79,9 @@ export async function sendRequest(
   } catch (cause) {
     signal.throwIfAborted();
     if (isOurs) throw cause;
-    const { code, message } = cause as NodeJS.ErrnoException;
+    const { message } = cause as Error;
     // It ended before the request reached it: the next attempt has it restored.
-    if (code === "ECONNREFUSED")
-      throw new TreadleError("service.failed", `the service has ended: ${message}`, { cause });
+    if (!isConnected) throw new TreadleError("service.failed", `the service cannot be reached: ${message}`, { cause });
     throw new TreadleError("service.failed", `the service ended before its answer did: ${message}; try again`, {
       cause,
       details: { hadRequest: true },
@@ -97,8 +114,11 @@ export function learnFrom(context: ActionContext, { statusCode = 502, headers }:
 const passing = [...refusals, 500, 502, 504];
 
 /** What makes the pool try again, no sooner than the service asks for; undefined for an answer that another attempt would not change. */
-export function retryFor({ statusCode = 502, headers }: IncomingMessage): TreadleError | undefined {
-  if (!passing.includes(statusCode)) return undefined;
+export function retryFor(
+  { statusCode = 502, headers }: IncomingMessage,
+  which: "refused" | "passing",
+): TreadleError | undefined {
+  if (!(which === "refused" ? refusals : passing).includes(statusCode)) return undefined;
   const retryAfterMs = parseRetryAfter(headers["retry-after"], Date.now());
   const details = retryAfterMs === undefined ? {} : { retryAfterMs };
   return new TreadleError("service.failed", `the service answered with ${statusCode}; try again`, { details });

@@ -1,0 +1,260 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, expect, test } from "vitest";
+import { ActionServiceConfig, openActionService, StatisticsClient } from "../src/serve.ts";
+import { eventually } from "./support/processes.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+type Asked = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly text: string };
+
+const hasOpenssl = spawnSync("openssl", ["version"], { stdio: "ignore" }).status === 0;
+
+/** A stand-in for an external API, and the door before it. `upstream` are further keys of its configuration. */
+async function serve(
+  answer: (asked: Asked, count: number) => unknown,
+  { isEncrypted = false, upstream = {}, quota = {}, ...config }: Record<string, unknown> = {},
+) {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-upstream-"));
+  cleanups.push(() => rmSync(folder, { recursive: true }));
+  for (const name of ["api", "a", "b"]) writeFileSync(join(folder, `${name}.key`), `secret-${name}\n`);
+  let count = 0;
+  const onRequest: RequestListener = async (request, response) => {
+    let text = "";
+    for await (const piece of request) text += piece;
+    answer({ request, response, text }, count++);
+  };
+  let api = createServer(onRequest);
+  if (isEncrypted) {
+    const files = ["-keyout", join(folder, "server.key"), "-out", join(folder, "server.crt")];
+    const names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    const kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
+    execFileSync("openssl", ["req", "-x509", ...kind, ...names, ...files], { stdio: "ignore" });
+    const [key, cert] = ["server.key", "server.crt"].map((name) => readFileSync(join(folder, name)));
+    api = createTlsServer({ key, cert }, onRequest);
+  }
+  await new Promise<void>((resolve) => api.listen(0, "localhost", resolve));
+  cleanups.push(() => {
+    api.close();
+    api.closeAllConnections();
+  });
+  const { port } = api.address() as AddressInfo;
+  const parsed = ActionServiceConfig.parse({
+    listen: "127.0.0.1:0",
+    drivers: ["process"],
+    resources: { api: { type: "quota", concurrency: 4, ...(quota as object) } },
+    openai: {
+      listen: "127.0.0.1:0",
+      upstreams: [
+        {
+          url: `${isEncrypted ? "https" : "http"}://localhost:${port}/base/v1`,
+          keyFile: "api.key",
+          quota: "api",
+          models: { judge: "vendor/large-judge", small: "small" },
+          ...(upstream as object),
+        },
+      ],
+    },
+    ...config,
+  });
+  const service = await openActionService(parsed, folder);
+  cleanups.push(() => service.close());
+  const post = (body: string, headers: Record<string, string> = {}, path = "/chat/completions") =>
+    fetch(service.openAiUrl! + path, {
+      method: "POST",
+      body,
+      headers: { "content-type": "application/json", ...headers },
+    });
+  const statistics = async () => {
+    const client = new StatisticsClient({ address: service.address, token: undefined });
+    const read = await client.read();
+    client.close();
+    return read;
+  };
+  return { post, statistics, url: service.openAiUrl!, numAsked: () => count };
+}
+
+const question = '{ "logprobs":true, "model":"judge" , "n":1.0, "messages":[{"model":"kept","content":"\\u00e4"}] }';
+const judgement = '{"choices": [{"logprobs": {"content": [{"token": "12", "logprob": -1.0000000000000002e-05}]}}]}';
+
+test.each(hasOpenssl ? [false, true] : [false])(
+  "UJ1 a judgement of an external API passes as it is, by the server's key and not the tenant's (encrypted: %s)",
+  async (isEncrypted) => {
+    const seen: Asked[] = [];
+    const { post, url, statistics } = await serve(
+      (asked) => {
+        seen.push(asked);
+        const headers = { "content-type": "application/json", "x-own": "kept", "set-cookie": "account=1" };
+        asked.response.writeHead(200, { ...headers, "openai-organization": "ours" }).end(judgement);
+      },
+      { isEncrypted, upstream: isEncrypted ? { authority: "server.crt" } : {} },
+    );
+    const own = { authorization: "Bearer mine", "x-api-key": "mine", "openai-organization": "mine", cookie: "mine" };
+    const answer = await post(question, { ...own, "x-other": "kept" }, "/chat/completions?a=b");
+    expect([answer.status, await answer.text(), answer.headers.get("x-own")]).toEqual([200, judgement, "kept"]);
+    expect([answer.headers.get("set-cookie"), answer.headers.get("openai-organization")]).toEqual([null, null]);
+    const [{ request, text }] = seen as [Asked];
+    expect(request.url).toBe("/base/v1/chat/completions?a=b");
+    expect(request.headers).toMatchObject({ authorization: "Bearer secret-api", "x-other": "kept" });
+    expect(request.rawHeaders).not.toContain("mine");
+    expect(request.rawHeaders).not.toContain("Bearer mine");
+    expect(text).toBe(question.replace('"judge"', '"vendor/large-judge"'));
+    const listed = (await (await fetch(`${url}/models`)).json()) as { data: { id: string }[] };
+    expect(listed.data.map(({ id }) => id)).toEqual(["judge", "small"]);
+    const { kinds, resources } = await statistics();
+    expect(kinds["judge"]).toMatchObject({ completed: 1, failed: 0 });
+    expect(resources["api"]).toMatchObject({ held: 0 });
+  },
+);
+
+test.skipIf(!hasOpenssl)(
+  "UJ1 an API whose certificate nobody vouches for is sent nothing (needs openssl)",
+  async () => {
+    const { post, numAsked } = await serve(({ response }) => response.end(), { isEncrypted: true });
+    const answer = await post(question, { "x-treadle-deadline-ms": "5000" });
+    expect(answer.status).toBe(503);
+    expect(await answer.text()).toMatch(/the service cannot be reached: .*self.signed certificate/);
+    expect(numAsked()).toBe(0);
+  },
+);
+
+test("UJ1 a stream passes while it comes, and a client that goes away gives its units back", async () => {
+  let go = (): void => {};
+  let numOpen = 0;
+  const { post, statistics } = await serve(({ response }) => {
+    numOpen++;
+    response.on("close", () => numOpen--);
+    response.writeHead(200, { "content-type": "text/event-stream" }).write("data: a\n\n");
+    go = () => response.end("data: [DONE]\n\n");
+  });
+  const answer = await post(question);
+  const reader = answer.body!.getReader();
+  expect(Buffer.from((await reader.read()).value!).toString()).toBe("data: a\n\n");
+  expect((await statistics()).resources["api"]).toMatchObject({ held: 1 });
+  go();
+  expect(Buffer.from((await reader.read()).value!).toString()).toBe("data: [DONE]\n\n");
+  const other = await post(question);
+  await other.body!.cancel();
+  expect(await eventually(async () => (await statistics()).resources["api"]!.held === 0)).toBe(true);
+  expect(await eventually(() => numOpen === 0)).toBe(true);
+});
+
+test("UJ2 a refusal stops everybody until its Retry-After, and the request is tried again then", async () => {
+  const times: number[] = [];
+  const { post, statistics } = await serve(({ response }, count) => {
+    times.push(performance.now());
+    if (count === 0) response.writeHead(429, { "retry-after": "1" });
+    response.end(`answer ${count}`);
+  });
+  const first = post(question);
+  expect(await eventually(() => times.length === 1)).toBe(true);
+  const second = post(question.replace("judge", "small"));
+  const answers = await Promise.all([first, second]);
+  expect(answers.map(({ status }) => status)).toEqual([200, 200]);
+  expect(times.length).toBe(3);
+  // Never earlier than it asked for; timers may be a millisecond short.
+  for (const time of times.slice(1)) expect(time - times[0]!).toBeGreaterThan(990);
+  expect((await statistics()).kinds["judge"]).toMatchObject({ completed: 1, retried: 1 });
+});
+
+test("UJ2 where its deadline comes first, a request is answered as the API did, at once", async () => {
+  const { post, numAsked } = await serve(({ response }) => response.writeHead(429, { "retry-after": "600" }).end("no"));
+  const late = await post(question, { "x-treadle-deadline-ms": "60000" });
+  expect([late.status, late.headers.get("retry-after"), await late.text()]).toEqual([429, "600", "no"]);
+  expect(numAsked()).toBe(1);
+  // The quota is stopped for as long.
+  const waits = await post(question, { "x-treadle-deadline-ms": "300" });
+  expect([waits.status, numAsked()]).toEqual([504, 1]);
+});
+
+test("UJ2 attempts are as many as the configuration says, for refusals alone", async () => {
+  const statuses = [429, 503, 500, 200];
+  const { post, numAsked } = await serve(
+    ({ response }, count) => response.writeHead(statuses[count]!, { "retry-after": "0" }).end("no"),
+    { upstream: { retries: 1 } },
+  );
+  expect([(await post(question)).status, numAsked()]).toEqual([503, 2]);
+  expect([(await post(question)).status, numAsked()]).toEqual([500, 3]);
+  expect([(await post(question)).status, numAsked()]).toEqual([200, 4]);
+});
+
+test("tenants share the quota: no more run at once than it lets, whoever asks", async () => {
+  let numOpen = 0;
+  let most = 0;
+  const tenants = { a: { tokenFile: "a.key" }, b: { tokenFile: "b.key" } };
+  const { post } = await serve(
+    ({ response }) => {
+      most = Math.max(most, ++numOpen);
+      setTimeout(() => {
+        numOpen--;
+        response.end("{}");
+      }, 30);
+    },
+    { tenants, upstream: { units: 2 } },
+  );
+  expect((await post(question)).status).toBe(401);
+  const asked = Array.from({ length: 12 }, (_, i) => post(question, { authorization: `Bearer secret-${"ab"[i % 2]}` }));
+  expect(new Set((await Promise.all(asked)).map(({ status }) => status))).toEqual(new Set([200]));
+  expect(most).toBe(2);
+});
+
+test("UJ1 what would reach another model or another call of the API is refused, and asked of nobody", async () => {
+  const { post, numAsked } = await serve(({ response }) => response.end());
+  const bodies: [string, string][] = [
+    ['{"model":"dear","model":"judge"}', "model: was given 2 times"],
+    ['{"model":"judge","MODEL":"dear"}', "model: was given 2 times"],
+    ['{"m\\u004fdel":"dear","model":"judge"}', "model: was given 2 times"],
+    ['{"model":"vendor/large-judge"}', "model 'vendor/large-judge' is not served; served are 'judge', 'small'"],
+  ];
+  for (const [body, message] of bodies) {
+    const answer = await post(body);
+    expect([body, await answer.text()]).toEqual([body, expect.stringContaining(message)]);
+    expect([400, 404]).toContain(answer.status);
+  }
+  for (const path of ["/fine_tuning/jobs", "/files", "/../admin", "/chat/completions/x"])
+    expect([path, (await post(question, {}, path)).status]).toEqual([path, 404]);
+  expect(numAsked()).toBe(0);
+});
+
+test("a configuration of an API that cannot be served is refused by key", async () => {
+  const upstream = { url: "https://api.example.com/v1", quota: "api", models: { judge: "judge" } };
+  const of = (own: object, more: object = {}) => ({
+    resources: { api: { type: "quota", concurrency: 1 } },
+    openai: { upstreams: [{ ...upstream, ...own }] },
+    ...more,
+  });
+  const gpu = { type: "gpu", devices: 1, memoryMibPerDevice: 1 };
+  const judge = { command: ["x"], variants: [{ dop: 1, memoryMib: 1 }] };
+  for (const [config, message] of [
+    [of({ quota: "cpu" }), /openai.upstreams.0.quota: 'cpu' is no resource of type quota/],
+    [
+      of({ url: "http://api.example.com/v1" }),
+      /openai.upstreams.0.url: sends requests to another machine in the clear/,
+    ],
+    [of({ url: "https://me:secret@api.example.com/v1" }), /has no query, user or password/],
+    [of({ url: "ftp://api.example.com" }), /openai.upstreams.0.url/],
+    [of({ models: {} }), /openai.upstreams.0.models: names one at least/],
+    [of({ paths: ["/../x"] }), /openai.upstreams.0.paths.0: is a path such as/],
+    [
+      of({}, { resources: { api: { type: "quota", concurrency: 1 }, gpu: { ...gpu, services: { judge } } } }),
+      /openai.upstreams.0.models: 'judge' is served already/,
+    ],
+  ] as const) {
+    const issues = ActionServiceConfig.safeParse(config).error!.issues;
+    expect(issues.map(({ path, message }) => `${path.join(".")}: ${message}`).join("\n")).toMatch(message);
+  }
+  await expect(serve(() => {}, { upstream: { units: 5 } })).rejects.toThrow(
+    "openai.upstreams.0.units: '5' is more than the quota 'api' ever gives, which is 4; ask for less",
+  );
+  await expect(serve(() => {}, { upstream: { keyFile: "none.key" } })).rejects.toThrow(
+    /openai.upstreams.0.keyFile: 'none.key' cannot be read/,
+  );
+});
