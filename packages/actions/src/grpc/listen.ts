@@ -33,7 +33,7 @@ export async function listen(
   const refusalOf = (metadata: grpc.Metadata, peer: string): Refusal | undefined => {
     const details = door?.refusalOf(peer);
     if (details !== undefined) return { code: grpc.status.PERMISSION_DENIED, details };
-    if (tokens === undefined || tenantOf(tokens, metadata) !== undefined) return undefined;
+    if (tokens === undefined || tenantOf(tokens, authorizationIn(metadata)) !== undefined) return undefined;
     return { code: grpc.status.UNAUTHENTICATED, details: tokenRemedy };
   };
   const server = makeServer((_, call) => guarded(call, (metadata) => refusalOf(metadata, call.getPeer())));
@@ -128,9 +128,12 @@ export function endCalls(server: grpc.Server): Promise<void> {
   });
 }
 
-/** The tenant whose token a call sent. */
-export function tenantOf(tokens: ReadonlyMap<string, string>, metadata: grpc.Metadata): string | undefined {
-  const token = /^Bearer (.+)$/.exec(String(metadata.get("authorization")[0] ?? ""))?.[1];
+/** What a call sent. */
+export const authorizationIn = (metadata: grpc.Metadata): string => String(metadata.get("authorization")[0] ?? "");
+
+/** The tenant whose token the header has; the scheme's name is read in upper case or lower (RFC 9110 §11.1). */
+export function tenantOf(tokens: ReadonlyMap<string, string>, authorization: string | undefined): string | undefined {
+  const token = /^Bearer +(.+)$/i.exec(authorization ?? "")?.[1];
   return token === undefined ? undefined : tokens.get(token);
 }
 

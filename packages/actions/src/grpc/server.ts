@@ -24,7 +24,7 @@ import type { LeasedServices } from "../services/leased-services.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
 import { exitOf, FollowedAction } from "./followed-action.ts";
 import { Leases } from "./leases.ts";
-import { endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
+import { authorizationIn, endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -200,7 +200,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   };
 
   // With tokens, none comes here without one.
-  const tenantOf = (call: Call): string | undefined => tokens && tenantIn(tokens, call.metadata);
+  const tenantOf = (call: Call): string | undefined => tokens && tenantIn(tokens, authorizationIn(call.metadata));
   /** GS4; returns what gives it back. */
   const keep = (tenant: string, bytes: number): (() => void) => {
     const budget = unreadOf(tenant);

@@ -24,7 +24,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
-import { type DoorOptions, openDoorAt } from "../grpc/listen.ts";
+import { type DoorOptions, openDoorAt, tenantOf } from "../grpc/listen.ts";
 import { forwardedRequest, forwardedResponse, ofClients } from "../network/forwarded-headers.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
@@ -219,8 +219,7 @@ class Endpoint {
     const refusal = this.door.refusalOf(`${remoteAddress}:${remotePort}`);
     if (refusal !== undefined) throw new OpenAiError(403, "not_permitted", refusal);
     if (tokens !== undefined) {
-      const token = /^Bearer (.+)$/i.exec(request.headers.authorization ?? "")?.[1];
-      const tenant = token === undefined ? undefined : tokens.get(token);
+      const tenant = tenantOf(tokens, request.headers.authorization);
       if (tenant !== undefined) return tenant;
       throw new OpenAiError(
         401,
