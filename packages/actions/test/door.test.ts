@@ -8,6 +8,7 @@ import { systemClock } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { openDoor } from "../src/grpc/door.ts";
+import { tenantOf } from "../src/grpc/listen.ts";
 import { ownersIn } from "../src/grpc/socket-owner.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
@@ -220,4 +221,12 @@ describe("the owner of a connection", () => {
       listener.close();
     }
   });
+});
+
+test("a token is read from its header alone, whatever the case of the scheme's name", () => {
+  const tokens = new Map([["se cret", "team"]]);
+  for (const header of ["Bearer se cret", "bearer se cret", "BEARER  se cret"])
+    expect([header, tenantOf(tokens, header)]).toEqual([header, "team"]);
+  for (const header of [undefined, "", "se cret", "Basic se cret", "Bearer", "Bearer SE CRET", "xBearer se cret"])
+    expect([header, tenantOf(tokens, header)]).toEqual([header, undefined]);
 });
