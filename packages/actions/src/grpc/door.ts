@@ -12,6 +12,8 @@
 import { lookup } from "node:dns/promises";
 import { createServer, type Server, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
+import { isLoopback } from "@treadle/contracts";
+import { ConnectionTurns } from "./connection-turns.ts";
 import { type Endpoint, type Owners, ownersIn, readSocketTables } from "./socket-owner.ts";
 
 /** A connection that has just been made may not be in the tables yet. */
@@ -20,6 +22,9 @@ const lookMs = 10;
 /** Of those that may not call: time enough to be told why. */
 const mostRefused = 32;
 const refusedMs = 2000;
+
+/** Each may take a second descriptor for what it asks for; processes commonly have some thousands. */
+const usualConnections = 2048;
 
 /** Such addresses do not exist on this machine, so nobody dials them. */
 const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EINVAL"]);
@@ -35,6 +40,8 @@ export type Door = {
   readonly warning: string | undefined;
   /** why nothing is done for a call of that peer, `address:port`; undefined where it may go on */
   refusalOf(peer: string): string | undefined;
+  /** That peer asked for something, and its connection is not idle; returns what is to be called when it was answered, or gave up. */
+  asked(peer: string): () => void;
   /** Accepts no more connections; open ones stay. */
   stop(): void;
   /** Ends the open ones, too, even of a peer that hangs. */
@@ -45,10 +52,12 @@ export async function openDoor(options: {
   readonly place: Place;
   /** LD1 */
   readonly isForOwner: boolean;
+  /** open at once (CT1), of which one address of another machine has half at most; a path has no bound, as its peers have no names */
+  readonly connections?: number | undefined;
   readonly inject: (connection: Socket) => void;
   readonly readTables?: () => Promise<string | undefined>;
 }): Promise<Door> {
-  const { place, isForOwner, inject, readTables = readSocketTables } = options;
+  const { place, isForOwner, inject, connections = usualConnections, readTables = readSocketTables } = options;
   const warning =
     isForOwner && (await readTables()) === undefined
       ? `this system does not say whose a connection is: every user of this machine may call; ${remedy}`
@@ -56,6 +65,9 @@ export async function openDoor(options: {
   /** Those that were handed on. A peer that is not among them may not call (LD1). */
   const peers = new Map<string, { readonly socket: Socket; readonly refusal: string | undefined }>();
   const open = new Set<Socket>();
+  const turns = new ConnectionTurns<Socket>(connections, (address) =>
+    isLoopback(address) ? connections : Math.ceil(connections / 2),
+  );
   /** oldest first */
   const refused = new Set<Socket>();
   const readOwners = shared(async () => ownersIn((await readTables()) ?? ""));
@@ -65,8 +77,14 @@ export async function openDoor(options: {
     const { remoteAddress = "", remotePort = 0, localAddress = "", localPort = 0 } = socket;
     const peer = `${remoteAddress}:${remotePort}`;
     socket.on("error", () => {}); // whoever has dialled went away
+    if (!("path" in place)) {
+      const givesWay = turns.admit(socket, remoteAddress);
+      givesWay?.destroy();
+      if (givesWay === socket) return;
+    }
     open.add(socket);
     socket.once("close", () => {
+      turns.closed(socket);
       open.delete(socket);
       refused.delete(socket);
       if (peers.get(peer)?.socket === socket) peers.delete(peer);
@@ -123,6 +141,16 @@ export async function openDoor(options: {
       if (!isForOwner) return undefined;
       const known = peers.get(peer);
       return known === undefined ? unknownCaller : known.refusal;
+    },
+    asked(peer) {
+      const socket = peers.get(peer)?.socket;
+      if (socket === undefined) return () => {};
+      turns.asked(socket);
+      let isAnswered = false;
+      return () => {
+        if (!isAnswered) turns.answered(socket);
+        isAnswered = true;
+      };
     },
     stop,
     close,

@@ -11,7 +11,7 @@ const ownersAlone = 0o600;
 /** What is beyond is cut off without a word. */
 const longestPath = 107;
 
-export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens" | "insecure">;
+export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens" | "insecure" | "connections">;
 
 const unknownToken = "a known token is needed: send 'authorization: Bearer <token>'";
 
@@ -36,7 +36,10 @@ export async function listen(
     if (tokens === undefined || tenantOf(tokens, authorizationIn(metadata)) !== undefined) return undefined;
     return { code: grpc.status.UNAUTHENTICATED, details: tokenRemedy };
   };
-  const server = makeServer((_, call) => guarded(call, (metadata) => refusalOf(metadata, call.getPeer())));
+  const server = makeServer((_, call) => {
+    const asked = (): (() => void) => door?.asked(call.getPeer()) ?? (() => {});
+    return guarded(call, (metadata) => refusalOf(metadata, call.getPeer()), asked);
+  });
   door = await openDoorAt(options, () => {
     const injector = server.createConnectionInjector(credentials);
     return (connection) => injector.injectConnection(connection);
@@ -46,7 +49,7 @@ export async function listen(
 
 /** Where `options` say, if they may: `makeInject` makes what takes the connections. Throws `config.invalid`. */
 export async function openDoorAt(options: DoorOptions, makeInject: () => (connection: Socket) => void): Promise<Door> {
-  const { address, tls, tokens, insecure = false } = options;
+  const { address, tls, tokens, insecure = false, connections } = options;
   /** Callers have shown no secret. */
   const isAnybody = tokens === undefined && tls?.clientAuthority === undefined && !insecure;
   const place = placeOf(address);
@@ -61,7 +64,8 @@ export async function openDoorAt(options: DoorOptions, makeInject: () => (connec
     if ("path" in place && Buffer.byteLength(place.path) > longestPath)
       throw new Error(`the path has more than ${longestPath} bytes; give a shorter one`);
     if ("path" in place) await removeDeadSocket(place.path);
-    door = await openDoor({ place, isForOwner: isAnybody && !("path" in place), inject: makeInject() });
+    const isForOwner = isAnybody && !("path" in place);
+    door = await openDoor({ place, isForOwner, connections, inject: makeInject() });
     // Whatever the umask leaves to others.
     if (isAnybody && "path" in place) await chmod(place.path, ownersAlone);
     return door;
@@ -148,13 +152,16 @@ export function whenOver(metadata: grpc.Metadata, act: () => void): void {
   else ends.set(metadata, act);
 }
 
-/** Ends a call that is refused with the reason, before it is read. */
+/** Ends a call that is refused with the reason, before it is read. `asked` is called for others, and what it returns at their end. */
 function guarded(
   call: grpc.ServerInterceptingCallInterface,
   refusalOf: (metadata: grpc.Metadata) => Refusal | undefined,
+  asked: () => () => void,
 ): grpc.ServerInterceptingCall {
   let own: grpc.Metadata | undefined;
+  let answered = (): void => {};
   const over = (): void => {
+    answered();
     if (own === undefined) return;
     const act = ends.get(own);
     ends.set(own, "over");
@@ -164,8 +171,9 @@ function guarded(
     .withOnReceiveMetadata((metadata, next) => {
       own = metadata;
       const refusal = refusalOf(metadata);
-      if (refusal === undefined) next(metadata);
-      else call.sendStatus(refusal);
+      if (refusal !== undefined) return call.sendStatus(refusal);
+      answered = asked();
+      next(metadata);
     })
     .withOnCancel(over)
     .build();

@@ -68,6 +68,8 @@ export type ActionServerOptions = {
   readonly tokens?: ReadonlyMap<string, string> | undefined;
   /** without tokens: serves whoever connects, not its own user alone */
   readonly insecure?: boolean | undefined;
+  /** open at once, all together; of one address of another machine, half of them */
+  readonly connections?: number | undefined;
   readonly limits?: ActionServerLimits | undefined;
   /** of the pool's, those that only commands get */
   readonly commandResources?: readonly string[] | undefined;

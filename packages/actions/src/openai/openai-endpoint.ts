@@ -43,7 +43,9 @@ export type OpenAiEndpointOptions = DoorOptions & {
   readonly bodyBytes: number;
   /** of all bodies of one tenant */
   readonly waitingBytes: number;
-  /** until headers and body have come */
+  /** from its beginning until a connection has said what it wants */
+  readonly headersMs?: number | undefined;
+  /** until headers and body have come; for the next request, from the end of an answer */
   readonly requestMs?: number | undefined;
   /** that a client may read nothing while there is something */
   readonly stallMs?: number | undefined;
@@ -58,6 +60,7 @@ export type OpenAiEndpoint = {
 };
 
 const minuteMs = 60_000;
+const usualHeadersMs = 15_000;
 const tenantHeader = "x-treadle-tenant";
 const deadlineHeader = "x-treadle-deadline-ms";
 const queueFullRetrySeconds = 1;
@@ -88,20 +91,21 @@ class Endpoint {
 
   /** Listens nowhere: it parses what the door hands to it. */
   inject(): (connection: Socket) => void {
-    const { tls } = this.#options;
+    const { tls, headersMs = usualHeadersMs, requestMs = minuteMs } = this.#options;
     const server: Server =
       tls === undefined
         ? createServer()
         : createTlsServer({
             key: tls.key,
             cert: tls.certificate,
+            handshakeTimeout: headersMs,
             ...(tls.clientAuthority === undefined
               ? {}
               : { ca: tls.clientAuthority, requestCert: true, rejectUnauthorized: true }),
           });
     server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
       socket.once("close", () => clearTimeout(this.#timers.get(socket)));
-      this.#await(socket);
+      this.#await(socket, Math.min(headersMs, requestMs));
     });
     server.on("request", (request, response) => void this.#onRequest(request, response));
     return (connection) => server.emit("connection", connection);
@@ -133,19 +137,23 @@ class Endpoint {
     else clearTimeout(this.#timers.get(socket));
   }
 
-  /** The next request has this long to come. */
-  #await(socket: Socket): void {
+  /** What is to come next has this long to come. */
+  #await(socket: Socket, limitMs = this.#options.requestMs ?? minuteMs): void {
     clearTimeout(this.#timers.get(socket));
     if (socket.destroyed) return;
     this.#timers.set(
       socket,
-      setTimeout(() => socket.destroy(), this.#options.requestMs ?? minuteMs),
+      setTimeout(() => socket.destroy(), limitMs),
     );
   }
 
   async #onRequest(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { socket } = request;
     response.on("error", () => {}); // its client went away
+    response.once("close", this.door?.asked(peerOf(socket)) ?? (() => {}));
+    // Of a first one the body is still to come.
+    if (!this.#answering.has(socket)) this.#await(socket);
+    this.#answering.set(socket, this.#answering.get(socket) ?? 0);
     // Of requests that follow one another without a pause, some may have come in full.
     let isWhole = false;
     request.once("end", () => {
@@ -214,9 +222,8 @@ class Endpoint {
   /** OA4 */
   #tenantOf(request: IncomingMessage): string {
     const { tokens } = this.#options;
-    const { remoteAddress = "", remotePort = 0 } = request.socket;
     if (this.door === undefined) throw new OpenAiError(503, "not_open", "the server is just opening; try again");
-    const refusal = this.door.refusalOf(`${remoteAddress}:${remotePort}`);
+    const refusal = this.door.refusalOf(peerOf(request.socket));
     if (refusal !== undefined) throw new OpenAiError(403, "not_permitted", refusal);
     if (tokens !== undefined) {
       const tenant = tenantOf(tokens, request.headers.authorization);
@@ -333,6 +340,8 @@ class Endpoint {
 }
 
 type Call = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly body: Buffer };
+
+const peerOf = ({ remoteAddress = "", remotePort = 0 }: Socket): string => `${remoteAddress}:${remotePort}`;
 
 type Model = ServedService | UpstreamModel;
 type Asked = { readonly id: string; readonly tenant: string; readonly deadlineMs: number | undefined };

@@ -189,6 +189,8 @@ export const ActionServiceConfig = z
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),
     tenants: z.record(name, Tenant).default({}),
+    /** open at once at each address that it listens at, of which one address of another machine has half; the longest idle gives way */
+    connections: z.int().min(2).default(2048),
     /** of every tenant */
     limits: z
       .strictObject({

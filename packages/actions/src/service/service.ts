@@ -109,7 +109,8 @@ export async function openActionService(
     },
     restoreCosts: () => devices.manager.restoreCosts(),
   };
-  const callers = { tls: certificates, tokens: tokens.size > 0 ? tokens : undefined, insecure: config.insecure };
+  const { insecure, connections } = config;
+  const callers = { tls: certificates, tokens: tokens.size > 0 ? tokens : undefined, insecure, connections };
   const abandon = async (error: unknown): Promise<never> => {
     unguard();
     await actions.close();
