@@ -4,6 +4,7 @@ import { chmod, lstat, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { isLoopback, TreadleError } from "@treadle/contracts";
+import type { Arrivals } from "./arrivals.ts";
 import { type Door, openDoor, type Place } from "./door.ts";
 import type { ActionServerOptions } from "./server.ts";
 
@@ -15,12 +16,15 @@ export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens"
 
 const unknownToken = "a known token is needed: send 'authorization: Bearer <token>'";
 
-/** `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. */
+/**
+ * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. With `arrivals`, calls are
+ * those whose clients send a first message at once.
+ */
 export async function listen(
-  options: DoorOptions & { readonly tokenRemedy?: string },
+  options: DoorOptions & { readonly tokenRemedy?: string; readonly arrivals?: Arrivals },
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
-  const { tls, tokens, tokenRemedy = unknownToken } = options;
+  const { tls, tokens, arrivals, tokenRemedy = unknownToken } = options;
   const credentials =
     tls === undefined
       ? grpc.ServerCredentials.createInsecure()
@@ -38,7 +42,13 @@ export async function listen(
   };
   const server = makeServer((_, call) => {
     const asked = (): (() => void) => door?.asked(call.getPeer()) ?? (() => {});
-    return guarded(call, (metadata) => refusalOf(metadata, call.getPeer()), asked);
+    const enter = (metadata: grpc.Metadata, read: () => void): (() => void) => {
+      const tenant = tokens && tenantOf(tokens, authorizationIn(metadata));
+      if (arrivals !== undefined) return arrivals.enter(tenant ?? "", read);
+      read();
+      return () => {};
+    };
+    return guarded(call, { refusalOf: (metadata) => refusalOf(metadata, call.getPeer()), asked, enter });
   });
   door = await openDoorAt(options, () => {
     const injector = server.createConnectionInjector(credentials);
@@ -152,15 +162,18 @@ export function whenOver(metadata: grpc.Metadata, act: () => void): void {
   else ends.set(metadata, act);
 }
 
-/** Ends a call that is refused with the reason, before it is read. `asked` is called for others, and what it returns at their end. */
+/** Ends a call that is refused with the reason, before it is read. */
 function guarded(
   call: grpc.ServerInterceptingCallInterface,
-  refusalOf: (metadata: grpc.Metadata) => Refusal | undefined,
-  asked: () => () => void,
+  { refusalOf, asked, enter }: Guard,
 ): grpc.ServerInterceptingCall {
   let own: grpc.Metadata | undefined;
   let answered = (): void => {};
+  let came = (): void => {};
+  let isOver = false;
   const over = (): void => {
+    isOver = true;
+    came();
     answered();
     if (own === undefined) return;
     const act = ends.get(own);
@@ -173,7 +186,12 @@ function guarded(
       const refusal = refusalOf(metadata);
       if (refusal !== undefined) return call.sendStatus(refusal);
       answered = asked();
-      next(metadata);
+      came = enter(metadata, () => next(metadata));
+      if (isOver) came();
+    })
+    .withOnReceiveMessage((message, next) => {
+      came();
+      next(message);
     })
     .withOnCancel(over)
     .build();
@@ -185,3 +203,11 @@ function guarded(
     });
   return new grpc.ServerInterceptingCall(call, responder.build());
 }
+
+type Guard = {
+  readonly refusalOf: (metadata: grpc.Metadata) => Refusal | undefined;
+  /** called for what is not refused, and what it returns at its end */
+  readonly asked: () => () => void;
+  /** calls `read` when its first message may come, and what it returns is called when that has, or never will */
+  readonly enter: (metadata: grpc.Metadata, read: () => void) => () => void;
+};

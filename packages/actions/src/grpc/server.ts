@@ -22,6 +22,7 @@ import type { ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import type { LeasedServices } from "../services/leased-services.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
+import { Arrivals } from "./arrivals.ts";
 import { exitOf, FollowedAction } from "./followed-action.ts";
 import { Leases } from "./leases.ts";
 import { authorizationIn, endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
@@ -95,6 +96,8 @@ function orGiveBack<Result>(giveBack: () => void, begin: () => Result): Result {
 }
 
 const defaultKeepaliveMs = 20_000;
+/** Of a tenant's messages, those that may be half here: two GiB, at their largest. */
+const mostArrivals = 32;
 const defaultUnreadBytes = 256 * 2 ** 20;
 const defaultRepeatMs = 60_000;
 const defaultSnapshots = 256;
@@ -511,7 +514,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   };
 
   let server!: grpc.Server;
-  const listening = await listen(options, (guard) => {
+  const listening = await listen({ ...options, arrivals: new Arrivals(mostArrivals) }, (guard) => {
     // A client whose connection died without a word is found, and its actions end (GS2).
     server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
     server.addService(serviceDefinition(), implementation);
