@@ -126,6 +126,14 @@ test.skipIf(!hasOpenssl)(
   },
 );
 
+test("UJ1 an API that does not take the server's key is told as the server's failure, without its words", async () => {
+  const { post } = await serve(({ response }) => response.writeHead(401).end("wrong key: secr****-api"));
+  const answer = await post(question);
+  const text = await answer.text();
+  expect([answer.status, text]).toEqual([502, expect.stringContaining("does not take this server's key")]);
+  expect(text).not.toContain("secr");
+});
+
 test("UJ1 a stream passes while it comes, and a client that goes away gives its units back", async () => {
   let go = (): void => {};
   let numOpen = 0;

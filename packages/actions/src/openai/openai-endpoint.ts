@@ -31,7 +31,7 @@ import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import { askService, type LeasedServices, type ServedService } from "../services/leased-services.ts";
 import { hadRequest, isServedPath, learnFrom, type SentRequest, sendRequest } from "../services/service-request.ts";
 import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
-import { type UpstreamModel, upstreamRequest, upstreamRetry, upstreamSpec, withheldOfUpstreams } from "./upstream.ts";
+import { type UpstreamModel, upstreamFailure, upstreamRequest, upstreamSpec, withheldOfUpstreams } from "./upstream.ts";
 
 export type OpenAiEndpointOptions = DoorOptions & {
   readonly pool: ActionPool;
@@ -318,9 +318,9 @@ class Endpoint {
     const { deadlineMs = Number.POSITIVE_INFINITY } = asked;
     return this.#run(upstreamSpec(model, asked), call, (context) => {
       const isLast = context.attempt >= model.retries;
-      const again = (answer: IncomingMessage) =>
-        upstreamRetry(answer, isLast, deadlineMs - (performance.now() - beganMs));
-      return forward(call, sent, { context, stallMs, again, withheld: withheldOfUpstreams });
+      const failureOf = (answer: IncomingMessage) =>
+        upstreamFailure(answer, isLast, deadlineMs - (performance.now() - beganMs));
+      return forward(call, sent, { context, stallMs, failureOf, withheld: withheldOfUpstreams });
     });
   }
 
@@ -348,8 +348,8 @@ type Asked = { readonly id: string; readonly tenant: string; readonly deadlineMs
 type Forwarding = {
   readonly context: ActionContext;
   readonly stallMs: number;
-  /** the error after which the pool tries again, in place of this answer */
-  readonly again?: (answer: IncomingMessage) => TreadleError | undefined;
+  /** what is thrown in place of this answer; after some the pool tries again */
+  readonly failureOf?: (answer: IncomingMessage) => Error | undefined;
   /** headers of the answer that are not passed on */
   readonly withheld?: readonly string[];
 };
@@ -358,7 +358,7 @@ type Forwarding = {
 async function forward(
   { response }: Call,
   sent: Omit<SentRequest, "method" | "signal">,
-  { context, stallMs, again, withheld }: Forwarding,
+  { context, stallMs, failureOf, withheld }: Forwarding,
 ): Promise<void> {
   const { signal } = context;
   const stall = new AbortController();
@@ -374,8 +374,8 @@ async function forward(
       {
         answered(answer) {
           learnFrom(context, answer);
-          const later = again?.(answer);
-          if (later !== undefined) throw later;
+          const failure = failureOf?.(answer);
+          if (failure !== undefined) throw failure;
           const { statusCode = 502, statusMessage } = answer;
           response.writeHead(statusCode, statusMessage, forwardedResponse(answer, withheld)).flushHeaders();
         },

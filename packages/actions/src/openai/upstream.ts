@@ -6,7 +6,6 @@
  *     its deadline leaves time, and else answered as the API did.
  */
 import type { IncomingMessage } from "node:http";
-import type { TreadleError } from "@treadle/contracts";
 import { forwardedRequest, ofClients } from "../network/forwarded-headers.ts";
 import { retryFor, type SentRequest } from "../services/service-request.ts";
 import { modelAt, OpenAiError } from "./openai-request.ts";
@@ -62,8 +61,15 @@ export function upstreamRequest(
   return { url, path, headers, body: renamed, authority };
 }
 
-/** UJ2. `leftMs` until the deadline. */
-export function upstreamRetry(answer: IncomingMessage, isLast: boolean, leftMs: number): TreadleError | undefined {
+/** Why an answer of the API is not passed on: it is of this server's key (UJ1), or another attempt follows (UJ2). `leftMs` until the deadline. */
+export function upstreamFailure(answer: IncomingMessage, isLast: boolean, leftMs: number): Error | undefined {
+  // Its words may show a part of the key.
+  if (answer.statusCode === 401)
+    return new OpenAiError(
+      502,
+      "upstream_refused",
+      "the external API does not take this server's key; its operator has to look at openai.upstreams",
+    );
   const again = isLast ? undefined : retryFor(answer, "refused");
   const waitMs = Number(again?.details["retryAfterMs"] ?? 0);
   return waitMs < leftMs ? again : undefined;
