@@ -423,7 +423,7 @@ test("OA3 a body in the smallest pieces takes no more memory than another", asyn
   const upstream = createServer((request, response) => {
     request.resume().once("end", () => response.end("{}"));
   });
-  const { open } = await before(upstream);
+  const { open } = await before(upstream, { requestMs: 600_000 });
   const client = open();
   const length = 2 ** 20;
   const chunks = Buffer.from("1\r\n \r\n".repeat(2 ** 16));
