@@ -1,7 +1,8 @@
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Allows } from "./allow-list.ts";
 import { type Address, type Host, parseAddress } from "./host.ts";
 import type { Lookup } from "./lookup.ts";
+import { UpstreamSocket } from "./upstream-socket.ts";
 
 export type Target = { readonly host: Host; readonly port: number };
 
@@ -96,10 +97,9 @@ function connectTo(addresses: readonly Address[], { host, port }: Target, attemp
     family: address.kind() === "ipv4" ? 4 : 6,
   }));
   const [first = { address: "", family: 4 }] = checked;
-  return connect({
+  return new UpstreamSocket({ allowHalfOpen: true }).connect({
     host: host.type === "name" ? host.name : first.address,
     port,
-    allowHalfOpen: true,
     noDelay: true,
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: Math.max(10, Math.floor(attemptMs)),

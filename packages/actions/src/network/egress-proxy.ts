@@ -267,9 +267,13 @@ export class EgressProxy {
       headers,
       maxHeaderSize: this.#limits.headerBytes,
     });
+    let answered: IncomingMessage | undefined;
     response.once("close", () => upstream.destroy()); // EPX4
+    // A client may read its answer only when it has sent all.
+    upstream.once("close", () => request.unpipe(upstream).resume());
     upstream.on("error", (error: NodeJS.ErrnoException) => {
-      if (!response.writableEnded) fail(`did not answer as HTTP: ${error.code ?? "no reason given"}`);
+      if (!response.writableEnded && answered?.complete !== true)
+        fail(`did not answer as HTTP: ${error.code ?? "no reason given"}`);
     });
     // Without it, Node destroys the socket and says nothing.
     upstream.once("upgrade", (_, upgraded) => {
@@ -277,6 +281,7 @@ export class EgressProxy {
       fail("answers with an upgrade, which was not asked for");
     });
     upstream.once("response", (answer) => {
+      answered = answer;
       try {
         response.writeHead(answer.statusCode ?? 502, answer.statusMessage, forwardedResponse(answer));
       } catch {

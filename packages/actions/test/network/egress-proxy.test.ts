@@ -198,6 +198,41 @@ describe("a request", () => {
     },
   );
 
+  test.each(["Content-Length: 3000000", "Transfer-Encoding: chunked"])(
+    "that is answered before all of it has come, and then reset, has its answer, and the next request is taken: %s",
+    async (framing) => {
+      const part = framing.includes("chunked")
+        ? `${(50_000).toString(16)}\r\n${"x".repeat(50_000)}\r\n`
+        : "x".repeat(50_000);
+      let sendMore = (): void => {};
+      let asked = 0;
+      const origin = await listen(
+        createServer((socket) =>
+          socket.once("data", () => {
+            if (asked++ > 0) return void socket.end("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext");
+            // At once: what comes next is read first, and is written to a connection that is reset.
+            sendMore();
+            socket.write("HTTP/1.1 413 Content Too Large\r\nContent-Length: 9\r\n\r\ntoo large");
+            socket.resetAndDestroy();
+          }),
+        ),
+      );
+      const { open } = await serve([`127.0.0.1:${origin}`]);
+      const socket = open();
+      sendMore = () => void socket.write(part);
+      const answers = read(socket);
+      const to = `POST http://127.0.0.1:${origin}/ HTTP/1.1\r\nHost: x\r\n`;
+      socket.write(`${to}${framing}\r\n\r\n${part}`);
+      const answered = new Promise((resolve) => socket.once("data", resolve));
+      await answered;
+      // A client that reads nothing before it has sent all.
+      for (let i = 2; i < 60; i++) socket.write(part);
+      if (framing.includes("chunked")) socket.write("0\r\n\r\n");
+      socket.write(`${to}Connection: close\r\nContent-Length: 0\r\n\r\n`);
+      expect(await answers).toMatch(/^HTTP\/1\.1 413 Content Too Large\r\n.*too large(HTTP\/1\.1 200 OK\r\n.*next)$/s);
+    },
+  );
+
   test("that is not answered for a while is answered with 504 (EPX3)", async () => {
     const origin = await listen(createServer((socket) => void socket.resume()));
     const { open } = await serve([`127.0.0.1:${origin}`], { limits: { idleMs: 50 } });
