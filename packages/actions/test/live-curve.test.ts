@@ -185,6 +185,34 @@ describe("what is expected of an action", () => {
     expect(history.expect(specOf(own)).elasticity).toEqual(own);
   });
 
+  test("HE1: a client that computes its curve each time is learned of as one that states the same, and another curve is not", () => {
+    let state = 0;
+    const nearly = (shape: Elasticity & { type: "amdahl" }): Elasticity => {
+      state = (state + 0.618_033_988_749_895) % 1;
+      return { ...shape, serialShare: shape.serialShare * (1 + 1e-3 * (state - 0.5)) };
+    };
+    fc.assert(
+      fc.property(fc.double({ min: 0.01, max: 0.4, noNaN: true }), fc.nat({ max: 79 }), (serialShare, waiting) => {
+        const shape = { type: "amdahl", serialShare } as const;
+        const [exact, computed] = [new ActionHistory(), new ActionHistory()];
+        // Some were asked about before anything had ended.
+        const early = Array.from({ length: waiting }, () => specOf(nearly(shape)));
+        for (const spec of early) computed.expect(spec);
+        for (let i = 0; i < 80; i++) {
+          exact.observe(specOf(shape), units[i % 6]!, 3);
+          computed.observe(early[i] ?? specOf(nearly(shape)), units[i % 6]!, 3);
+          expect(computed.probe(specOf(nearly(shape)), 8)).toBe(exact.probe(specOf(shape), 8));
+        }
+        const [told, wanted] = [predictionOf(computed, specOf(nearly(shape))), predictionOf(exact, specOf(shape))];
+        for (const count of units) expect(told(count) / wanted(count)).toBeCloseTo(1, 2);
+        expect(computed.report().get("suite")!.source).toBe(exact.report().get("suite")!.source);
+        const other: Elasticity = { type: "amdahl", serialShare: serialShare + 0.1 };
+        expect(computed.expect(specOf(other)).elasticity).toEqual(other);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
   test("HE1: a stated duration that is wrong for all is corrected, one that is right for each is not", () => {
     const history = new ActionHistory();
     for (let i = 0; i < 60; i++) history.observe(specOf(perfect, { duration: 10 }), units[i % 6]!, 30 / units[i % 6]!);

@@ -3,8 +3,8 @@
  * Pure state; the caller says what it saw.
  *
  * HE1 the elasticity that an action states comes first, then the stored one of its kind. Where executions contradict it, the
- *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: one that is stated anew, such as of a
- *    new profile, begins anew.
+ *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: another curve, such as of a new
+ *    profile, begins anew. One within 2 % at all numbers of units is the same: clients compute theirs, each time a little differently.
  * HE2 what one tenant calls a kind teaches nothing of what another does.
  */
 import { type ActionSpec, allowedUnits } from "./action-spec.ts";
@@ -39,7 +39,16 @@ export type KindReport = {
   readonly predictionError: number | undefined;
 };
 
-type Track = { readonly curve: LiveCurve; believed: Elasticity; believedScale: number };
+type Track = {
+  /** what it is the track of, but for the curve */
+  readonly about: string;
+  readonly stated: Elasticity;
+  readonly curve: LiveCurve;
+  believed: Elasticity;
+  believedScale: number;
+};
+/** of an action: what its track is about, and the name of that where no other is near */
+type Names = { readonly about: string; readonly exact: string; name: string | undefined };
 type Seen = { spec: ActionSpec; at: number; errors: number; meanError: number };
 
 /** of a tenant */
@@ -50,13 +59,15 @@ const reportedUnits = 8;
 const noticeableScale = 0.02;
 /** And a serial share in such ones. */
 const noticeableShare = 0.01;
+/** of the logarithm of seconds: nearer curves are one */
+const noticeableCurve = 0.02;
 
 export class ActionHistory {
   readonly #stored: ReadonlyMap<string, StoredCurve>;
   readonly #durations = new DurationHistory();
   readonly #tracks = new KeptByTenant<Track>(mostTracks);
   readonly #seen = new KeptByTenant<Seen>(mostKinds);
-  readonly #keys = new WeakMap<ActionSpec, string>();
+  readonly #names = new WeakMap<ActionSpec, Names>();
   #observed = 0;
 
   /** `stored`: by kind, for every tenant */
@@ -143,6 +154,8 @@ export class ActionHistory {
     if (elasticity.type === "function") return;
     const unit = this.#unitOf(spec);
     const make = (): Track => ({
+      about: this.#namesOf(spec).about,
+      stated: elasticity,
       curve: new LiveCurve(
         (count) => secondsAt(elasticity, count, 1) ?? Number.NaN,
         allowedUnits(spec.cost[spec.key!]!),
@@ -151,23 +164,48 @@ export class ActionHistory {
       believed: elasticity,
       believedScale: 1,
     });
-    const track = this.#tracks.use(spec.tenant, this.#keyOf(spec), make);
+    const track = this.#tracks.use(spec.tenant, this.#nameOf(spec), make);
     track.curve.observe(units, seconds / (unit ?? 1));
-    believe(track, elasticity);
+    believe(track);
   }
 
   #trackOf(spec: ActionSpec): Track | undefined {
-    return this.#tracks.get(spec.tenant, this.#keyOf(spec));
+    return this.#tracks.get(spec.tenant, this.#nameOf(spec));
   }
 
-  #keyOf(spec: ActionSpec): string {
-    let key = this.#keys.get(spec);
-    if (key === undefined) {
-      const { kind, key: resource, cost, elasticity } = spec;
-      key = JSON.stringify([kind, resource, cost[resource ?? ""], elasticity, this.#unitOf(spec) !== undefined]);
-      this.#keys.set(spec, key);
+  /** HE1: of the track whose curve is the nearest, or of one to come. */
+  #nameOf(spec: ActionSpec): string {
+    const names = this.#namesOf(spec);
+    const { about, exact } = names;
+    if (names.name !== undefined && this.#tracks.get(spec.tenant, names.name) !== undefined) return names.name;
+    names.name = this.#tracks.get(spec.tenant, exact) === undefined ? this.#nearest(spec, about) : exact;
+    return names.name ?? exact;
+  }
+
+  #nearest(spec: ActionSpec, about: string): string | undefined {
+    let [nearest, least]: [string | undefined, number] = [undefined, noticeableCurve];
+    for (const [name, track] of this.#tracks.entries(spec.tenant)) {
+      if (track.about !== about) continue;
+      const distance = distanceOf(spec.elasticity!, track.stated, allowedUnits(spec.cost[spec.key!]!));
+      if (distance <= least) [nearest, least] = [name, distance];
     }
-    return key;
+    return nearest;
+  }
+
+  #namesOf(spec: ActionSpec): Names {
+    let names = this.#names.get(spec);
+    if (names === undefined) {
+      const { kind, key: resource, cost, elasticity } = spec;
+      const follows = [
+        this.#unitOf(spec) !== undefined,
+        elasticity?.type === "seconds",
+        elasticity?.type === "function",
+      ];
+      const about = JSON.stringify([kind, resource, cost[resource ?? ""], ...follows]);
+      names = { about, exact: about + JSON.stringify(elasticity), name: undefined };
+      this.#names.set(spec, names);
+    }
+    return names;
   }
 
   #noteError(spec: ActionSpec, units: number, seconds: number): void {
@@ -184,9 +222,9 @@ export class ActionHistory {
 }
 
 /** The same object for as long as nothing noticeable changes: what waits is not formulated again. */
-function believe(track: Track, stated: Elasticity): void {
+function believe(track: Track): void {
   const { serialShare, scale } = track.curve;
-  const { believed } = track;
+  const { believed, stated } = track;
   if (serialShare !== undefined) {
     // All that wait are formulated anew for each.
     const isNear = believed.type === "amdahl" && Math.abs(believed.serialShare - serialShare) <= noticeableShare;
@@ -196,4 +234,13 @@ function believe(track: Track, stated: Elasticity): void {
     const points = stated.points.map(({ units, seconds }) => ({ units, seconds: seconds * scale }));
     track.believed = { type: "seconds", points };
   }
+}
+
+/** The largest difference between the logarithms of their seconds. */
+function distanceOf(one: Elasticity, other: Elasticity, units: readonly number[]): number {
+  const differences = units.map((count) => {
+    const [a, b] = [secondsAt(one, count, 1)!, secondsAt(other, count, 1)!];
+    return a === b ? 0 : Math.abs(Math.log(a / b));
+  });
+  return differences.reduce((most, one) => Math.max(most, one), 0);
 }
