@@ -6,12 +6,14 @@
  *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: another curve, such as of a new
  *    profile, begins anew. One within 2 % at all numbers of units is the same: clients compute theirs, each time a little differently.
  * HE2 what one tenant calls a kind teaches nothing of what another does.
+ * HE3 what is saved, and read by another history, decides there as it does here, but for the least recently used of very many.
  */
-import { type ActionSpec, allowedUnits } from "./action-spec.ts";
+import { type ActionSpec, type Amount, allowedUnits } from "./action-spec.ts";
 import { DurationHistory } from "./duration-history.ts";
 import { type Elasticity, efficiencyAt, secondsAt } from "./elasticity.ts";
 import { KeptByTenant, mostKinds } from "./kept-by-tenant.ts";
-import { LiveCurve } from "./live-curve.ts";
+import { LiveCurve, type LiveCurveState } from "./live-curve.ts";
+import { type SavedHistory, savedHistory } from "./saved-history.ts";
 
 /** What is known of a kind before anything of it has run. */
 export type StoredCurve = {
@@ -39,16 +41,25 @@ export type KindReport = {
   readonly predictionError: number | undefined;
 };
 
+/** What a track is of, but for its curve. */
+type About = {
+  readonly kind: string;
+  readonly resource: string;
+  readonly amount: Amount;
+  /** whether executions are measured in stated seconds */
+  readonly hasUnit: boolean;
+};
 type Track = {
-  /** what it is the track of, but for the curve */
-  readonly about: string;
+  readonly about: About;
+  /** `about` and whatever else tells curves apart, as text */
+  readonly aboutName: string;
   readonly stated: Elasticity;
   readonly curve: LiveCurve;
   believed: Elasticity;
   believedScale: number;
 };
-/** of an action: what its track is about, and the name of that where no other is near */
-type Names = { readonly about: string; readonly exact: string; name: string | undefined };
+/** of an action: `exact` is that of its track where no other is near */
+type Names = { readonly aboutName: string; readonly exact: string; name: string | undefined };
 type Seen = { spec: ActionSpec; at: number; errors: number; meanError: number };
 
 /** of a tenant */
@@ -63,21 +74,41 @@ const noticeableShare = 0.01;
 const noticeableCurve = 0.02;
 
 export class ActionHistory {
-  readonly #stored: ReadonlyMap<string, StoredCurve>;
-  readonly #durations = new DurationHistory();
+  /** by kind, for every tenant */
+  readonly stored: ReadonlyMap<string, StoredCurve>;
+  readonly #durations: DurationHistory;
   readonly #tracks = new KeptByTenant<Track>(mostTracks);
   readonly #seen = new KeptByTenant<Seen>(mostKinds);
   readonly #names = new WeakMap<ActionSpec, Names>();
   #observed = 0;
 
-  /** `stored`: by kind, for every tenant */
-  constructor(stored: ReadonlyMap<string, StoredCurve> = new Map()) {
-    this.#stored = stored;
+  /** `saved`: what another has learned (HE3) */
+  constructor(stored: ReadonlyMap<string, StoredCurve> = new Map(), saved?: SavedHistory) {
+    this.stored = stored;
+    this.#durations = new DurationHistory(undefined, saved?.durations);
+    for (const { tenant, kind, resource, amount, hasUnit, stated, curve, ...believed } of saved?.curves ?? []) {
+      const about = { kind, resource, amount, hasUnit };
+      this.#tracks.use(tenant, namesOf(about, stated).exact, () => ({ ...trackOf(about, stated, curve), ...believed }));
+    }
+  }
+
+  /** of executions, so far */
+  get numObserved(): number {
+    return this.#observed;
+  }
+
+  /** HE3 */
+  saved(): SavedHistory {
+    const curves = [...this.#tracks.inTurn()].map(([tenant, , track]) => {
+      const { about, stated, curve, believed, believedScale } = track;
+      return { tenant, ...about, stated, curve: curve.state, believed, believedScale };
+    });
+    return savedHistory(this.#durations.saved(), curves);
   }
 
   /** With the stored elasticity of its kind, where it names a key and states none. */
   complete(spec: ActionSpec): ActionSpec {
-    const stored = this.#stored.get(spec.kind);
+    const stored = this.stored.get(spec.kind);
     if (stored === undefined || spec.key !== stored.resource || spec.elasticity !== undefined) return spec;
     return { ...spec, elasticity: stored.elasticity };
   }
@@ -135,13 +166,13 @@ export class ActionHistory {
   #sourceOf(spec: ActionSpec): CurveSource | undefined {
     if (spec.elasticity === undefined) return undefined;
     if (this.#trackOf(spec)?.curve.serialShare !== undefined) return "measured";
-    const stored = this.#stored.get(spec.kind)?.elasticity;
+    const stored = this.stored.get(spec.kind)?.elasticity;
     return JSON.stringify(stored) === JSON.stringify(spec.elasticity) ? "stored" : "given";
   }
 
   #statedSeconds({ kind, tenant, duration }: ActionSpec): number | undefined {
     if (duration !== "history") return duration === "unknown" ? undefined : duration;
-    return this.#durations.estimate(kind, tenant) ?? this.#stored.get(kind)?.duration;
+    return this.#durations.estimate(kind, tenant) ?? this.stored.get(kind)?.duration;
   }
 
   /** What its executions are measured in: stated seconds, where they may be compared. */
@@ -153,17 +184,7 @@ export class ActionHistory {
     // A function is its caller's code: there is nothing that tells two of them apart.
     if (elasticity.type === "function") return;
     const unit = this.#unitOf(spec);
-    const make = (): Track => ({
-      about: this.#namesOf(spec).about,
-      stated: elasticity,
-      curve: new LiveCurve(
-        (count) => secondsAt(elasticity, count, 1) ?? Number.NaN,
-        allowedUnits(spec.cost[spec.key!]!),
-        unit !== undefined || elasticity.type === "seconds",
-      ),
-      believed: elasticity,
-      believedScale: 1,
-    });
+    const make = (): Track => trackOf(this.#aboutOf(spec), elasticity);
     const track = this.#tracks.use(spec.tenant, this.#nameOf(spec), make);
     track.curve.observe(units, seconds / (unit ?? 1));
     believe(track);
@@ -176,16 +197,16 @@ export class ActionHistory {
   /** HE1: of the track whose curve is the nearest, or of one to come. */
   #nameOf(spec: ActionSpec): string {
     const names = this.#namesOf(spec);
-    const { about, exact } = names;
+    const { aboutName, exact } = names;
     if (names.name !== undefined && this.#tracks.get(spec.tenant, names.name) !== undefined) return names.name;
-    names.name = this.#tracks.get(spec.tenant, exact) === undefined ? this.#nearest(spec, about) : exact;
+    names.name = this.#tracks.get(spec.tenant, exact) === undefined ? this.#nearest(spec, aboutName) : exact;
     return names.name ?? exact;
   }
 
-  #nearest(spec: ActionSpec, about: string): string | undefined {
+  #nearest(spec: ActionSpec, aboutName: string): string | undefined {
     let [nearest, least]: [string | undefined, number] = [undefined, noticeableCurve];
     for (const [name, track] of this.#tracks.entries(spec.tenant)) {
-      if (track.about !== about) continue;
+      if (track.aboutName !== aboutName) continue;
       const distance = distanceOf(spec.elasticity!, track.stated, allowedUnits(spec.cost[spec.key!]!));
       if (distance <= least) [nearest, least] = [name, distance];
     }
@@ -195,17 +216,15 @@ export class ActionHistory {
   #namesOf(spec: ActionSpec): Names {
     let names = this.#names.get(spec);
     if (names === undefined) {
-      const { kind, key: resource, cost, elasticity } = spec;
-      const follows = [
-        this.#unitOf(spec) !== undefined,
-        elasticity?.type === "seconds",
-        elasticity?.type === "function",
-      ];
-      const about = JSON.stringify([kind, resource, cost[resource ?? ""], ...follows]);
-      names = { about, exact: about + JSON.stringify(elasticity), name: undefined };
+      names = namesOf(this.#aboutOf(spec), spec.elasticity);
       this.#names.set(spec, names);
     }
     return names;
+  }
+
+  #aboutOf(spec: ActionSpec): About {
+    const { kind, key: resource = "", cost } = spec;
+    return { kind, resource, amount: cost[resource] ?? 0, hasUnit: this.#unitOf(spec) !== undefined };
   }
 
   #noteError(spec: ActionSpec, units: number, seconds: number): void {
@@ -219,6 +238,23 @@ export class ActionHistory {
     seen.errors++;
     seen.meanError += (Math.abs(expected - seconds) / most - seen.meanError) / Math.min(seen.errors, errorWindow);
   }
+}
+
+function namesOf(about: About, elasticity: Elasticity | undefined): Names {
+  const type = elasticity?.type;
+  const { kind, resource, amount, hasUnit } = about;
+  const aboutName = JSON.stringify([kind, resource, amount, hasUnit, type === "seconds", type === "function"]);
+  return { aboutName, exact: aboutName + JSON.stringify(elasticity), name: undefined };
+}
+
+function trackOf(about: About, stated: Elasticity, state?: LiveCurveState): Track {
+  const curve = new LiveCurve(
+    (count) => secondsAt(stated, count, 1) ?? Number.NaN,
+    allowedUnits(about.amount),
+    about.hasUnit || stated.type === "seconds",
+    state,
+  );
+  return { about, aboutName: namesOf(about, stated).aboutName, stated, curve, believed: stated, believedScale: 1 };
 }
 
 /** The same object for as long as nothing noticeable changes: what waits is not formulated again. */

@@ -1,7 +1,18 @@
+import { z } from "zod";
 import { type Elasticity, efficiencyAt } from "./elasticity.ts";
 import { KeptByTenant, mostKinds } from "./kept-by-tenant.ts";
 
 type Past = { count: number; mean: number };
+
+/** of a kind of a tenant */
+export const SavedDuration = z.strictObject({
+  tenant: z.string(),
+  kind: z.string(),
+  count: z.int().positive(),
+  /** seconds on one unit */
+  mean: z.number().nonnegative(),
+});
+export type SavedDuration = z.infer<typeof SavedDuration>;
 
 /**
  * Durations of earlier actions per kind and tenant: what one calls a kind says nothing of what another does. They are brought to one
@@ -12,8 +23,14 @@ export class DurationHistory {
   readonly #window: number;
   readonly #past = new KeptByTenant<Past>(mostKinds);
 
-  constructor(window = 64) {
+  /** `saved`: what another has learned */
+  constructor(window = 64, saved: readonly SavedDuration[] = []) {
     this.#window = window;
+    for (const { tenant, kind, count, mean } of saved) this.#past.use(tenant, kind, () => ({ count, mean }));
+  }
+
+  saved(): SavedDuration[] {
+    return [...this.#past.inTurn()].map(([tenant, kind, past]) => ({ tenant, kind, ...past }));
   }
 
   /** Samples taken while others used the same cores mislead; the caller leaves those out. */

@@ -24,6 +24,11 @@ export class KeptByTenant<Value> {
     return value;
   }
 
+  /** Of all, with those that were not used longest first: who uses them in turn has the same. */
+  *inTurn(): Iterable<[tenant: string, name: string, value: Value]> {
+    for (const [tenant, own] of this.#tenants) for (const [name, value] of own) yield [tenant, name, value];
+  }
+
   /** Of one tenant, or of all. */
   *entries(tenant?: string): Iterable<[name: string, value: Value]> {
     for (const [one, own] of this.#tenants) if (tenant === undefined || one === tenant) yield* own;

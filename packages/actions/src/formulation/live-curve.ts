@@ -12,10 +12,7 @@
  * LC3 without pairs the shape stays. The seconds on one unit follow the last 32 executions once the curve is measured, and before
  *    that where they were stated and are off by more than 25 %, by the same kind of test.
  */
-
-/** of executions side by side in time, `few` < `many` units */
-type Pair = { readonly few: number; readonly many: number; readonly change: number; readonly at: number };
-type Execution = { readonly units: number; readonly seconds: number; readonly at: number };
+import { z } from "zod";
 
 /** pairs (or executions) in a test, and Student's t from which a difference is no chance: two-sided, about 2 in 100,000 */
 const tests = [
@@ -33,6 +30,29 @@ const noticeableFit = 0.02;
 /** executions on one number of units before another is tried: at first, or in doubt; and after many that agreed */
 const leastInterval = 4;
 const mostInterval = 32;
+
+const count = z.int().positive();
+const at = z.int().nonnegative();
+/** of executions side by side in time, `few` < `many` units */
+const Pair = z
+  .strictObject({ few: count, many: count, change: z.number(), at })
+  .refine(({ few, many }) => few < many, { message: "few is less than many" });
+type Pair = z.infer<typeof Pair>;
+const Execution = z.strictObject({ units: count, seconds: z.number().positive(), at });
+type Execution = z.infer<typeof Execution>;
+
+export const LiveCurveState = z.strictObject({
+  pairs: z.array(Pair).max(mostPairs),
+  recent: z.array(Execution).max(mostExecutions),
+  unpaired: Execution.optional(),
+  serialShare: z.number().min(0).max(1).optional(),
+  scale: z.number().positive(),
+  isScaled: z.boolean(),
+  observed: at,
+  sinceVaried: at,
+  interval: z.int().min(leastInterval).max(mostInterval),
+});
+export type LiveCurveState = z.infer<typeof LiveCurveState>;
 
 /** log seconds on `units`, of one second on one unit */
 const amdahl = (serialShare: number, units: number): number => Math.log(serialShare + (1 - serialShare) / units);
@@ -53,12 +73,41 @@ export class LiveCurve {
 
   /**
    * `stated`: seconds on so many units; `units`: those that may be granted, ascending; `followsScale`: whether the seconds on one
-   * unit are stated, too, and so may be wrong.
+   * unit are stated, too, and so may be wrong; `state`: that of another, to go on with.
    */
-  constructor(stated: (units: number) => number, units: readonly number[], followsScale: boolean) {
+  constructor(
+    stated: (units: number) => number,
+    units: readonly number[],
+    followsScale: boolean,
+    state?: LiveCurveState,
+  ) {
     this.#stated = (count) => Math.log(stated(count));
     this.#units = units;
     this.#followsScale = followsScale;
+    if (state === undefined) return;
+    this.#pairs = [...state.pairs];
+    this.#recent = [...state.recent];
+    this.#unpaired = state.unpaired;
+    this.#serialShare = state.serialShare;
+    this.#scale = state.scale;
+    this.#isScaled = state.isScaled;
+    this.#observed = state.observed;
+    this.#sinceVaried = state.sinceVaried;
+    this.#interval = state.interval;
+  }
+
+  get state(): LiveCurveState {
+    return {
+      pairs: [...this.#pairs],
+      recent: [...this.#recent],
+      unpaired: this.#unpaired,
+      serialShare: this.#serialShare,
+      scale: this.#scale,
+      isScaled: this.#isScaled,
+      observed: this.#observed,
+      sinceVaried: this.#sinceVaried,
+      interval: this.#interval,
+    };
   }
 
   /** Of the measured curve; undefined while the stated one holds. */

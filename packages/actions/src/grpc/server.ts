@@ -284,7 +284,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         onOutput: action.output,
         ...limitsOf(message),
       };
-      const spec = onCores(asked, command, cores, actions.pool.stored.get(asked.kind));
+      const spec = onCores(asked, command, cores, actions.pool.history.stored.get(asked.kind));
       const started = options.hosts === undefined ? action.started : action.startedOnHost;
       const handle = actions.submit(owned!.id, spec, request, started);
       return [handle, handle.result.then(exitOf)];

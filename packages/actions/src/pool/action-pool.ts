@@ -17,7 +17,7 @@ import { FairShares } from "../decide/fair-shares.ts";
 import type { Policy } from "../decide/policies.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
-import { ActionHistory, type KindReport, type StoredCurve } from "../formulation/action-history.ts";
+import { ActionHistory, type KindReport } from "../formulation/action-history.ts";
 import { ActionSpec, allowedUnits, leastUnits, longestTimerMs } from "../formulation/action-spec.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
@@ -37,12 +37,11 @@ const longestBackoffMs = 60_000;
 const keptStarts = 32;
 
 export class ActionPool {
-  /** what the operator has stored, by kind */
-  readonly stored: ReadonlyMap<string, StoredCurve>;
+  /** what is expected of actions, and learned of them */
+  readonly history: ActionHistory;
   readonly #managers: ReadonlyMap<string, ResourceManager>;
   readonly #clock: Clock;
   readonly #decide: DecideOptions;
-  readonly #history: ActionHistory;
   readonly #shares: FairShares;
   readonly #charging: Charging;
   readonly #queue: FairQueue<ActionRecord>;
@@ -64,8 +63,7 @@ export class ActionPool {
     this.#managers = new Map(options.managers.map((m) => [m.resource, m]));
     this.#clock = options.clock ?? systemClock;
     this.#decide = { ...defaultDecideOptions, ...options.decide };
-    this.stored = options.stored ?? new Map();
-    this.#history = new ActionHistory(this.stored);
+    this.history = options.history ?? new ActionHistory();
     const nowMs = this.#clock.now();
     const capacities = [...this.#managers].map(([resource, manager]) => {
       let all = 0;
@@ -145,11 +143,7 @@ export class ActionPool {
     const { trajectory, deadlineMs, tenant } = record.spec;
     if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
     record.share = this.#charging.shareOf(record.spec);
-    record.demand = this.#charging.demandOf(
-      record.spec,
-      record.share,
-      this.#history.expect(record.spec).oneUnitSeconds,
-    );
+    record.demand = this.#charging.demandOf(record.spec, record.share, this.history.expect(record.spec).oneUnitSeconds);
     const why = this.#whyNever(record);
     if (why !== undefined) throw why;
     if (deadlineMs !== undefined) {
@@ -196,7 +190,7 @@ export class ActionPool {
 
   /** By kind: what is expected of it, and how well that was met; of one tenant, or of all together. */
   expectations(tenant?: string): ReadonlyMap<string, KindReport> {
-    return this.#history.report(tenant);
+    return this.history.report(tenant);
   }
 
   /** What a tenant was served so far: seconds of all of its dominant resource, by its weight. */
@@ -256,7 +250,7 @@ export class ActionPool {
       const problems = parsed.error.issues.map((i) => `${i.path.join(".") || "action"}: ${i.message}`);
       throw new TreadleError("action.invalid", problems.join("; "), { details: { problems } });
     }
-    const spec = this.#history.complete({ ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) });
+    const spec = this.history.complete({ ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) });
     const id = spec.id ?? `${spec.kind}/${this.#made++}`;
     // Managers know it by that name until nothing of it runs (PO2).
     if (this.#records.has(id) || this.#running.has(id))
@@ -280,7 +274,7 @@ export class ActionPool {
       settle: { resolve: () => {}, reject: () => {} },
       state: "waiting",
       attempt: 0,
-      probeUnits: probeUnitsOf(spec, this.#history, this.#managers, this.#decide.policy),
+      probeUnits: probeUnitsOf(spec, this.history, this.#managers, this.#decide.policy),
       formulated: undefined,
       bound: undefined,
       grantedMs: undefined,
@@ -346,7 +340,7 @@ export class ActionPool {
     const records: ActionRecord[] = [];
     const waiting: QueuedAction[] = [];
     const statesMemory = (trajectory: string): boolean => this.#trajectories.get(trajectory)?.memoryBytes !== undefined;
-    const binding = new PoolBinding(this.#managers, this.#history, statesMemory, now);
+    const binding = new PoolBinding(this.#managers, this.history, statesMemory, now);
     const impossible: [ActionRecord, TreadleError][] = [];
     const homes = new Set<string>();
     for (const record of this.#queue.order(window, now)) {
@@ -420,7 +414,7 @@ export class ActionPool {
     for (const record of this.#running.values()) {
       const elapsed = (now - (record.grantedMs ?? now)) / 1000;
       // Late already, or unknown: as long again as it has taken so far.
-      const expected = record.expectedSeconds ?? this.#history.expect(record.spec).oneUnitSeconds ?? unknownSeconds;
+      const expected = record.expectedSeconds ?? this.history.expect(record.spec).oneUnitSeconds ?? unknownSeconds;
       const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
       for (const { resource, pool, units } of Object.values(record.allocation ?? {})) {
         const fixed = record.formulated?.queued.elastic?.resource !== resource;
@@ -533,7 +527,7 @@ export class ActionPool {
     const executionSeconds = (endedMs! - startedMs!) / 1000;
     const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
     if (isCut && !isRefused) this.#statistics.count(spec, "failed");
-    if (!isCut) this.#history.observe(spec, units, executionSeconds);
+    if (!isCut) this.history.observe(spec, units, executionSeconds);
     this.#statistics.completed(
       spec,
       (grantedMs! - submittedMs) / 1000,

@@ -1,7 +1,7 @@
 /** What a pool is made with, and what is said of a trajectory that it opens. */
 import type { Clock } from "@treadle/contracts";
 import type { DecideOptions } from "../decide/decide.ts";
-import type { StoredCurve } from "../formulation/action-history.ts";
+import type { ActionHistory } from "../formulation/action-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext } from "./action-record.ts";
 
@@ -10,8 +10,8 @@ export type ActionPoolOptions = {
   /** default: real time */
   readonly clock?: Clock | undefined;
   readonly decide?: Partial<DecideOptions> | undefined;
-  /** by kind: the elasticity of actions that name a key and give none, and their duration before any has run */
-  readonly stored?: ReadonlyMap<string, StoredCurve> | undefined;
+  /** what is known of actions already; it learns from all that run */
+  readonly history?: ActionHistory | undefined;
   /** shares of tenants; 1 where nothing is said */
   readonly tenantWeights?: ReadonlyMap<string, number> | undefined;
   /** how much earlier one level of priority counts as submitted: priority orders, and nobody starves */

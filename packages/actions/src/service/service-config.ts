@@ -185,6 +185,8 @@ export const ActionServiceConfig = z
     network: Network,
     /** files that `treadle actions profile` wrote: what is known of their kinds, whoever submits them */
     profiles: z.array(z.string().min(1)).default([]),
+    /** folder of what was learned of how long kinds take and how they scale, for the next start; default: it is forgotten */
+    state: z.string().min(1).optional(),
     policy: z.enum(policies).default("unit-aware"),
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),

@@ -2,9 +2,11 @@
  * The actions service alone, as its configuration says: managers, a driver, a pool and the gRPC door, opened together and
  * closed together.
  */
+import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { endInTurn } from "../end-in-turn.ts";
+import { ActionHistory } from "../formulation/action-history.ts";
 import { boundAddress } from "../grpc/listen.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
@@ -20,7 +22,12 @@ import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
 import { ProcessServices } from "../services/process-services.ts";
+<<<<<<< HEAD
 import { filesIn, profilesIn, tokenIn, upstreamsIn } from "./config-files.ts";
+=======
+import { filesIn, profilesIn, tokenIn } from "./config-files.ts";
+import { LearnedFile } from "./learned-file.ts";
+>>>>>>> 4a93cf8c (What an action service has learned outlives it)
 import { openMachines, thisMachine } from "./machines.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
@@ -44,13 +51,13 @@ export type ActionService = {
 const usualDiskMib = 10_240;
 
 /**
- * Files of the configuration are relative to `folder`; `onHost` is told of hosts that are away, come and go. Throws
- * `config.invalid` and `sandbox.unavailable`.
+ * Files of the configuration are relative to `folder`; `tell` is told of hosts that are away, come and go, and of what
+ * was learned before. Throws `config.invalid` and `sandbox.unavailable`.
  */
 export async function openActionService(
   config: ActionServiceConfig,
   folder: string,
-  onHost: (line: string) => void = () => {},
+  tell: (line: string) => void = () => {},
 ): Promise<ActionService> {
   const { listen, limits, tls, tenants } = config;
   const files = filesIn(folder);
@@ -68,6 +75,8 @@ export async function openActionService(
   }
   const certificates = await files.certificates(tls);
   const stored = await profilesIn(files, config.profiles, coresOf(config));
+  const learned = config.state === undefined ? undefined : await LearnedFile.open(resolve(folder, config.state), tell);
+  const history = new ActionHistory(stored, learned?.saved);
   const managers = managersOf(config);
   const upstreams = await upstreamsIn(files, config, managers);
   const cpu = managers.find((manager) => manager instanceof CpuManager);
@@ -78,19 +87,19 @@ export async function openActionService(
     managers,
     prepare: devices && servicePreparation(devices.manager, devices.services, systemClock),
     decide: { policy: config.policy, dop: config.dop },
-    stored,
+    history,
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
   const actions = new CommandActions(pool, driver, {
     diskBytes: Math.min(usualDiskMib, limits.maxTrajectoryDiskMib) * 2 ** 20,
   });
   machines.onChange((host, why) => {
-    onHost(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
+    tell(why === undefined ? `host '${host}' is there` : `host '${host}' was lost: ${why}; its trajectories end`);
     if (why !== undefined) void actions.endLost();
     pool.changed();
   });
   for (const [host, { away }] of Object.entries(machines.hosts?.() ?? {}))
-    if (away !== undefined) onHost(`host '${host}' is away: ${away}; it joins when it answers`);
+    if (away !== undefined) tell(`host '${host}' is away: ${away}; it joins when it answers`);
   const { memory } = machines;
   const unguard = cpu === undefined ? () => {} : guardMemory({ actions, cpu, clock: systemClock, memory });
   const instanceOf = (service: string, allocation: ActionContext["allocation"]): ServiceInstance | undefined => {
@@ -156,6 +165,7 @@ export async function openActionService(
       await server.close();
       return abandon(error);
     }));
+  learned?.keep(history);
   return {
     address: boundAddress(listen, server.port),
     openAiUrl: openai && urlAt(boundAddress(options!.listen, openai.port), tls !== undefined),
@@ -172,7 +182,7 @@ export async function openActionService(
       await endInTurn(
         () => [server.close(), openai?.close()],
         () => [actions.close()],
-        () => [devices?.services.close()],
+        () => [devices?.services.close(), learned?.close()],
       );
     },
   };

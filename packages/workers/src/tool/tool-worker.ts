@@ -17,6 +17,7 @@
  *    any more, since the step that kept it was undone, ends at a later `open`.
  */
 import {
+  ActionHistory,
   ActionPool,
   allowedUnits,
   CpuManager,
@@ -73,7 +74,11 @@ export class ToolWorker extends Worker<ToolConfig> {
     const sandbox = { memoryBytes: memoryMiB * 2 ** 20, diskBytes, maxProcesses, network: networkOf(network) };
     const driver = await openDriver(this.config.actions, sandbox);
     const cpu = new CpuManager({ nodes: [host], trajectoryMemoryBytes: sandbox.memoryBytes });
-    const pool = new ActionPool({ managers: [cpu], decide: { policy, dop }, stored: this.#stored() });
+    const pool = new ActionPool({
+      managers: [cpu],
+      decide: { policy, dop },
+      history: new ActionHistory(this.#stored()),
+    });
     this.#actions = new ShellActions({ pool, driver, scheduling, sandboxes, sandbox });
     this.log.info(
       `calls of '${this.config.name}' run on ${this.#numCores} cores, scheduled by ${scheduling} with policy '${policy}'; driver '${driver.name}' isolates: ${driver.isolation}`,

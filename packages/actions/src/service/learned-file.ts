@@ -1,0 +1,120 @@
+/**
+ * What a service has learned of actions, kept from one start to the next. Nothing depends on it but how well a start decides: a file
+ * that cannot be read is said and set aside, and one that cannot be written is said.
+ */
+import { mkdir, open, readFile, rename } from "node:fs/promises";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import type { ActionHistory } from "../formulation/action-history.ts";
+import { SavedHistory } from "../formulation/saved-history.ts";
+
+const version = 1;
+const usualEveryMs = 60_000;
+
+const Content = SavedHistory.extend({ version: z.literal(version) });
+const Versioned = z.object({ version: z.unknown() });
+
+export class LearnedFile {
+  /** of the last start */
+  readonly saved: SavedHistory | undefined;
+  readonly #path: string;
+  readonly #tell: (line: string) => void;
+  readonly #everyMs: number;
+  #history: ActionHistory | undefined;
+  #numWritten = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #writing: Promise<void> = Promise.resolve();
+  #isFailing = false;
+
+  private constructor(
+    path: string,
+    { saved, tell, everyMs }: { saved: SavedHistory | undefined; tell: (line: string) => void; everyMs: number },
+  ) {
+    this.#path = path;
+    this.saved = saved;
+    this.#tell = tell;
+    this.#everyMs = everyMs;
+  }
+
+  /** In the folder, which is made. Throws `config.invalid` where that cannot be. */
+  static async open(folder: string, tell: (line: string) => void, everyMs = usualEveryMs): Promise<LearnedFile> {
+    const path = join(folder, "learned.json");
+    const refuse = (cause: Error): never => {
+      const why = `state: '${folder}' cannot be used: ${cause.message}; name a folder that this user may write to`;
+      throw new TreadleError("config.invalid", why, { cause });
+    };
+    await mkdir(folder, { recursive: true, mode: 0o700 }).catch(refuse);
+    const text = await readFile(path, "utf8").catch((cause: NodeJS.ErrnoException) =>
+      cause.code === "ENOENT" ? undefined : refuse(cause),
+    );
+    const read = text === undefined ? undefined : contentOf(text);
+    if (typeof read === "string") {
+      const aside = `${path}.ignored`;
+      await rename(path, aside).catch(refuse);
+      tell(`'${path}' is ignored, since ${read}; it is now '${aside}'`);
+      return new LearnedFile(path, { saved: undefined, tell, everyMs });
+    }
+    if (read !== undefined) {
+      const [kinds, curves] = [read.durations.length, read.curves.length];
+      const known = `durations of ${kinds} ${kinds === 1 ? "kind" : "kinds"}, ${curves} ${curves === 1 ? "curve" : "curves"}`;
+      tell(`what was learned before is known: ${known}, of '${path}'`);
+    }
+    return new LearnedFile(path, { saved: read, tell, everyMs });
+  }
+
+  /** Writes what the history learns from now on, now and then, and when it is closed. */
+  keep(history: ActionHistory): void {
+    this.#history = history;
+    this.#timer = setInterval(() => void this.#write(), this.#everyMs).unref();
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#write();
+  }
+
+  #write(): Promise<void> {
+    this.#writing = this.#writing.then(async () => {
+      const history = this.#history;
+      if (history === undefined || history.numObserved === this.#numWritten) return;
+      const { numObserved } = history;
+      const content: z.infer<typeof Content> = { version, ...history.saved() };
+      try {
+        // A crash leaves the last one whole.
+        const beside = `${this.#path}.${process.pid}`;
+        const file = await open(beside, "w", 0o600);
+        try {
+          await file.writeFile(JSON.stringify(content));
+          await file.sync();
+        } finally {
+          await file.close();
+        }
+        await rename(beside, this.#path);
+        this.#numWritten = numObserved;
+        this.#isFailing = false;
+      } catch (error) {
+        if (!this.#isFailing)
+          this.#tell(`what was learned cannot be kept in '${this.#path}': ${(error as Error).message}`);
+        this.#isFailing = true;
+      }
+    });
+    return this.#writing;
+  }
+}
+
+/** Or why it is none. */
+function contentOf(text: string): SavedHistory | string {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    return `it is no JSON: ${(error as Error).message}`;
+  }
+  const says = Versioned.safeParse(value).data?.version;
+  if (says !== undefined && says !== version) return `it is of version '${says}', and '${version}' is read here`;
+  const { data, error } = Content.safeParse(value);
+  if (data !== undefined) return data;
+  const [{ path, message }] = error.issues as [z.core.$ZodIssue];
+  return `it does not say what was learned: ${path.join(".") || "all of it"}: ${message}`;
+}
