@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
 import { DockerEngine } from "../src/drivers/docker-engine.ts";
+import type { Snapshot } from "../src/drivers/sandbox.ts";
 import { ActionPool, CommandActions, CpuManager, describeHost, ProcessDriver, type Sandbox } from "../src/index.ts";
 import { AllowList } from "../src/network/allow-list.ts";
 import { ActionServiceConfig, openActionService } from "../src/serve.ts";
@@ -97,6 +98,35 @@ describe.skipIf(missing !== undefined)(
       await own.close();
     });
 
+    test("DK6 files that came with a snapshot count, and those of the snapshot before it", async () => {
+      const own = new DockerDriver({ image: engine.image, socket: engine.socket }, { diskLookMs: 200 });
+      const [diskBytes, limits] = [2 ** 23, { maxBytes: 2 ** 26 }];
+      const write = (sandbox: Sandbox, name: string) =>
+        sandbox.exec({ command: ["sh", "-c", `head -c 3m /dev/zero > /tmp/${name}`] });
+      const first = await own.open({ diskBytes });
+      await write(first, "a");
+      const one = await first.snapshot(limits);
+      const second = await own.open({ from: one, diskBytes });
+      await write(second, "b");
+      await expect(second.snapshot({ maxBytes: 2 ** 22 })).rejects.toThrow(/more than the 4194304 bytes/);
+      const two = await second.snapshot(limits);
+      expect([one.bytes, two.bytes]).toEqual([expect.closeTo(3 * 2 ** 20, -5), expect.closeTo(6 * 2 ** 20, -5)]);
+      await expect(own.open({ from: two, diskBytes: 2 ** 22 })).rejects.toMatchObject({
+        code: "sandbox.failed",
+        message: expect.stringMatching(
+          /^a snapshot of '\d+' bytes does not fit in the '4194304' .*; give .* disk_bytes/,
+        ),
+      });
+      const third = await own.open({ from: two, diskBytes });
+      const filling = third.exec({ command: ["sh", "-c", "head -c 3m /dev/zero > /tmp/c; sleep 60"] });
+      filling.catch(() => {});
+      expect(await eventually(() => third.loss !== undefined)).toBe(true);
+      const [, taken] = /^its files take (\d+) bytes, and may take 8388608$/.exec(third.loss!)!;
+      expect(Number(taken)).toBeGreaterThan(diskBytes);
+      expect([first.loss, second.loss]).toEqual([undefined, undefined]);
+      await own.close();
+    });
+
     test("EPX1 a container reaches what is on the list by its proxy, and nothing else", async () => {
       const site = createHttpServer((request, response) => response.end(`served ${request.url}`));
       await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", () => resolve()));
@@ -144,6 +174,54 @@ describe.skipIf(missing !== undefined)(
       await snapshots[1]!.drop();
       await own.close();
       expect(await images()).toEqual(before);
+    });
+
+    test("SN2 a snapshot of what began from another outlives that, and the other outlives it; of both nothing is left", async () => {
+      const images = async () => (await engine.docker.listImages({ all: true })).map(({ Id }) => Id).sort();
+      const before = await images();
+      const own = driverOf(true);
+      const limits = { maxBytes: 2 ** 26 };
+      const grow = async (from: Snapshot | undefined, name: string) => {
+        const sandbox = await own.open({ from });
+        await sandbox.writeFile(`/tmp/${name}`, name);
+        const snapshot = await sandbox.snapshot(limits);
+        await sandbox.close();
+        return snapshot;
+      };
+      const holds = async (from: Snapshot) => {
+        const sandbox = await own.open({ from });
+        const { stdout } = await sandbox.exec({ command: ["sh", "-c", "cd /tmp; ls ?"] });
+        await sandbox.close();
+        return stdout.toString().split("\n").join("");
+      };
+      const a = await grow(undefined, "a");
+      const [b, c] = [await grow(a, "b"), await grow(a, "c")];
+      const d = await grow(b, "d");
+      await d.drop();
+      expect([await holds(a), await holds(b)]).toEqual(["a", "ab"]);
+      await a.drop();
+      await b.drop();
+      expect(await holds(c)).toBe("ac");
+      await c.drop();
+      expect(await images()).toEqual(before);
+      await grow(await grow(undefined, "e"), "f");
+      await own.close();
+      expect(await images()).toEqual(before);
+      // As a process leaves them that was killed.
+      const { hostname } = await import("node:os");
+      const Labels = { "treadle.session": "treadle-4194999-1-dead", "treadle.host": hostname() };
+      let Image = engine.image;
+      for (const tag of ["first", "second"]) {
+        const made = await engine.docker.createContainer({ Image, Cmd: ["true"], Labels });
+        await made.commit({ repo: "treadle-snapshot", tag });
+        await made.remove({ force: true });
+        Image = `treadle-snapshot:${tag}`;
+      }
+      expect((await images()).length).toBe(before.length + 2);
+      const next = driverOf(true);
+      await (await next.open()).close();
+      expect(await images()).toEqual(before);
+      await next.close();
     });
 
     test("DK1 a process that makes a session of its own ends with its command, and so does a fork bomb", async () => {

@@ -15,7 +15,7 @@
  * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
  *    lists of their processes, for only there is it known that nothing of the last one lives.
  * DK6 no file grows beyond the limit on a container's files; one whose files together are beyond it ends, with its cause, when
- *    that is seen.
+ *    that is seen. Those that came with a snapshot count, as long as it has the same, changed, or removed: its image keeps them.
  * DK7 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
  *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
  *    that is its loss, and no command's outcome.
@@ -27,7 +27,7 @@ import type { Duplex } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import type Docker from "dockerode";
-import { z } from "zod";
+import type { z } from "zod";
 import { endInTurn } from "../end-in-turn.ts";
 import type { EgressProxy } from "../network/egress-proxy.ts";
 import { isDeadSession, sessionName } from "./cgroup.ts";
@@ -35,14 +35,13 @@ import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerDisks, foldersOf } from "./container-disks.ts";
 import { ContainerGroup, isAlive } from "./container-group.ts";
-import { callMs, DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
 import {
   coresRemedy,
   EngineInfo,
   gvisorTasks,
-  hiddenFiles,
   isGvisor,
   keptArchive,
   keptMark,
@@ -61,7 +60,6 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
-  tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { openProxy, proxyEnvironment } from "./sandbox-proxy.ts";
@@ -73,8 +71,6 @@ const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;
 const itsEnd = "its container has ended";
 const watchMs = 25;
-/** at which an engine copies files, on a busy disk */
-const slowestBytesPerMs = 5_000;
 /** of the container itself: its first process, what keeps it, one that ends others, and one that waits */
 const ownProcesses = 5;
 
@@ -144,11 +140,18 @@ export class DockerDriver implements SandboxDriver {
     const filters = { label: [`treadle.host=${hostname()}`] };
     for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
       if (isDeadSession(Labels["treadle.session"] ?? "")) await engine.removeContainer(Id);
-    for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
-      if (isDeadSession(Labels?.["treadle.session"] ?? "")) await engine.removeImage(Id);
+    for (const { Id, RepoTags, Labels } of await engine.call("images", docker.listImages({ filters })))
+      if (isDeadSession(Labels?.["treadle.session"] ?? ""))
+        for (const name of namesOf(RepoTags, Id)) await engine.removeImage(name);
     const [own, securityOptions] = [isGvisor(info, this.#options.runtime), securityOptionsOf(info, this.#options)];
     return { cores: info.NCPU, isGvisor: own, securityOptions };
   }
+}
+
+/** The engine tells of none by a name that is none. */
+function namesOf(tags: readonly string[] | null | undefined, id: string): readonly string[] {
+  const names = (tags ?? []).filter((name) => !name.startsWith("<none>"));
+  return names.length > 0 ? names : [id];
 }
 
 type Host = { readonly cores: number; readonly isGvisor: boolean; readonly securityOptions: readonly string[] };
@@ -244,9 +247,13 @@ class ContainerSandbox extends OpenSandbox {
   async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network, diskBytes } = this.#options;
     const engine = this.#engine;
-    const image =
-      ImageSnapshot.ofOwn(this.#options.from)?.image ??
-      (await allowedImage(engine, this.#driver, this.#options.container?.image, signal));
+    const from = ImageSnapshot.ofOwn(this.#options.from);
+    if (from !== undefined && from.bytes > (diskBytes ?? Number.POSITIVE_INFINITY))
+      throw new TreadleError(
+        "sandbox.failed",
+        `a snapshot of '${from.bytes}' bytes does not fit in the '${diskBytes}' of what begins from it; give it more disk_bytes, or snapshot less`,
+      );
+    const image = from?.image ?? (await allowedImage(engine, this.#driver, this.#options.container?.image, signal));
     signal.throwIfAborted();
     this.#imageEnvironment = await environmentOf(engine, image);
     signal.throwIfAborted();
@@ -296,7 +303,7 @@ class ContainerSandbox extends OpenSandbox {
     (keeping as { unref?: () => void }).unref?.();
     const described = await engine.call("inspect", container.inspect());
     const { State } = described;
-    await this.#limitDisk(described);
+    await this.#limitDisk(described, from?.bytes ?? 0);
     if (this.#driver.fastPath) {
       this.#control = ContainerGroup.of(State.Pid, container.id);
       if (runs(State.Pid, script)) this.#group = this.#control;
@@ -331,15 +338,15 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   /** DK6. Where its files are is known once it runs. */
-  async #limitDisk(described: unknown): Promise<void> {
+  async #limitDisk(described: unknown, fromBytes: number): Promise<void> {
     const { diskBytes } = this.#options;
     if (diskBytes === undefined) return;
     const folders = await foldersOf(described);
     this.#unwatch = this.#disks.watch(this.#container!.id, {
-      limitBytes: diskBytes,
+      limitBytes: diskBytes - fromBytes,
       folders,
       exceeded: (bytes) => {
-        void this.#abandon(`its files take ${bytes} bytes, and may take ${diskBytes}`).catch(() => {});
+        void this.#abandon(`its files take ${fromBytes + bytes} bytes, and may take ${diskBytes}`).catch(() => {});
       },
     });
     if (this.isClosed) this.#unwatch();
@@ -395,30 +402,10 @@ class ContainerSandbox extends OpenSandbox {
     return readThrough(this, path, maxBytes);
   }
 
-  /** The engine keeps what differs from the image, all of it, the system's folders too; it stops the container for a moment. */
-  protected override async copy({ maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal }) {
+  protected override async copy(options: { readonly maxBytes: number; readonly signal: AbortSignal }) {
     await this.#waiting.drop(); // the engine starts nothing in a container that it has stopped
-    const engine = this.#engine;
-    const container = this.#container!;
-    const filters = { id: [container.id] };
-    const listed = await engine.call("list", engine.docker.listContainers({ size: true, filters }));
-    const [{ SizeRw }] = z.tuple([z.object({ SizeRw: z.number().default(0) })]).parse(listed);
-    if (SizeRw > maxBytes) throw tooLarge(maxBytes);
-    signal.throwIfAborted();
-    if (this.#isGvisor) {
-      const changes = await engine.call("changes", container.changes());
-      if (
-        !z
-          .array(z.object({ Path: z.string() }))
-          .parse(changes ?? [])
-          .some(({ Path }) => Path === this.#mark)
-      )
-        throw new TreadleError("action.invalid", hiddenFiles);
-      signal.throwIfAborted();
-    }
-    const commit = engine.call("commit", container.commit({ pause: true }), callMs + SizeRw / slowestBytesPerMs);
-    const { Id } = z.object({ Id: z.string() }).parse(await commit);
-    const snapshot = new ImageSnapshot(engine, Id, SizeRw);
+    const [before, mark] = [ImageSnapshot.ofOwn(this.#options.from), this.#isGvisor ? this.#mark : undefined];
+    const snapshot = await ImageSnapshot.of(this.#engine, this.#container!, { before, mark, ...options });
     this.#keep(snapshot);
     return snapshot;
   }
