@@ -16,7 +16,7 @@ export type { Busy, ResourceState } from "./decide/resource-state.ts";
 export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
 export { diskImagesLack } from "./drivers/disk-image.ts";
 export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
-export { checkDriverChoice, type DriverChoice, driverChoice, openDriver } from "./drivers/open-driver.ts";
+export { checkDriverChoice, choiceIn, type DriverChoice, driverChoice, openDriver } from "./drivers/open-driver.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
 export type { ExecRequest, ExecResult, ExecStatus, Sandbox, SandboxDriver, SandboxOptions } from "./drivers/sandbox.ts";
 export { ElasticityProfile } from "./elasticity/elasticity-profile.ts";

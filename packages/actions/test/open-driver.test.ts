@@ -30,6 +30,7 @@ describe("drivers", () => {
     ["cgroup", { cgroup: { cgroupParent: "/sys/fs/cgroup" } }, {}],
     ["docker.socket", { docker }, {}],
     ["docker.systemCalls", { docker: { image: "any", systemCalls: "engine" as const } }, {}],
+    ["docker.authFile", { docker: { image: "any", authFile: "auth.json" } }, {}],
     ["network", { docker: { image: "any" } }, { network: "host" as const }],
   ] as const)("PGR1: under an agent '%s' is refused, as sandboxes are the agent's", async (key, given, more) => {
     const rights = { node: "a", project: "/srv", interpreters: [], programs: [], variables: [] };

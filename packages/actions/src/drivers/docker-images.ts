@@ -3,11 +3,12 @@ import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { DockerEngine } from "./docker-engine.ts";
 import type { DockerOptions } from "./docker-options.ts";
+import { credentialsIn, registryOf } from "./registry-credentials.ts";
 
 /** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
 export async function allowedImage(
   engine: DockerEngine,
-  { image: own, images, pull }: z.infer<typeof DockerOptions>,
+  { image: own, images, pull, authFile }: z.infer<typeof DockerOptions>,
   asked: string = own,
   signal: AbortSignal,
 ): Promise<string> {
@@ -24,9 +25,15 @@ export async function allowedImage(
       "sandbox.unavailable",
       `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
     );
+  const registry = registryOf(asked);
+  const known = await credentialsIn(authFile).catch((cause: Error) => {
+    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${cause.message}`, { cause });
+  });
+  const authconfig = known.get(registry);
   try {
     // This side stops waiting at once; the engine may take its time to end a pull whose connection has ended.
-    const progress = (await docker.pull(asked, { abortSignal: signal })) as NodeJS.ReadableStream & Destroyable;
+    const progress = (await docker.pull(asked, { abortSignal: signal, authconfig })) as NodeJS.ReadableStream &
+      Destroyable;
     const cancel = (): void => void progress.destroy(signal.reason);
     signal.addEventListener("abort", cancel, { once: true });
     try {
@@ -47,8 +54,20 @@ export async function allowedImage(
   } catch (cause) {
     signal.throwIfAborted();
     const why = (cause as Error).message.trim();
-    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}`, { cause });
+    const remedy = saysRefused.test(why) ? remedyOf(registry, authFile !== undefined, authconfig !== undefined) : "";
+    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}${remedy}`, { cause });
   }
+}
+
+/** What engines say of a registry that wants other credentials; some registries then say that there is no such image. */
+const saysRefused = /unauthori[sz]ed|denied|authenti|credentials|forbidden|login/i;
+
+function remedyOf(registry: string, hasFile: boolean, hasCredentials: boolean): string {
+  if (!hasFile) return `; give credentials for registry '${registry}' in docker.authFile`;
+  const login = `('docker login ${registry}')`;
+  return hasCredentials
+    ? `; registry '${registry}' refuses the credentials that docker.authFile has for it: renew them ${login}`
+    : `; docker.authFile has no credentials for registry '${registry}': add them ${login}`;
 }
 
 type Destroyable = { destroy(error?: Error): unknown };

@@ -5,8 +5,10 @@ export const DockerOptions = z.strictObject({
   image: z.string().min(1),
   /** that trajectories may name besides, each as it is written or ending in `*`; on the engine, or pulled */
   images: z.array(z.string().min(1)).default([]),
-  /** what to do with an allowed image that the engine lacks; registries and credentials are the engine's */
+  /** what to do with an allowed image that the engine lacks; registries are those that the engine knows */
   pull: z.enum(["never", "missing"]).default("never"),
+  /** credentials of registries, as `docker login` writes them (`~/.docker/config.json`); default: none */
+  authFile: z.string().min(1).optional(),
   /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
   socket: z.string().min(1).optional(),
   /** OCI runtime by its name in the engine, such as gVisor's `runsc`; default: the engine's own */

@@ -1,9 +1,11 @@
+import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { programRights } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./cgroup-driver.ts";
 import { DockerOptions } from "./docker-options.ts";
 import { ProcessDriver } from "./process-driver.ts";
+import { credentialsIn } from "./registry-credentials.ts";
 import type { SandboxDriver, SandboxOptions } from "./sandbox.ts";
 
 /** Which drivers may run commands, as keys of a configuration. */
@@ -40,6 +42,13 @@ export type DriverChoice = {
   readonly cgroup?: CgroupDriverOptions | undefined;
 };
 
+/** With the file that it names as one of the folder. */
+export function choiceIn<Choice extends DriverChoice>(folder: string, choice: Choice): Choice {
+  const { docker } = choice;
+  if (docker?.authFile === undefined) return choice;
+  return { ...choice, docker: { ...docker, authFile: resolve(folder, docker.authFile) } };
+}
+
 /** For `superRefine` of a configuration with the keys of `driverChoice`. */
 export function checkDriverChoice({ drivers, docker }: DriverChoice, context: z.RefinementCtx): void {
   if (drivers.includes("docker") && docker === undefined)
@@ -48,7 +57,7 @@ export function checkDriverChoice({ drivers, docker }: DriverChoice, context: z.
 
 /**
  * The first driver of the list that this machine can, proven by a sandbox that answers. Throws `sandbox.unavailable` with
- * what each of them lacks.
+ * what each of them lacks, and `config.invalid` for a `docker.authFile` that says nothing.
  */
 export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions = {}): Promise<SandboxDriver> {
   const lacking: string[] = [];
@@ -92,7 +101,9 @@ function refusalOf(
     return `it isolates nothing, which node '${rights.node}' does not allow; ${allowing}`;
   if (network !== undefined && !isShellAllowed)
     return `a run may not set 'network' on node '${rights.node}'; leave it out, or ${allowing}`;
-  const ofDocker = (["socket", "runtime", "systemCalls"] as const).find((key) => docker?.[key] !== undefined);
+  const ofDocker = (["socket", "runtime", "systemCalls", "authFile"] as const).find(
+    (key) => docker?.[key] !== undefined,
+  );
   const theirs = { cgroup: cgroup && "cgroup", docker: ofDocker && `docker.${ofDocker}`, process: undefined }[name];
   return theirs && `a run may not set '${theirs}' on node '${rights.node}'; leave it out`;
 }
@@ -116,6 +127,7 @@ async function lacksOf(
 async function make(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): Promise<SandboxDriver> {
   if (name === "process") return new ProcessDriver();
   if (name === "cgroup") return new CgroupDriver(cgroup);
+  await credentialsIn(docker?.authFile);
   const { DockerDriver } = await import("./docker-driver.ts");
   return new DockerDriver(docker!);
 }

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { choiceIn, type DriverChoice } from "../drivers/open-driver.ts";
 import { ElasticityProfile } from "../elasticity/elasticity-profile.ts";
 import type { StoredCurve } from "../formulation/action-history.ts";
 import type { ResourceManager } from "../managers/manager.ts";
@@ -23,7 +24,8 @@ export function filesIn(folder: string) {
       clientAuthority:
         tls.clientAuthority === undefined ? undefined : await read(tls.clientAuthority, "tls.clientAuthority"),
     };
-  return { read, certificates };
+  const choice = <Choice extends DriverChoice>(config: Choice): Choice => choiceIn(folder, config);
+  return { read, certificates, choice };
 }
 
 /** By kind. Throws `config.invalid` for what is no profile, and for two of one kind. */

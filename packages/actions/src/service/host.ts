@@ -61,7 +61,7 @@ export async function openActionHost(
   const certificates = await files.certificates(tls);
   const shape = machineOf(numa, "numa");
   const given = networkOf(network);
-  const driver = await openDriver(config, { network: given });
+  const driver = await openDriver(files.choice(config), { network: given });
   const server = await serveHost({
     address: listen,
     tls: certificates,

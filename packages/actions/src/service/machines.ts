@@ -38,7 +38,7 @@ export async function openMachines(
   if (found === undefined || cpu === undefined) {
     const { trajectoryDiskMib } = config.limits;
     const diskBytes = trajectoryDiskMib === undefined ? undefined : trajectoryDiskMib * 2 ** 20;
-    const driver = await openDriver(config, { network: networkOf(config.network), diskBytes });
+    const driver = await openDriver(files.choice(config), { network: networkOf(config.network), diskBytes });
     const own = (): { availableBytes: number; reserveBytes: number } => ({
       availableBytes: availableOfHost(),
       reserveBytes: reserveOf(totalmem()),

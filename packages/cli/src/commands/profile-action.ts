@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import {
+  choiceIn,
   type DriverChoice,
   describeHost,
   type ElasticityProfile,
@@ -140,11 +141,11 @@ async function driverOf({ config, driver, image }: Flags): Promise<DriverChoice>
     ActionServiceConfig,
     config === undefined ? {} : await readConfigFile(config),
   );
-  return {
+  return choiceIn(config === undefined ? process.cwd() : dirname(resolve(config)), {
     drivers: driver === undefined ? drivers : [driver],
     docker: image === undefined ? docker : { ...docker, image },
     cgroup,
-  };
+  });
 }
 
 /** 1, 2, 4, … and the number of cores itself. */
