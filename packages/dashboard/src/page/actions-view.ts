@@ -38,6 +38,9 @@ const page = (
   </div>
   <div class="grid">${Object.entries(status.resources).map(resource)} ${hosts(status)} ${kinds(status)} ${tenants(status)} ${decisions(status)}</div>`;
 
+/** A number stays with its unit, and what has more words takes the lines. */
+const unbroken = (text: string) => html`<span class="nowrap">${text}</span>`;
+
 /** A second each, as the service has them. */
 function resource([name, { units, held, timeline }]: [string, ActionStatus["resources"][string]]) {
   const xs = timeline.map((_, at) => at - timeline.length + 1);
@@ -74,11 +77,11 @@ function kinds({ kinds: all }: ActionStatus) {
         of.longestActSeconds,
       ];
       return [
-        html`<b>${kind}</b>`,
+        html`<b class="words">${kind}</b>`,
         ...[of.completed, of.failed, of.cancelled].map(formatCount),
-        ...seconds.map((each) => (of.completed > 0 ? formatSeconds(each) : "–")),
-        curve(of.curve),
-        of.predictionError === null ? "–" : formatPercent(of.predictionError, 0),
+        ...seconds.map((each) => unbroken(of.completed > 0 ? formatSeconds(each) : "–")),
+        unbroken(curve(of.curve)),
+        unbroken(of.predictionError === null ? "–" : formatPercent(of.predictionError, 0)),
       ];
     });
   const names = [
@@ -92,7 +95,7 @@ function kinds({ kinds: all }: ActionStatus) {
     "overhead",
     "longest",
     "E(m)",
-    "off",
+    "off by",
   ];
   return html`<section class="card"><header><h2>Kinds</h2><span class="dim small">means of a completed action; most time first</span></header>${
     rows.length === 0 ? empty("no action has been asked for yet") : table(names, rows)
@@ -115,14 +118,16 @@ function tenants({ tenants: all }: ActionStatus) {
 
 function decisions({ started, tenants: all }: ActionStatus) {
   const rows = started.slice(0, maxStarted).map((each) => [
-    html`<span class="nowrap">${formatClock(each.secondsAgo)} ago</span>`,
-    each.kind,
-    Object.entries(each.units)
-      .map(([name, units]) => `${formatCount(units)} ${name}`)
-      .join(", "),
-    formatSeconds(each.waitedSeconds),
-    each.expectedSeconds === null ? "–" : formatSeconds(each.expectedSeconds),
-    html`<span class="dim">${each.why}</span>`,
+    unbroken(`${formatClock(each.secondsAgo)} ago`),
+    html`<span class="words">${each.kind}</span>`,
+    unbroken(
+      Object.entries(each.units)
+        .map(([name, units]) => `${formatCount(units)} ${name}`)
+        .join(", "),
+    ),
+    unbroken(formatSeconds(each.waitedSeconds)),
+    unbroken(each.expectedSeconds === null ? "–" : formatSeconds(each.expectedSeconds)),
+    html`<span class="dim words">${each.why}</span>`,
   ]);
   const names = ["started", "kind", "got", "after", "expected", "why"];
   return html`<section class="card ${Object.keys(all).length > 0 ? "two-thirds" : ""}"><header><h2>Last decisions</h2></header>${

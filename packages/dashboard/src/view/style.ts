@@ -37,6 +37,8 @@ main { max-width: 1480px; margin: 0 auto; padding: 16px 20px 60px; }
 table { border-collapse: collapse; width: 100%; } th { color: var(--dim); font-weight: 500; font-size: 12px; text-align: left; } th, td { padding: 6px 10px; border-bottom: 1px solid var(--line); vertical-align: middle; } tr:last-child > td { border-bottom: 0; }
 th.right, td.right { text-align: right; } tbody tr.link { cursor: pointer; } tbody tr.link:hover { background: var(--stripe); }
 .scroll-x { overflow-x: auto; }
+/* A column of words is never narrower than a few of them: the table scrolls before that. */
+td > .words { display: block; min-width: 17ch; overflow-wrap: anywhere; } td > .words.dim { min-width: 34ch; }
 .notice { border: 1px solid var(--line); border-left: 4px solid var(--warn); background: var(--card); border-radius: 8px; padding: 8px 12px; margin-bottom: 12px; overflow-wrap: anywhere; } .notice.bad { border-left-color: var(--bad); } .notice.info { border-left-color: var(--accent); }
 .empty { color: var(--dim); text-align: center; padding: 36px 16px; } .empty code { color: var(--text); }
 code { font-family: var(--mono); font-size: .92em; background: var(--panel); border: 1px solid var(--line); border-radius: 4px; padding: 0 5px; }
