@@ -109,7 +109,7 @@ function kindRows({ kinds }: ServiceStatistics): string[][] {
     ]);
 }
 
-/** What is expected of the kinds that scale: `pytest: E(m) measured, 1 at 1, 0.91 at 2; 12.0 s on one unit; 8% off`. */
+/** What is expected of the kinds that scale: `pytest: E(m) measured, 1.00 at 1, 0.91 at 2; 12.0 s on one unit; predictions 8 % off`. */
 function curveRows({ kinds }: ServiceStatistics): string[] {
   return Object.entries(kinds).flatMap(([kind, { curve, expectedSeconds, predictionError }]) => {
     if (curve === null) return [];
