@@ -204,7 +204,9 @@ describe.skipIf(missing !== undefined)(
       expect(await holds(c)).toBe("ac");
       await c.drop();
       expect(await images()).toEqual(before);
-      await grow(await grow(undefined, "e"), "f");
+      // At once, in whatever order: the engine removes some together.
+      let last: Snapshot | undefined;
+      for (const name of ["e", "f", "g", "h"]) last = await grow(last, name);
       await own.close();
       expect(await images()).toEqual(before);
       // As a process leaves them that was killed.
@@ -462,13 +464,33 @@ test("no call waits for an engine that accepts it and says nothing; what is gone
   await once(gone, "listening");
   const engine = new DockerEngine("session", `tcp://127.0.0.1:${(gone.address() as AddressInfo).port}`, 200);
   await Promise.all([engine.removeContainer("gone"), engine.removeImage("gone")]);
-  for (const call of [engine.removeContainer("held"), engine.removeImage("held"), engine.listen()])
-    await expect(call).rejects.toMatchObject({
-      code: "sandbox.failed",
-      message: expect.stringMatching(/the Docker engine did not do '[a-z ]+': no answer within 200 ms/),
-    });
+  const calls = [engine.removeContainer("held"), engine.removeImage("held"), engine.listen()];
+  const failure = {
+    code: "sandbox.failed",
+    message: expect.stringMatching(/the Docker engine did not do '[a-z ]+': no answer within 200 ms/),
+  };
+  await Promise.all(calls.map((call) => expect(call).rejects.toMatchObject(failure)));
   gone.closeAllConnections();
   gone.close();
+});
+
+test("SN2 images are removed one at a time, since the engine fails where it removes one twice; a failure stops no other", async () => {
+  let [now, most, all] = [0, 0, 0];
+  const slow = createHttpServer((_, response) => {
+    most = Math.max(most, ++now);
+    setTimeout(() => {
+      now--;
+      response.writeHead(++all === 2 ? 500 : 200).end("[]");
+    }, 20);
+  }).listen(0, "127.0.0.1");
+  await once(slow, "listening");
+  const engine = new DockerEngine("session", `tcp://127.0.0.1:${(slow.address() as AddressInfo).port}`);
+  const removed = await Promise.allSettled(["a", "b", "c"].map((name) => engine.removeImage(name)));
+  expect(removed.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
+  expect([most, all]).toEqual([1, 3]);
+  engine.close();
+  slow.closeAllConnections();
+  slow.close();
 });
 
 test("a driver without images says so when one is asked for", async () => {

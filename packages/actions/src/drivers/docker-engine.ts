@@ -35,6 +35,8 @@ export class DockerEngine {
   readonly #waiting = new Map<string, (exitCode: number) => void>();
   readonly #outOfMemory = new Set<string>();
   #events: Readable | undefined;
+  /** of the last image */
+  #removal: Promise<unknown> = Promise.resolve();
 
   /** `socket` as in DOCKER_HOST: `unix:///path` or `tcp://host:port`; without it DOCKER_HOST, then the usual place. */
   constructor(session: string, socket?: string, limitMs = callMs) {
@@ -80,8 +82,13 @@ export class DockerEngine {
     await this.#unless([404, 409], "remove", this.docker.getContainer(id).remove({ force: true, v: true }));
   }
 
+  /** One at a time: with an image go some that it was made on, and the engine fails where two calls remove the same. */
   async removeImage(id: string): Promise<void> {
-    await this.#unless([404, 409], "remove image", this.docker.getImage(id).remove({ force: true }));
+    const removal = this.#removal.then(() =>
+      this.#unless([404, 409], "remove image", this.docker.getImage(id).remove({ force: true })),
+    );
+    this.#removal = removal.catch(() => {});
+    await removal;
   }
 
   async #unless<Result>(codes: readonly number[], what: string, answer: Promise<Result>): Promise<Result | undefined> {
