@@ -10,7 +10,7 @@
  * DC3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
  *    drains; an action that could start does so at the latest after it has waited as long as it would have run (PL4).
  */
-import { arrangeGroupPriced, type Group, groupOf } from "./group.ts";
+import { arrangeGroupPriced, type Group, type GroupDecision, groupOf } from "./group.ts";
 import { decideGroup, type Policy, type PolicyOptions } from "./policies.ts";
 import type { Elastic, QueuedAction } from "./queued-action.ts";
 import { type ResourceState, Room } from "./resource-state.ts";
@@ -34,7 +34,7 @@ export type Selected = {
 
 export type Decision = {
   readonly selected: readonly Selected[];
-  /** estimated sum of completion times of all waiting actions whose durations are known, seconds */
+  /** estimated sum of completion times of all waiting actions whose durations are known, seconds; worked out for who asks */
   readonly objective: number;
   readonly candidates: number;
   readonly evaluations: number;
@@ -52,20 +52,19 @@ export function decide(
   options: DecideOptions = defaultDecideOptions,
 ): Decision {
   const candidates = candidatesOf(waiting, resources, options.order);
-  const members = scalableByResource(waiting, candidates);
+  const { members, others } = membersByResource(waiting, candidates);
   const dropped = new Set<number>();
-  let objective = 0;
+  const decisions: GroupDecision[] = [];
   let evaluations = 0;
   const choices = new Map<string, Int32Array>();
   for (const [resource, { actions, positions, numCandidates }] of members) {
     const fixed = fixedDemands(waiting, candidates, resource);
     const impatient = countImpatient(waiting, positions, numCandidates);
     const state = resources.get(resource) ?? { free: 0 };
-    const others = countOthers(waiting, candidates, resource);
-    const group = groupOf(resource, state, actions, numCandidates, fixed, impatient, others);
+    const group = groupOf(resource, state, actions, numCandidates, fixed, impatient, others.get(resource));
     const decision = decideGroup(options.policy, group, options);
     choices.set(resource, decision.index);
-    objective += decision.objective;
+    decisions.push(decision);
     evaluations += decision.evaluations;
     for (let i = decision.started; i < numCandidates; i++) dropped.add(positions[i]!);
   }
@@ -74,8 +73,8 @@ export function decide(
   const started = cut === -1 ? candidates.filter((p) => !dropped.has(p)) : candidates.slice(0, cut);
   if (started.length + dropped.size < candidates.length) {
     // Keeping the order held others back, on resources where units are now left over.
-    const now = scalableByResource(waiting, started);
-    for (const [resource, { actions, numCandidates }] of now) {
+    const now = membersByResource(waiting, started);
+    for (const [resource, { actions, numCandidates }] of now.members) {
       if (numCandidates === 0 || numCandidates === choices.get(resource)!.length) continue;
       const state = resources.get(resource) ?? { free: 0 };
       const group = groupOf(resource, state, actions, numCandidates, fixedDemands(waiting, started, resource));
@@ -83,13 +82,16 @@ export function decide(
     }
   }
   const selected = allocate(waiting, started, choices);
+  let fixedSeconds = 0;
   for (const position of started) {
     const action = waiting[position]!;
-    if (action.elastic === undefined) objective += action.seconds ?? 0;
+    if (action.elastic === undefined) fixedSeconds += action.seconds ?? 0;
   }
   return {
     selected,
-    objective,
+    get objective() {
+      return decisions.reduce((sum, decision) => sum + decision.objective, fixedSeconds);
+    },
     candidates: candidates.length,
     evaluations,
     againInSeconds: patience(waiting, dropped),
@@ -120,51 +122,78 @@ function candidatesOf(
   resources: ReadonlyMap<string, ResourceState>,
   order: QueueOrder,
 ): number[] {
-  const rooms = new Map([...resources].map(([resource, state]) => [resource, new Room(state)]));
-  const closed = new Set<string>();
+  const places = new Map(
+    [...resources].map(([resource, state]) => [resource, { room: new Room(state), isOpen: true }]),
+  );
+  let numOpen = places.size;
   const candidates: number[] = [];
-  for (let position = 0; position < waiting.length; position++) {
+  for (let position = 0; position < waiting.length && (numOpen > 0 || places.size === 0); position++) {
     const { demands } = waiting[position]!;
-    const fits = demands.every(([resource, units]) => !closed.has(resource) && rooms.get(resource)?.holds(units));
+    let fits = true;
+    for (let d = 0; d < demands.length && fits; d++) {
+      const place = places.get(demands[d]![0]);
+      fits = place?.isOpen === true && place.room.holds(demands[d]![1]);
+    }
     if (fits) {
-      for (const [resource, units] of demands) rooms.get(resource)!.take(units);
+      for (const [resource, units] of demands) places.get(resource)!.room.take(units);
       candidates.push(position);
       continue;
     }
     if (order === "prefix") break;
-    for (const [resource] of demands) closed.add(resource);
-    if (closed.size >= resources.size && [...resources.keys()].every((resource) => closed.has(resource))) break;
+    for (let d = 0; d < demands.length; d++) {
+      const place = places.get(demands[d]![0]);
+      if (place?.isOpen !== true) continue;
+      place.isOpen = false;
+      numOpen--;
+    }
   }
   return candidates;
 }
 
 type Members = { actions: Elastic[]; positions: number[]; numCandidates: number };
 
-/** By key resource: the scalable candidates, then the scalable actions behind them, each in queue order. */
-function scalableByResource(waiting: readonly QueuedAction[], candidates: readonly number[]): Map<string, Members> {
+/**
+ * By key resource: the scalable candidates, then the scalable actions behind them, each in queue order. `others`: by resource, the
+ * actions that take of it without scaling on it, and are no candidates.
+ */
+function membersByResource(
+  waiting: readonly QueuedAction[],
+  candidates: readonly number[],
+): { readonly members: ReadonlyMap<string, Members>; readonly others: ReadonlyMap<string, number> } {
   const members = new Map<string, Members>();
-  const add = (position: number): Members | undefined => {
-    const { elastic } = waiting[position]!;
-    if (elastic === undefined) return undefined;
-    let group = members.get(elastic.resource);
-    if (group === undefined) {
-      group = { actions: [], positions: [], numCandidates: 0 };
-      members.set(elastic.resource, group);
+  const others = new Map<string, number>();
+  let last: Members | undefined;
+  let lastResource: string | undefined;
+  const add = (elastic: Elastic, position: number): Members => {
+    const { resource } = elastic;
+    // One after the other scales on the same.
+    if (resource !== lastResource || last === undefined) {
+      last = members.get(resource) ?? { actions: [], positions: [], numCandidates: 0 };
+      members.set(resource, last);
+      lastResource = resource;
     }
-    group.actions.push(elastic);
-    group.positions.push(position);
-    return group;
+    last.actions.push(elastic);
+    last.positions.push(position);
+    return last;
   };
   for (const position of candidates) {
-    const group = add(position);
-    if (group !== undefined) group.numCandidates++;
+    const { elastic } = waiting[position]!;
+    if (elastic !== undefined) add(elastic, position).numCandidates++;
   }
   let next = 0;
   for (let position = 0; position < waiting.length; position++) {
-    if (candidates[next] === position) next++;
-    else add(position);
+    if (candidates[next] === position) {
+      next++;
+      continue;
+    }
+    const { demands, elastic } = waiting[position]!;
+    if (elastic !== undefined) add(elastic, position);
+    for (let d = 0; d < demands.length; d++) {
+      const [resource, units] = demands[d]!;
+      if (units > 0 && resource !== elastic?.resource) others.set(resource, (others.get(resource) ?? 0) + 1);
+    }
   }
-  return members;
+  return { members, others };
 }
 
 /** Units of the resource that candidates take without scaling on it. */
@@ -176,21 +205,6 @@ function fixedDemands(waiting: readonly QueuedAction[], positions: readonly numb
     for (const [name, units] of demands) if (name === resource) fixed.push(units);
   }
   return fixed;
-}
-
-/** Actions that take of the resource without scaling on it, and are no candidates. */
-function countOthers(waiting: readonly QueuedAction[], candidates: readonly number[], resource: string): number {
-  let others = 0;
-  let next = 0;
-  for (let position = 0; position < waiting.length; position++) {
-    if (candidates[next] === position) {
-      next++;
-      continue;
-    }
-    const { demands, elastic } = waiting[position]!;
-    if (elastic?.resource !== resource && demands.some(([name, units]) => name === resource && units > 0)) others++;
-  }
-  return others;
 }
 
 /** Candidates up to the last one that has waited as long as it would have run on its least units (PL4). */

@@ -78,10 +78,10 @@ export function arrangeGroup(group: Group, length: number): Int32Array {
 export function arrangeGroupPriced(group: Group, length: number, price: number): Int32Array {
   if (price === 0) return arrangeGroup(group, length);
   if (group.chunks === undefined) return arrangePriced(group.actions.slice(0, length), group.free, price);
-  const priced = group.actions.slice(0, length).map(({ choices, hull, resource, atPower }) => {
+  const priced = group.actions.slice(0, length).map(({ choices, ...rest }) => {
     const seconds = choices.seconds.map((s, c) => s * (1 + price * choices.units[c]!));
     const kept = toChoices(choices.id, choices.units, seconds);
-    return { resource, choices: kept, unitConvex: false, hull, atPower };
+    return { ...rest, choices: kept, unitConvex: false };
   });
   const index = arrangeGroup({ ...group, actions: priced }, length);
   return index.map((choice, i) => group.actions[i]!.choices.units.indexOf(priced[i]!.choices.units[choice]!));

@@ -120,6 +120,21 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * that the next tool call takes.
  */
 function decideUnitAware(group: Group): GroupDecision {
+  if (group.candidates > 0) return chooseUnitAware(group);
+  // Where nothing can start, how long they will take is for those who ask.
+  let all: GroupDecision | undefined;
+  return {
+    started: 0,
+    index: new Int32Array(0),
+    evaluations: 1,
+    get objective() {
+      all ??= chooseUnitAware(group);
+      return all.objective;
+    },
+  };
+}
+
+function chooseUnitAware(group: Group): GroupDecision {
   const { actions, candidates, impatient, free } = group;
   const busy = group.busy.filter((b) => !b.fixed);
   const total = actions.length;

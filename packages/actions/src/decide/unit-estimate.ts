@@ -17,7 +17,7 @@ export class UnitEstimate {
   readonly #actions: readonly Elastic[];
   readonly #capacity: number;
   readonly #summed: number;
-  readonly #levels: Level[] = [];
+  readonly #levels: readonly Level[];
 
   /** `actions` in queue order, the first `candidates` may start now; `capacity` is free and busy units together. */
   constructor(actions: readonly Elastic[], candidates: number, capacity: number) {
@@ -27,16 +27,15 @@ export class UnitEstimate {
     let most = 1;
     let least = Number.POSITIVE_INFINITY;
     for (let i = 0; i < this.#summed; i++) {
-      const { units } = actions[i]!.choices;
-      most = Math.max(most, units[units.length - 1]!);
-      least = Math.min(least, units[0]!);
+      const { atPower } = actions[i]!;
+      most = Math.max(most, atPower[atPower.length - 2]!);
+      least = Math.min(least, atPower[0]!);
     }
     let power = 0;
     while (2 ** (power + 1) <= least) power++;
-    for (; ; power++) {
-      this.#levels.push(levelOf(actions, this.#summed, power));
-      if (2 ** power >= most || 2 ** power >= this.#capacity) break;
-    }
+    const first = power;
+    while (2 ** power < most && 2 ** power < this.#capacity) power++;
+    this.#levels = levelsOf(actions, this.#summed, first, power);
   }
 
   /**
@@ -62,15 +61,15 @@ export class UnitEstimate {
     let now = 0;
     let sum = 0;
     for (let i = from; i < until; i++) {
-      const { choices } = this.#actions[i]!;
-      const choice = level.choice[i]!;
-      const need = Math.min(choices.units[choice]!, this.#capacity);
+      const { atPower } = this.#actions[i]!;
+      const at = Math.min(2 * level.power, atPower.length - 2);
+      const need = Math.min(atPower[at]!, this.#capacity);
       while (available < need && heap.size > 0) {
         now = Math.max(now, heap.leastTime());
         available += heap.leastUnits();
         heap.removeLeast();
       }
-      const ends = now + choices.seconds[choice]!;
+      const ends = now + atPower[at + 1]!;
       sum += ends;
       if (sum >= bound) return sum;
       const taken = Math.min(need, available);
@@ -95,33 +94,30 @@ export class UnitEstimate {
 
 /** Prefix sums over the queue: `work[i]` and `seconds[i]` of the first i actions, `workSums[i]` of the first i works. */
 type Level = {
-  readonly choice: Uint16Array;
+  /** of two: the common limit of units */
+  readonly power: number;
   readonly work: Float64Array;
   readonly workSums: Float64Array;
   readonly seconds: Float64Array;
 };
 
-function levelOf(actions: readonly Elastic[], n: number, power: number): Level {
-  const choice = new Uint16Array(n);
-  const work = new Float64Array(n + 1);
-  const workSums = new Float64Array(n + 1);
-  const seconds = new Float64Array(n + 1);
-  let workSoFar = 0;
-  let workSum = 0;
-  let secondsSoFar = 0;
+/** Of the first n actions, at all limits from one to the other. */
+function levelsOf(actions: readonly Elastic[], n: number, first: number, last: number): Level[] {
+  const levels = Array.from({ length: last - first + 1 }, (_, l): Level => {
+    const [work, workSums, seconds] = [new Float64Array(n + 1), new Float64Array(n + 1), new Float64Array(n + 1)];
+    return { power: first + l, work, workSums, seconds };
+  });
   for (let i = 0; i < n; i++) {
-    const { choices, atPower } = actions[i]!;
-    const c = atPower[Math.min(power, atPower.length - 1)]!;
-    choice[i] = c;
-    const duration = choices.seconds[c]!;
-    workSum += workSoFar;
-    workSoFar += choices.units[c]! * duration;
-    secondsSoFar += duration;
-    work[i + 1] = workSoFar;
-    workSums[i + 1] = workSum;
-    seconds[i + 1] = secondsSoFar;
+    const { atPower } = actions[i]!;
+    for (let l = 0; l < levels.length; l++) {
+      const { power, work, workSums, seconds } = levels[l]!;
+      const at = Math.min(2 * power, atPower.length - 2);
+      workSums[i + 1] = workSums[i]! + work[i]!;
+      work[i + 1] = work[i]! + atPower[at]! * atPower[at + 1]!;
+      seconds[i + 1] = seconds[i]! + atPower[at + 1]!;
+    }
   }
-  return { choice, work, workSums, seconds };
+  return levels;
 }
 
 /** A min-heap of completions that can be set back to how it began. */

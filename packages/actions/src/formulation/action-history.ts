@@ -136,6 +136,11 @@ export class ActionHistory {
     this.#durations.observe(spec.kind, seconds, units, this.expect(spec).elasticity, spec.tenant);
   }
 
+  /** Of what other executions taught: where one was observed, this says whether only its kind is expected to be otherwise. */
+  get numForgotten(): number {
+    return this.#tracks.numForgotten + this.#durations.numForgotten;
+  }
+
   /** Another number of units to try it on, at most `most`: see `LiveCurve.probe`. */
   probe(spec: ActionSpec, most: number): number | undefined {
     const units = spec.elasticity && this.#trackOf(spec)?.curve.probe();

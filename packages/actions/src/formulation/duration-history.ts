@@ -47,6 +47,10 @@ export class DurationHistory {
     return this.#past.get(tenant, kind)?.mean;
   }
 
+  get numForgotten(): number {
+    return this.#past.numForgotten;
+  }
+
   count(kind: string, tenant = "default"): number {
     return this.#past.get(tenant, kind)?.count ?? 0;
   }

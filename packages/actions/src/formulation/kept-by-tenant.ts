@@ -6,9 +6,15 @@ const mostTenants = 1024;
 export class KeptByTenant<Value> {
   readonly #most: number;
   readonly #tenants = new Map<string, Map<string, Value>>();
+  #numForgotten = 0;
 
   constructor(most: number) {
     this.#most = most;
+  }
+
+  /** values and whole tenants that are kept no longer */
+  get numForgotten(): number {
+    return this.#numForgotten;
   }
 
   get(tenant: string, name: string): Value | undefined {
@@ -18,9 +24,9 @@ export class KeptByTenant<Value> {
   /** The value, which is used now, or what `make` gives in its place. */
   use(tenant: string, name: string, make: () => Value): Value {
     const own = this.#tenants.get(tenant) ?? new Map<string, Value>();
-    renew(this.#tenants, tenant, own, mostTenants);
+    this.#numForgotten += renew(this.#tenants, tenant, own, mostTenants);
     const value = own.has(name) ? (own.get(name) as Value) : make();
-    renew(own, name, value, this.#most);
+    this.#numForgotten += renew(own, name, value, this.#most);
     return value;
   }
 
@@ -35,9 +41,11 @@ export class KeptByTenant<Value> {
   }
 }
 
-/** The last of its map, which keeps `most`. */
-function renew<Value>(map: Map<string, Value>, key: string, value: Value, most: number): void {
+/** The last of its map, which keeps `most`; how many it forgets for that. */
+function renew<Value>(map: Map<string, Value>, key: string, value: Value, most: number): number {
   map.delete(key);
   map.set(key, value);
-  if (map.size > most) map.delete(map.keys().next().value!);
+  if (map.size <= most) return 0;
+  map.delete(map.keys().next().value!);
+  return 1;
 }

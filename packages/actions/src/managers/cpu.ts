@@ -29,6 +29,7 @@ export type CpuCluster = z.input<typeof CpuCluster>;
 
 type Node = {
   readonly id: string;
+  readonly pool: string;
   readonly numaOf: ReadonlyMap<number, number>;
   readonly free: Set<number>;
   readonly memoryBytes: number;
@@ -84,6 +85,7 @@ export class CpuManager implements ResourceManager {
     const { id, numa, memoryBytes } = CpuNode.parse(node);
     this.#nodes.set(id, {
       id,
+      pool: `${this.resource}@${id}`,
       numaOf: new Map(numa.flatMap((cores, n) => cores.map((core) => [core, n] as const))),
       free: new Set(numa.flat()),
       memoryBytes,
@@ -149,7 +151,7 @@ export class CpuManager implements ResourceManager {
   }
 
   home(trajectory: string): string | undefined {
-    return this.#poolOf(this.#trajectories.get(trajectory)?.node);
+    return this.#trajectories.get(trajectory)?.node?.pool;
   }
 
   bind(
@@ -158,11 +160,11 @@ export class CpuManager implements ResourceManager {
     promised?: ReadonlyMap<string, number>,
   ): string | undefined {
     if (trajectory === undefined)
-      return this.#poolOf(this.#emptiest(minimum, 0) ?? this.#emptiest(0, 0, { everCores: minimum }));
+      return (this.#emptiest(minimum, 0) ?? this.#emptiest(0, 0, { everCores: minimum }))?.pool;
     this.openTrajectory(trajectory);
     const home = this.#trajectories.get(trajectory)!;
     if (home.node === undefined) settle(home, this.#emptiest(minimum, home.bytes, { only: home.only, promised }));
-    return this.#poolOf(home.node);
+    return home.node?.pool;
   }
 
   /** A node for what has to be somewhere at once, such as a file that is written before the first action. */
@@ -174,11 +176,11 @@ export class CpuManager implements ResourceManager {
 
   pools(): ReadonlyMap<string, { free: number }> {
     const present = this.#all.filter((node) => !node.isAway);
-    return new Map(present.map((node) => [this.#poolOf(node)!, { free: node.free.size }]));
+    return new Map(present.map((node) => [node.pool, { free: node.free.size }]));
   }
 
   acquire(pool: string, request: ResourceRequest, units: number): Grant | undefined {
-    const node = this.#all.find((n) => this.#poolOf(n) === pool && !n.isAway);
+    const node = this.#all.find((n) => n.pool === pool && !n.isAway);
     if (node === undefined || node.free.size < units) return undefined;
     const cores = pickCores(node, units);
     for (const core of cores) node.free.delete(core);
@@ -237,10 +239,6 @@ export class CpuManager implements ResourceManager {
     return memoryBytes * this.#overcommit;
   }
 
-  #poolOf(node: Node | undefined): string | undefined {
-    return node === undefined ? undefined : `${this.resource}@${node.id}`;
-  }
-
   /**
    * Least share of memory reserved; ties by most free cores, then by order. `only`: no other while that one is there. Where there is
    * one node, nothing is to be spread, and all may wait for it.
@@ -252,7 +250,7 @@ export class CpuManager implements ResourceManager {
     const bound = present.some(({ id }) => id === only) ? only : undefined;
     for (const node of present) {
       if (bound !== undefined && node.id !== bound) continue;
-      const others = present.length > 1 ? (promised?.get(this.#poolOf(node)!) ?? 0) : 0;
+      const others = present.length > 1 ? (promised?.get(node.pool) ?? 0) : 0;
       if (node.free.size - others < cores || node.numaOf.size < everCores) continue;
       if (node.reservedBytes + bytes > this.#reservable(node)) continue;
       if (
@@ -279,10 +277,13 @@ function settle(home: Trajectory, node: Node | undefined): void {
 
 function pickCores(node: Node, count: number): number[] {
   const byNuma = new Map<number, number[]>();
-  for (const core of [...node.free].sort((a, b) => a - b)) {
+  for (const core of node.free) {
     const numa = node.numaOf.get(core)!;
-    byNuma.set(numa, [...(byNuma.get(numa) ?? []), core]);
+    const cores = byNuma.get(numa);
+    if (cores === undefined) byNuma.set(numa, [core]);
+    else cores.push(core);
   }
+  for (const cores of byNuma.values()) cores.sort((a, b) => a - b);
   const groups = [...byNuma].sort((a, b) => a[1].length - b[1].length || a[0] - b[0]).map(([, cores]) => cores);
   const sufficient = groups.find((cores) => cores.length >= count);
   if (sufficient !== undefined) return sufficient.slice(0, count);

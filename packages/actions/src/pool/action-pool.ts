@@ -15,16 +15,16 @@ import { systemClock } from "@treadle/transport";
 import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
 import { FairShares } from "../decide/fair-shares.ts";
 import type { Policy } from "../decide/policies.ts";
-import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
 import { ActionHistory, type KindReport } from "../formulation/action-history.ts";
-import { ActionSpec, allowedUnits, leastUnits, longestTimerMs } from "../formulation/action-spec.ts";
+import { ActionSpec, longestTimerMs } from "../formulation/action-spec.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
+import { AlikeActions } from "./alike.ts";
 import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
-import { beyondCapacity, PoolBinding, requestOf } from "./pool-binding.ts";
+import { beyondCapacity, PoolBinding, requestOf, whyNever } from "./pool-binding.ts";
 import { cancelled, lateMessage, retryAfterIn } from "./pool-errors.ts";
 import type { ActionPoolOptions, TrajectoryOptions } from "./pool-options.ts";
 import { probeUnitsOf } from "./probe.ts";
@@ -44,6 +44,8 @@ export class ActionPool {
   readonly #decide: DecideOptions;
   readonly #shares: FairShares;
   readonly #charging: Charging;
+  readonly #alike: AlikeActions;
+  readonly #binding: PoolBinding;
   readonly #queue: FairQueue<ActionRecord>;
   readonly #records = new Map<string, ActionRecord>();
   readonly #running = new Map<string, ActionRecord>();
@@ -72,6 +74,9 @@ export class ActionPool {
     });
     this.#shares = new FairShares(new Map(capacities), options.tenantWeights);
     this.#charging = new Charging(this.#managers, this.#shares);
+    this.#alike = new AlikeActions(this.#managers, this.history);
+    const statesMemory = (trajectory: string): boolean => this.#trajectories.get(trajectory)?.memoryBytes !== undefined;
+    this.#binding = new PoolBinding(this.#managers, this.#alike, this.#charging, statesMemory);
     this.#queue = new FairQueue(this.#shares);
     this.#priorityLevelMs = options.priorityLevelMs ?? 60_000;
     this.#prepare = options.prepare;
@@ -105,12 +110,13 @@ export class ActionPool {
   /** A manager has more than before, or less: what waits for more than there is fails with `action.impossible`. */
   changed(): void {
     const now = this.#clock.now();
+    this.#binding.changed();
     for (const [resource, manager] of this.#managers)
       if (manager.place !== undefined && manager.mostHeld !== undefined)
         this.#shares.resize(resource, manager.mostHeld, now);
     for (const record of [...this.#records.values()]) {
       if (record.state === "running") continue;
-      const why = beyondCapacity(this.#managers, record.spec.cost) ?? this.#whyNever(record);
+      const why = beyondCapacity(this.#managers, record.spec.cost) ?? whyNever(this.#managers, record);
       if (why !== undefined) this.#stop(record, why);
     }
     this.#wake();
@@ -140,12 +146,9 @@ export class ActionPool {
     });
     // A caller that only cancels need not listen.
     result.catch(() => {});
-    const { trajectory, deadlineMs, tenant } = record.spec;
-    if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
+    const { deadlineMs } = record.spec;
     record.share = this.#charging.shareOf(record.spec);
     record.demand = this.#charging.demandOf(record.spec, record.share, this.history.expect(record.spec).oneUnitSeconds);
-    const why = this.#whyNever(record);
-    if (why !== undefined) throw why;
     if (deadlineMs !== undefined) {
       const late = (): void => this.#stop(record, new TreadleError("action.deadline", lateMessage(record, deadlineMs)));
       record.disarm.push(this.#clock.after(deadlineMs, late));
@@ -260,12 +263,16 @@ export class ActionPool {
       );
     const beyond = beyondCapacity(this.#managers, spec.cost);
     if (beyond !== undefined) throw beyond;
+    const { trajectory, tenant } = spec;
+    if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
+    const never = whyNever(this.#managers, { id, spec });
+    if (never !== undefined) throw never;
     const now = this.#clock.now();
     return {
       id,
       spec,
       execute,
-      tenant: spec.tenant,
+      tenant,
       rank: now - spec.priority * this.#priorityLevelMs,
       share: 0,
       demand: 0,
@@ -275,6 +282,7 @@ export class ActionPool {
       state: "waiting",
       attempt: 0,
       probeUnits: probeUnitsOf(spec, this.history, this.#managers, this.#decide.policy),
+      alike: this.#alike.join(spec),
       formulated: undefined,
       bound: undefined,
       grantedMs: undefined,
@@ -282,6 +290,7 @@ export class ActionPool {
       endedMs: undefined,
       expectedSeconds: undefined,
       allocation: undefined,
+      holds: [],
       disarm: [],
       running: undefined,
     };
@@ -310,17 +319,16 @@ export class ActionPool {
     this.#disarmWake = undefined;
     let nextMs = Number.POSITIVE_INFINITY;
     let now = this.#clock.now();
-    let wanted: ReadonlyMap<string, number> = new Map();
     for (let started = true; started && this.#queue.size > 0; ) {
       let againInSeconds: number | undefined;
       now = this.#clock.now();
-      ({ started, againInSeconds, wanted } = this.#startSome(now));
+      ({ started, againInSeconds } = this.#startSome(now));
       nextMs = (againInSeconds ?? Number.POSITIVE_INFINITY) * 1000;
     }
     if (this.#queue.size === 0) return;
     // As of the decision: what has become free since would be no change any more, and nobody would look again.
     for (const [resource, manager] of this.#managers)
-      nextMs = Math.min(nextMs, manager.nextChangeMs(now, wanted.get(resource)) ?? nextMs);
+      nextMs = Math.min(nextMs, manager.nextChangeMs(now, this.#binding.wanted.get(resource)) ?? nextMs);
     // Quotas free units by time alone, and patience ends with it (PL4); everything else wakes the pool itself.
     if (Number.isFinite(nextMs))
       this.#disarmWake = this.#clock.after(
@@ -330,38 +338,12 @@ export class ActionPool {
       );
   }
 
-  /** `wanted`: of each resource, the least that anybody waits for */
-  #startSome(now: number): {
-    started: boolean;
-    againInSeconds?: number | undefined;
-    wanted: ReadonlyMap<string, number>;
-  } {
-    const wanted = new Map<string, number>();
-    const records: ActionRecord[] = [];
-    const waiting: QueuedAction[] = [];
-    const statesMemory = (trajectory: string): boolean => this.#trajectories.get(trajectory)?.memoryBytes !== undefined;
-    const binding = new PoolBinding(this.#managers, this.history, statesMemory, now);
-    const impossible: [ActionRecord, TreadleError][] = [];
-    const homes = new Set<string>();
-    for (const record of this.#queue.order(window, now)) {
-      const queued = binding.bind(record);
-      if (record.spec.trajectory !== undefined) homes.add(record.spec.trajectory);
-      if (queued === undefined) continue;
-      const why = this.#whyNever(record);
-      if (why !== undefined) {
-        impossible.push([record, why]);
-        continue;
-      }
-      record.demand = this.#charging.demandOf(record.spec, record.share, queued.seconds);
-      for (const [resource, amount] of Object.entries(record.spec.cost))
-        wanted.set(resource, Math.min(wanted.get(resource) ?? Number.POSITIVE_INFINITY, leastUnits(amount)));
-      records.push(record);
-      waiting.push({ ...queued, waitedSeconds: (now - record.submittedMs) / 1000 });
-    }
+  #startSome(now: number): { started: boolean; againInSeconds?: number | undefined } {
+    const { waiting, impossible, settled } = this.#binding.see(this.#queue.order(window, now), now);
     for (const [record, why] of impossible) this.#stop(record, why);
-    for (const trajectory of homes)
+    for (const trajectory of settled)
       this.#charging.reserves(trajectory, this.#trajectories.get(trajectory)?.tenant ?? "default", now);
-    if (waiting.length === 0) return { started: false, wanted };
+    if (waiting.length === 0) return { started: false };
     const states = this.#resourceStates(now);
     const { selected, candidates, againInSeconds } = decide(waiting, states, this.#decide);
     const view: DecisionView = {
@@ -371,32 +353,12 @@ export class ActionPool {
       started: selected.length,
       free: this.#freeUnits(now),
     };
-    const byId = new Map(records.map((r) => [r.id, r]));
     const most = (allocation: Readonly<Record<string, number>>): number => Math.max(0, ...Object.values(allocation));
     let started = false;
     // Largest first: managers that cut intervals rely on it (MG2).
     for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
-      started = this.#start(byId.get(id)!, allocation, seconds, view, now) || started;
-    return { started, againInSeconds, wanted };
-  }
-
-  /** Where its trajectory is or could be it will never fit, or its service does not run on as much as it asks for. */
-  #whyNever(record: ActionRecord): TreadleError | undefined {
-    const { trajectory, service, key, cost } = record.spec;
-    if (trajectory === undefined && service === undefined) return undefined;
-    for (const [resource, amount] of Object.entries(cost)) {
-      const manager = this.#managers.get(resource)!;
-      // A service has to run on whatever it may be given.
-      const units =
-        service !== undefined && resource === key
-          ? allowedUnits(amount).filter((count) => count <= manager.capacity)
-          : [leastUnits(amount)];
-      for (const count of units) {
-        const why = manager.whyNever?.(requestOf(record, count));
-        if (why !== undefined) return new TreadleError("action.impossible", why, { details: { id: record.id } });
-      }
-    }
-    return undefined;
+      started = this.#start(this.#records.get(id)!, allocation, seconds, view, now) || started;
+    return { started, againInSeconds };
   }
 
   /** By resource, in all its pools. */
@@ -416,8 +378,7 @@ export class ActionPool {
       // Late already, or unknown: as long again as it has taken so far.
       const expected = record.expectedSeconds ?? this.history.expect(record.spec).oneUnitSeconds ?? unknownSeconds;
       const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
-      for (const { resource, pool, units } of Object.values(record.allocation ?? {})) {
-        const fixed = record.formulated?.queued.elastic?.resource !== resource;
+      for (const { pool, units, fixed } of record.holds) {
         const list = busy.get(pool);
         if (list === undefined) busy.set(pool, [{ units, endsInSeconds, fixed }]);
         else list.push({ units, endsInSeconds, fixed });
@@ -451,6 +412,9 @@ export class ActionPool {
     this.#queue.remove(record, now);
     record.state = "running";
     record.allocation = grants;
+    record.holds = Object.values(grants).map(({ resource, pool, units }) => {
+      return { pool, units, fixed: record.formulated?.elastic?.resource !== resource };
+    });
     record.grantedMs = now;
     record.startedMs = undefined;
     record.endedMs = undefined;
@@ -527,7 +491,10 @@ export class ActionPool {
     const executionSeconds = (endedMs! - startedMs!) / 1000;
     const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
     if (isCut && !isRefused) this.#statistics.count(spec, "failed");
-    if (!isCut) this.history.observe(spec, units, executionSeconds);
+    if (!isCut) {
+      this.history.observe(spec, units, executionSeconds);
+      this.#alike.learned(spec);
+    }
     this.#statistics.completed(
       spec,
       (grantedMs! - submittedMs) / 1000,
@@ -584,5 +551,6 @@ export class ActionPool {
     record.state = "settled";
     for (const disarm of record.disarm) disarm();
     this.#records.delete(record.id);
+    this.#alike.leave(record.alike);
   }
 }

@@ -1,8 +1,8 @@
-import type { QueuedAction } from "../decide/queued-action.ts";
-import type { Expectation } from "../formulation/action-history.ts";
 import type { ActionSpec } from "../formulation/action-spec.ts";
 import type { Grant } from "../managers/manager.ts";
+import type { Alike, Formulated } from "./alike.ts";
 import type { QueueEntry } from "./fair-queue.ts";
+import type { Bound } from "./pool-binding.ts";
 
 /** What an action's execution is given. */
 export type ActionContext = {
@@ -57,15 +57,19 @@ export type ActionRecord = Omit<QueueEntry, "demand"> & {
   attempt: number;
   /** to see whether its curve still holds, it runs on so many units where they are free */
   readonly probeUnits: number | undefined;
-  /** as the scheduler sees it, with the expectation it was made from */
-  formulated: { readonly expected: Expectation; readonly queued: QueuedAction } | undefined;
-  /** the same with pools for resources */
-  bound: { readonly base: QueuedAction; readonly pools: string; readonly queued: QueuedAction } | undefined;
+  /** those of which the same is expected */
+  readonly alike: Alike;
+  /** as it was when it was bound last */
+  formulated: Formulated | undefined;
+  /** the same with pools for resources; undefined while some resource has no pool for it */
+  bound: Bound | undefined;
   grantedMs: number | undefined;
   startedMs: number | undefined;
   endedMs: number | undefined;
   expectedSeconds: number | undefined;
   allocation: Record<string, Grant> | undefined;
+  /** the same as a decision sees it */
+  holds: readonly { readonly pool: string; readonly units: number; readonly fixed: boolean }[];
   disarm: (() => void)[];
   /** resolves when nothing of it runs any more */
   running: Promise<void> | undefined;

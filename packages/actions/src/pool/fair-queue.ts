@@ -56,23 +56,47 @@ export class FairQueue<Entry extends QueueEntry> {
 
   /** The first `limit` entries in the order in which they should be served. */
   order(limit: number, nowMs: number): Entry[] {
-    const lanes = [...this.#tenants].map(([name, entries]) => ({
+    const lanes = [...this.#tenants].map(([name, entries], at) => ({
+      at,
       entries,
       level: this.#shares.levelOf(name, nowMs),
       weight: this.#shares.weightOf(name),
       next: 0,
     }));
     if (lanes.length === 1) return lanes[0]!.entries.slice(0, limit);
+    // An ascending array is a heap.
+    lanes.sort(byLevel);
     const ordered: Entry[] = [];
-    while (ordered.length < limit) {
-      let least: (typeof lanes)[number] | undefined;
-      for (const lane of lanes)
-        if (lane.next < lane.entries.length && (least === undefined || lane.level < least.level)) least = lane;
-      if (least === undefined) break;
+    while (ordered.length < limit && lanes.length > 0) {
+      const least = lanes[0]!;
       const entry = least.entries[least.next++]!;
       least.level += entry.demand / least.weight;
       ordered.push(entry);
+      if (least.next === least.entries.length) {
+        const last = lanes.pop()!;
+        if (lanes.length > 0) lanes[0] = last;
+      }
+      sinkFirst(lanes);
     }
     return ordered;
   }
+}
+
+type Lane = { readonly at: number; readonly level: number };
+
+/** Equal levels as the tenants came. */
+const byLevel = (a: Lane, b: Lane): number => a.level - b.level || a.at - b.at;
+
+function sinkFirst<Item extends Lane>(heap: Item[]): void {
+  const item = heap[0]!;
+  let i = 0;
+  for (;;) {
+    let child = 2 * i + 1;
+    if (child >= heap.length) break;
+    if (child + 1 < heap.length && byLevel(heap[child + 1]!, heap[child]!) < 0) child++;
+    if (byLevel(heap[child]!, item) >= 0) break;
+    heap[i] = heap[child]!;
+    i = child;
+  }
+  if (heap.length > 0) heap[i] = item;
 }

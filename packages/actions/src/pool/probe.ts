@@ -30,5 +30,7 @@ export function probing(
   if (probeUnits === undefined || resource === undefined || elasticity === undefined) return undefined;
   if (freeUnits(resource) < probeUnits) return undefined;
   const demands = queued.demands.map(([name, units]) => [name, name === resource ? probeUnits : units] as const);
-  return { id: queued.id, demands, elastic: undefined, seconds: secondsAt(elasticity, probeUnits, oneUnitSeconds) };
+  const seconds = secondsAt(elasticity, probeUnits, oneUnitSeconds);
+  const { id, waitedSeconds } = queued;
+  return { id, demands, elastic: undefined, seconds, waitedSeconds };
 }

@@ -48,7 +48,7 @@ function reasonOf(
 ): string {
   const left = Object.keys(units).map((resource) => `${rounded(free[resource] ?? 0)} ${resource}`);
   const seen = `${policy} started ${started} of ${candidates} candidates, ${waiting} waiting, ${left.join(" and ")} free`;
-  const elastic = formulated?.queued.elastic;
+  const elastic = formulated?.elastic;
   if (spec.key === undefined || allowedUnits(spec.cost[spec.key]!).length === 1) return `its cost is fixed; ${seen}`;
   if (elastic === undefined)
     return `its ${spec.elasticity === undefined ? "elasticity" : "duration"} is not known, so it gets the least; ${seen}`;

@@ -22,12 +22,8 @@ import { CommandActions } from "../pool/command-actions.ts";
 import { guardMemory } from "../pool/memory-guard.ts";
 import { servicePreparation } from "../pool/service-preparation.ts";
 import { ProcessServices } from "../services/process-services.ts";
-<<<<<<< HEAD
 import { filesIn, profilesIn, tokenIn, upstreamsIn } from "./config-files.ts";
-=======
-import { filesIn, profilesIn, tokenIn } from "./config-files.ts";
 import { LearnedFile } from "./learned-file.ts";
->>>>>>> 4a93cf8c (What an action service has learned outlives it)
 import { openMachines, thisMachine } from "./machines.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
