@@ -5,6 +5,7 @@ import { benchOverhead } from "./actions/overhead.ts";
 import { benchPolicies } from "./actions/policies.ts";
 import { benchPytest, benchReplay } from "./actions/replay.ts";
 import { benchSandboxes } from "./actions/sandboxes.ts";
+import { benchTurns } from "./actions/turns.ts";
 import { benchDashboard } from "./dashboard.ts";
 import { benchEmbedded } from "./embedded.ts";
 import { benchMultiplex } from "./multiplex.ts";
@@ -60,7 +61,7 @@ export const measurements: Readonly<
   "rollout-stream": benchRolloutStream,
   "rollout-tail": benchRolloutTail,
   planner: benchPlanner,
-  "actions-decisions": benchDecisions,
+  "actions-decisions": async () => [...benchDecisions(), ...(await benchTurns())],
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],
   "actions-overhead": benchOverhead,
   "actions-hosts": benchHosts,

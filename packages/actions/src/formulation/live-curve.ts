@@ -141,7 +141,7 @@ export class LiveCurve {
   /**
    * Another number of units to run the next execution on, where the last ones were all on one, and nothing says whether the curve
    * holds: half as many, which take at most twice as long and no more unit-seconds, or twice the least. Told once; then not again
-   * for as many executions: 4 at first, and up to 32 while pairs agree with the curve.
+   * for as many executions: 4 at first, and twice as many after each pair that agrees with the curve, up to 32.
    */
   probe(): number | undefined {
     if (this.#sinceVaried < this.#interval || this.#unpaired === undefined) return undefined;
@@ -159,8 +159,7 @@ export class LiveCurve {
     this.#pairs.push({ few: few.units, many: many.units, change, at: first.at });
     if (this.#pairs.length > mostPairs) this.#pairs.shift();
     this.#learnShape();
-    const isKnown = this.#pairs.length >= tests[0][0] && !this.#isDoubtful();
-    this.#interval = isKnown ? Math.min(mostInterval, 2 * this.#interval) : leastInterval;
+    this.#interval = this.#isDoubtful() ? leastInterval : Math.min(mostInterval, 2 * this.#interval);
   }
 
   /** The last pair departs from the curve as those before it do not, or the last three do on the same side. */
