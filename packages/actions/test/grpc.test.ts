@@ -5,14 +5,13 @@ import { connect as connectHttp2, constants } from "node:http2";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import * as grpc from "@grpc/grpc-js";
 import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver, QuotaManager } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
+import { collectGarbage } from "./support/garbage.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -195,10 +194,8 @@ describe("the actions service", () => {
     const before = process.memoryUsage();
     while (server.unreadBytes("default") < (mebibytes - 4) * 2 ** 20)
       await new Promise((resolve) => setTimeout(resolve, 20));
-    setFlagsFromString("--expose-gc");
-    const gc = runInNewContext("gc") as () => void;
     const held = () => {
-      gc();
+      collectGarbage();
       return process.memoryUsage().arrayBuffers - before.arrayBuffers;
     };
     // What is on its way to the disk is let go of when it is there.

@@ -7,17 +7,13 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { afterEach, expect, test } from "vitest";
 import { z } from "zod";
 import { ActionPool, QuotaManager } from "../src/index.ts";
 import { serveOpenAi } from "../src/openai/openai-endpoint.ts";
 import { ActionServiceConfig, openActionService, StatisticsClient } from "../src/serve.ts";
+import { collectGarbage } from "./support/garbage.ts";
 import { eventually, processesWith } from "./support/processes.ts";
-
-setFlagsFromString("--expose-gc");
-const collectGarbage = runInNewContext("gc") as () => void;
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
