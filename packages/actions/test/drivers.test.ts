@@ -3,8 +3,10 @@ import { existsSync, readdirSync, readFileSync, statfsSync, statSync } from "nod
 import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
+import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { CgroupV2, findCgroups } from "../src/drivers/cgroup.ts";
 import {
@@ -199,6 +201,24 @@ describe.skipIf(lacks !== undefined)(
       expect((await large.exec({ command: ["sh", "-c", "wc -c < large"] })).stdout.toString().trim()).toBe(
         `${20 * 2 ** 20}`,
       );
+      await own.close();
+    });
+
+    test("an action that is ended while its shell joins its control group leaves neither the group nor an error", async () => {
+      const own = await driver.open({});
+      const delays = fc.sample(fc.integer({ min: 0, max: 30 }), 120);
+      for (const [i, delayMs] of delays.entries()) {
+        const shell = own.holdShell();
+        const cancelling = new AbortController();
+        const asked = shell.ask({ program: "exit 3", signal: cancelling.signal });
+        await delay(delayMs);
+        if (i % 3 === 0) cancelling.abort();
+        else if (i % 3 === 1) await shell.close();
+        const { status, exitCode } = await asked;
+        expect([`${status} ${exitCode}`]).toEqual([status === "exited" ? "exited 3" : "cancelled null"]);
+        await shell.close();
+      }
+      expect((await own.exec({ command: ["true"] })).exitCode).toBe(0);
       await own.close();
     });
 

@@ -112,3 +112,25 @@ test("SU3 where something of an action lives on, the supervisor ends, and so doe
   expect(await exited).toEqual({ code: null, signal: "SIGKILL" });
   expect([numKills, supervisor.hasEnded]).toEqual([1, true]);
 });
+
+test("SU2 an action that leaves its output full, and not to be waited for, ends as it did", async () => {
+  const { supervisor } = await supervisorOf(["/bin/sh"]);
+  const done = join(folder, "done");
+  const fill = `use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK); 1 while syswrite(STDOUT, "x" x 4096);`;
+  const { stdout, exited } = supervisor.host(`perl -e '${fill}'; touch ${done}; exit 3`).start();
+  stdout.resume();
+  // Nothing reads while this thread waits, until after the supervisor has tried to print the mark.
+  const untilMs = performance.now() + 60_000;
+  while (!existsSync(done) && performance.now() < untilMs) waitHere(10);
+  waitHere(100);
+  expect(await exited).toEqual({ code: 3, signal: null });
+});
+
+test("SU4 what prints before its action does, as it has kept an output, ends the supervisor", async () => {
+  const { supervisor } = await supervisorOf(["/bin/sh", "-c", "echo not the beginning; exec /bin/sh"]);
+  const { exited } = supervisor.host("exit 0").start();
+  expect(await exited.catch(({ code }) => code)).not.toEqual({ code: 0, signal: null });
+  expect([numKills, supervisor.hasEnded]).toEqual([1, true]);
+});
+
+const waitHere = (ms: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

@@ -32,8 +32,11 @@ export interface CgroupTree {
 
 const list = (cores: readonly number[]): string => cores.join(",");
 
-/** Removing a group fails for a moment after its last process has ended. */
-export async function removeFolder(folder: string): Promise<void> {
+/**
+ * Removing a group fails for a moment after its last process has ended, and where a process joins it meanwhile, which the kernel
+ * takes time for: `again` ends that, too.
+ */
+export async function removeFolder(folder: string, again?: () => Promise<void>): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {
       rmdirSync(folder);
@@ -45,6 +48,7 @@ export async function removeFolder(folder: string): Promise<void> {
         throw new TreadleError("sandbox.failed", `control group '${folder}' could not be removed: ${code}`, {
           cause: error,
         });
+      await again?.();
       await new Promise((resolve) => setTimeout(resolve, Math.min(20, 1 + attempt)));
     }
   }
@@ -147,8 +151,14 @@ export class CgroupV1 implements CgroupTree {
   }
 
   async killExec(sandbox: string, exec: string): Promise<void> {
-    await killAll(join(this.#pids, sandbox, exec));
-    await Promise.all([removeFolder(join(this.#pids, sandbox, exec)), removeFolder(join(this.#cpuset, sandbox, exec))]);
+    const [pids, cpuset] = [join(this.#pids, sandbox, exec), join(this.#cpuset, sandbox, exec)];
+    // It joins one after the other.
+    const again = async (): Promise<void> => {
+      await killAll(pids);
+      await killAll(cpuset);
+    };
+    await again();
+    await Promise.all([removeFolder(pids, again), removeFolder(cpuset, again)]);
   }
 
   usedBytes(sandbox: string): number | undefined {
@@ -223,8 +233,9 @@ export class CgroupV2 implements CgroupTree {
 
   async killExec(sandbox: string, exec: string): Promise<void> {
     const folder = join(this.#session, sandbox, exec);
-    await killAll(folder, join(folder, "cgroup.kill"));
-    await removeFolder(folder);
+    const again = (): Promise<void> => killAll(folder, join(folder, "cgroup.kill"));
+    await again();
+    await removeFolder(folder, again);
   }
 
   usedBytes(sandbox: string): number | undefined {

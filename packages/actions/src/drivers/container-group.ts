@@ -71,8 +71,9 @@ export class ContainerGroup {
 
   async killExec(exec: string): Promise<void> {
     const folder = join(this.#lists, exec);
-    await killAll(folder, this.#version === 2 ? join(folder, "cgroup.kill") : undefined);
-    await removeFolder(folder);
+    const again = (): Promise<void> => killAll(folder, this.#version === 2 ? join(folder, "cgroup.kill") : undefined);
+    await again();
+    await removeFolder(folder, again);
   }
 
   usedBytes(): number | undefined {

@@ -12,7 +12,8 @@
  * SU1 an exit status comes from the supervisor's `wait`, over a stream that no process of the sandbox ever holds; nothing
  *    that is printed is taken for it. No process inside can see, signal or trace the supervisor.
  * SU2 the mark that ends an action's output is known to the supervisor alone, which prints it once nothing of the action lives:
- *    at once where it is alone in its group, and else when we say that it is.
+ *    at once where it is alone in its group, and else when we say that it is; again and again where an action has left its output
+ *    full and not to be waited for.
  * SU3 the next shell enters the sandbox once nothing of the action before lives: nobody is there to change what it becomes.
  *    Where something lives, the supervisor and all of its group end.
  * SU4 a shell that ends before it has read its program ends the supervisor: a program is run once or not at all.
@@ -50,7 +51,7 @@ const settleMs = 20;
 
 /** Its arguments are the file of tasks, and what each shell becomes. */
 const supervise = (beginning: string): string =>
-  `file=$1; shift; while read -r mark; do (${beginning}; exec "$@") <&4 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; printf "%s" "$mark"; echo "$status" >&3; done`;
+  `file=$1; shift; while read -r mark; do (${beginning}; exec "$@") <&4 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; until printf "%s" "$mark" 2>/dev/null; do sleep 0.01; done; echo "$status" >&3; done`;
 
 /** Begins with what hardly anything that is printed ends with, so that output seldom waits for what comes after it. */
 const markStart = 1;
@@ -166,7 +167,9 @@ export class Supervisor {
     if (turn === undefined) return;
     turn.held = turn.held.length === 0 ? chunk : Buffer.concat([turn.held, chunk]);
     if (!turn.hasBegun) {
-      turn.hasBegun = turn.held.subarray(0, turn.begin.length).equals(turn.begin);
+      const begun = turn.held.subarray(0, turn.begin.length);
+      if (!begun.equals(turn.begin.subarray(0, begun.length))) return void this.kill(); // something has kept an output
+      turn.hasBegun = begun.length === turn.begin.length;
       if (turn.hasBegun) turn.held = turn.held.subarray(turn.begin.length);
     }
     const at = turn.held.indexOf(this.#mark);
