@@ -1,4 +1,4 @@
-import { connect } from "node:http2";
+import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:http2";
 import fc from "fast-check";
 import { afterEach, expect, test } from "vitest";
 import { Arrivals } from "../src/grpc/arrivals.ts";
@@ -48,7 +48,9 @@ test("HM1 of a tenant so many come at once, each is read once, in order, and nob
   expect(waited).toBeGreaterThan(100);
 });
 
-test("HM1 messages that a tenant's clients leave half sent are few in memory, and keep no other tenant waiting", async () => {
+type Options = Partial<Parameters<typeof serveActions>[1]>;
+
+async function serve(options: Options = {}) {
   const cpu = new CpuManager({
     nodes: [{ id: "local", numa: [[0]], memoryBytes: 2 ** 30 }],
     trajectoryMemoryBytes: 2 ** 20,
@@ -58,45 +60,89 @@ test("HM1 messages that a tenant's clients leave half sent are few in memory, an
     ["secret-a", "a"],
     ["secret-b", "b"],
   ]);
-  const server = await serveActions(actions, { address: "127.0.0.1:0", tokens });
+  const server = await serveActions(actions, { address: "127.0.0.1:0", tokens, ...options });
   cleanups.push(async () => {
     await server.close();
     await actions.close();
   });
-  const session = connect(`http://127.0.0.1:${server.port}`);
+  return server.port;
+}
+
+const length = 8 * 2 ** 20;
+const header = Buffer.alloc(5);
+header.writeUInt32BE(length, 1);
+const half = Buffer.concat([header, Buffer.alloc(length / 2)]);
+const empty = Buffer.alloc(5);
+
+/** A call of tenant `a` that sends `bytes`, and does not end what it sends. */
+function leaveHalf(session: ClientHttp2Session, bytes: Buffer): ClientHttp2Stream {
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/treadle.actions.v1.Actions/WriteFile",
+    "content-type": "application/grpc",
+    te: "trailers",
+    authorization: "Bearer secret-a",
+  });
+  stream.on("error", () => {});
+  stream.write(bytes);
+  return stream;
+}
+
+function openSession(port: number): ClientHttp2Session {
+  const session = connect(`http://127.0.0.1:${port}`);
+  session.on("error", () => {});
   cleanups.push(() => session.destroy());
-  const length = 8 * 2 ** 20;
-  const header = Buffer.alloc(5);
-  header.writeUInt32BE(length, 1);
-  const half = Buffer.concat([header, Buffer.alloc(length / 2)]);
-  const calls = Array.from({ length: 80 }, () => {
-    const stream = session.request({
-      ":method": "POST",
-      ":path": "/treadle.actions.v1.Actions/WriteFile",
-      "content-type": "application/grpc",
-      te: "trailers",
-      authorization: "Bearer secret-a",
-    });
-    stream.on("error", () => {});
-    stream.write(half);
-    return stream;
+  return session;
+}
+
+function clientOf(port: number, token: string) {
+  const client = connectActions(`127.0.0.1:${port}`, undefined, token);
+  cleanups.push(client.close);
+  return client;
+}
+
+test.each([
+  ["the first", half],
+  ["one more than it may be", Buffer.concat([empty, half])],
+])(
+  "HM1 messages that a tenant's clients leave half sent, each %s of its call, are few in memory, and keep no other tenant waiting",
+  async (_, bytes) => {
+    const port = await serve();
+    const session = openSession(port);
+    const calls = Array.from({ length: 80 }, () => leaveHalf(session, bytes));
+    // What the server has not taken waits at its client, or its call is refused.
+    const taken = () => calls.filter(({ closed, writableLength }) => !closed && writableLength === 0).length;
+    const settled = () => taken() === 32 || calls.every(({ closed }) => closed);
+    expect(await eventually(settled)).toBe(true);
+    const [a, b] = [clientOf(port, "secret-a"), clientOf(port, "secret-b")];
+    const opening = a.call("OpenTrajectory", { trajectory: "t" });
+    expect(await b.call("OpenTrajectory", { trajectory: "t" })).toMatchObject({ trajectory: "t" });
+    expect(taken()).toBeLessThanOrEqual(32);
+    for (const stream of calls) stream.close();
+    await opening;
+    const many = Array.from({ length: 200 }, (_, n) => a.call("OpenTrajectory", { trajectory: `t${n}` }));
+    expect((await Promise.all(many)).length).toBe(200);
+  },
+);
+
+test("HM1 what a call asks for has so long to come, and then gives its place to others", async () => {
+  const port = await serve({ stallMs: 300 });
+  const session = openSession(port);
+  const calls = Array.from({ length: 80 }, () => leaveHalf(session, half));
+  expect(await clientOf(port, "secret-a").call("OpenTrajectory", { trajectory: "t" })).toMatchObject({
+    trajectory: "t",
   });
-  // What the server has not taken waits at its client.
-  const taken = () => calls.filter(({ writableLength }) => writableLength === 0).length;
-  expect(await eventually(() => taken() === 32)).toBe(true);
-  const [a, b] = ["secret-a", "secret-b"].map((token) => {
-    const client = connectActions(`127.0.0.1:${server.port}`, undefined, token);
-    cleanups.push(client.close);
-    return client;
+  expect(await eventually(() => calls.every(({ closed }) => closed))).toBe(true);
+});
+
+test("CT2 connections whose calls are half sent are idle: they give way", async () => {
+  const port = await serve({ connections: 3 });
+  const sessions = [1, 2, 3].map(() => openSession(port));
+  const calls = sessions.map((session) => leaveHalf(session, half));
+  expect(await eventually(() => calls.every(({ writableLength }) => writableLength === 0))).toBe(true);
+  expect(await clientOf(port, "secret-b").call("OpenTrajectory", { trajectory: "t" })).toMatchObject({
+    trajectory: "t",
   });
-  let isOpen = false;
-  const opening = a!.call("OpenTrajectory", { trajectory: "t" }).then(() => {
-    isOpen = true;
-  });
-  expect(await b!.call("OpenTrajectory", { trajectory: "t" })).toMatchObject({ trajectory: "t" });
-  expect([isOpen, taken()]).toEqual([false, 32]);
-  for (const stream of calls) stream.close();
-  await opening;
-  const many = Array.from({ length: 200 }, (_, n) => a!.call("OpenTrajectory", { trajectory: `t${n}` }));
-  expect((await Promise.all(many)).length).toBe(200);
+  expect(await eventually(() => sessions[0]!.destroyed)).toBe(true);
+  expect(sessions.slice(1).map(({ destroyed }) => destroyed)).toEqual([false, false]);
 });

@@ -2,12 +2,15 @@
  * One line of a trace file: the spans and instants of a batch in columns. That takes a sixth of the bytes of a list of objects, and
  * a tenth of the time to read; texts are numbers into lists of the line's own.
  *
- * TN1 what is read is what was written, to a tenth of a microsecond, in the order of the ends.
+ * TN1 what is read is what was written, to a tenth of a microsecond, in the order of the ends, but for what is twelve years away
+ *    from the middle of its batch, or lasts as long.
  * TN2 a line whose columns do not fit together, or point outside of its lists, is none.
  */
 import { SpanBatch, type SpanRecord, type TraceRecord } from "@treadle/contracts";
 
 const unitsPerMs = 10_000;
+/** Differences of such times are integers that are kept exactly. */
+const mostMs = 4e11;
 const none = -1;
 
 /** What most rows lack. */
@@ -25,7 +28,7 @@ type Line = {
   readonly deviceSets: readonly (readonly string[])[];
   readonly name: readonly number[];
   readonly category: readonly number[];
-  /** after the start of the row before, and of the first after the origin */
+  /** after the start of the row before, and of the first after the origin, which is near all of them */
   readonly start: readonly number[];
   /** of an instant -1 */
   readonly duration: readonly number[];
@@ -60,14 +63,16 @@ export type TraceColumns = {
 };
 
 export function traceLine({ worker, pid, dropped, records }: SpanBatch): string {
-  const rows = records.filter((record) => record.kind !== "counter");
+  const counters = records.filter((record) => record.kind === "counter");
+  const spans = records.filter((record) => record.kind !== "counter");
+  const originMs = Math.floor(spans[spans.length >> 1]?.startMs ?? 0);
+  const rows = spans.filter((record) => isKept(record, originMs));
   const [names, categories, deviceSets] = [new Numbers(), new Numbers(), new Numbers()];
-  const originMs = Math.floor(rows[0]?.startMs ?? 0);
   let before = 0;
   const line: Line = {
     worker,
     pid,
-    dropped,
+    dropped: dropped + records.length - rows.length - counters.length,
     originMs,
     name: rows.map((record) => names.of(record.name)),
     category: rows.map((record) => categories.of(record.category)),
@@ -84,12 +89,20 @@ export function traceLine({ worker, pid, dropped, records }: SpanBatch): string 
       const extras = extrasOf(record);
       return extras === undefined ? [] : [[row, extras] as const];
     }),
-    counters: records.filter((record) => record.kind === "counter"),
+    counters,
     names: names.list,
     categories: categories.list,
     deviceSets: deviceSets.list.map((text) => JSON.parse(text)),
   };
   return JSON.stringify(line);
+}
+
+/** What is further away is the mistake of a clock, and counts as dropped, as does what is no record. */
+function isKept(record: Exclude<TraceRecord, { kind: "counter" }>, originMs: number): boolean {
+  const { startMs, step = 0 } = record;
+  const durationMs = record.kind === "span" ? record.durationMs : 0;
+  const isNear = Math.abs(startMs - originMs) < mostMs && durationMs >= 0 && durationMs < mostMs;
+  return isNear && Number.isSafeInteger(step) && step >= 0;
 }
 
 class Numbers {

@@ -99,3 +99,14 @@ it("TN2 a line of which something is otherwise is read as what it says, or is no
   for (const none of [null, 1, "x", [], {}, { step: 1 }, { worker: "w/0", pid: 1, dropped: 0, records: [] }])
     expect(traceColumns(none)).toBeUndefined();
 });
+
+it("counts a record that is years from all others as dropped, and keeps those", () => {
+  const at = (startMs: number, durationMs = 1, step?: number) =>
+    ({ kind: "span", name: "x", category: "compute", startMs, durationMs, step }) as const;
+  const odd = [at(5), at(1.79e12, 1e12), at(Number.NaN), at(1.79e12, -1), at(1.79e12, 1, 1.5), at(9e15)];
+  const good = Array.from({ length: 7 }, (_, i) => at(1.79e12 + i));
+  const columns = traceColumns(
+    JSON.parse(traceLine({ worker: "w/0", pid: 1, dropped: 2, records: [...odd, ...good] })),
+  );
+  expect([columns!.dropped, columns!.startMs]).toEqual([2 + odd.length, good.map(({ startMs }) => startMs)]);
+});

@@ -1,8 +1,8 @@
 /**
- * First messages of calls that are on their way. Each may be as large as a message gets, and is in memory until it has come in full.
+ * What calls ask for, while it is on its way: it may be as large as a message gets, and is in memory until it has come in full.
  *
- * HM1 of one tenant at most `most` come at once. Its further calls are not read, and wait for one of those to have come or its call
- *    to end: a tenant whose clients send halves keeps nobody waiting but itself.
+ * HM1 of one tenant at most `most` come at once. Its further calls are not read, and wait until one of those has come or its call
+ *    has ended: a tenant whose clients send halves keeps nobody waiting but itself.
  */
 export class Arrivals {
   readonly #most: number;

@@ -17,11 +17,14 @@ export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens"
 const unknownToken = "a known token is needed: send 'authorization: Bearer <token>'";
 
 /**
- * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. With `arrivals`, calls are
- * those whose clients send a first message at once.
+ * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. With `arrivals`, what
+ * a call asks for has so long to come.
  */
 export async function listen(
-  options: DoorOptions & { readonly tokenRemedy?: string; readonly arrivals?: Arrivals },
+  options: DoorOptions & {
+    readonly tokenRemedy?: string;
+    readonly arrivals?: { readonly turns: Arrivals; readonly limitMs: number };
+  },
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
   const { tls, tokens, arrivals, tokenRemedy = unknownToken } = options;
@@ -40,15 +43,35 @@ export async function listen(
     if (tokens === undefined || tenantOf(tokens, authorizationIn(metadata)) !== undefined) return undefined;
     return { code: grpc.status.UNAUTHENTICATED, details: tokenRemedy };
   };
-  const server = makeServer((_, call) => {
+  const server = makeServer(({ requestStream }, call) => {
     const asked = (): (() => void) => door?.asked(call.getPeer()) ?? (() => {});
     const enter = (metadata: grpc.Metadata, read: () => void): (() => void) => {
+      if (arrivals === undefined) {
+        read();
+        return () => {};
+      }
+      const { turns, limitMs } = arrivals;
+      const late = {
+        code: grpc.status.DEADLINE_EXCEEDED,
+        details: `what the call asks for did not come within ${limitMs / 1000} s; send it faster, or a large file by Upload`,
+      };
       const tenant = tokens && tenantOf(tokens, authorizationIn(metadata));
-      if (arrivals !== undefined) return arrivals.enter(tenant ?? "", read);
-      read();
-      return () => {};
+      let timer: NodeJS.Timeout | undefined;
+      const leave = turns.enter(tenant ?? "", () => {
+        const end = (): void => {
+          leave();
+          call.sendStatus(late);
+        };
+        timer = setTimeout(end, limitMs).unref();
+        read();
+      });
+      return () => {
+        clearTimeout(timer);
+        leave();
+      };
     };
-    return guarded(call, { refusalOf: (metadata) => refusalOf(metadata, call.getPeer()), asked, enter });
+    const refusal = (metadata: grpc.Metadata) => refusalOf(metadata, call.getPeer());
+    return guarded(call, { refusalOf: refusal, asked, enter, hasManyMessages: requestStream });
   });
   door = await openDoorAt(options, () => {
     const injector = server.createConnectionInjector(credentials);
@@ -165,12 +188,20 @@ export function whenOver(metadata: grpc.Metadata, act: () => void): void {
 /** Ends a call that is refused with the reason, before it is read. */
 function guarded(
   call: grpc.ServerInterceptingCallInterface,
-  { refusalOf, asked, enter }: Guard,
+  { refusalOf, asked, enter, hasManyMessages }: Guard,
 ): grpc.ServerInterceptingCall {
   let own: grpc.Metadata | undefined;
   let answered = (): void => {};
   let came = (): void => {};
   let isOver = false;
+  let isAsked = false;
+  // Its connection is idle until then, as it is before a request over HTTP is there (CT2).
+  const hasCome = (): void => {
+    came();
+    if (isOver || isAsked) return;
+    isAsked = true;
+    answered = asked();
+  };
   const over = (): void => {
     isOver = true;
     came();
@@ -185,13 +216,16 @@ function guarded(
       own = metadata;
       const refusal = refusalOf(metadata);
       if (refusal !== undefined) return call.sendStatus(refusal);
-      answered = asked();
       came = enter(metadata, () => next(metadata));
       if (isOver) came();
     })
     .withOnReceiveMessage((message, next) => {
-      came();
+      if (hasManyMessages) hasCome();
       next(message);
+    })
+    .withOnReceiveHalfClose((next) => {
+      hasCome();
+      next();
     })
     .withOnCancel(over)
     .build();
@@ -208,6 +242,8 @@ type Guard = {
   readonly refusalOf: (metadata: grpc.Metadata) => Refusal | undefined;
   /** called for what is not refused, and what it returns at its end */
   readonly asked: () => () => void;
-  /** calls `read` when its first message may come, and what it returns is called when that has, or never will */
+  /** calls `read` when what it asks for may come, and what it returns is called when that has, or never will */
   readonly enter: (metadata: grpc.Metadata, read: () => void) => () => void;
+  /** what it asks for is there with the first message, else when its client has sent all */
+  readonly hasManyMessages: boolean;
 };

@@ -81,7 +81,7 @@ export type ActionServerOptions = {
   readonly network?: "none" | SandboxNetwork | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
-  /** how long a client that moves an archive may do nothing */
+  /** how long a client that moves an archive may do nothing, and how long what a call asks for may be on its way */
   readonly stallMs?: number | undefined;
 };
 
@@ -514,12 +514,15 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   };
 
   let server!: grpc.Server;
-  const listening = await listen({ ...options, arrivals: new Arrivals(mostArrivals) }, (guard) => {
-    // A client whose connection died without a word is found, and its actions end (GS2).
-    server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
-    server.addService(serviceDefinition(), implementation);
-    return server;
-  });
+  const listening = await listen(
+    { ...options, arrivals: { turns: new Arrivals(mostArrivals), limitMs: options.stallMs ?? defaultStallMs } },
+    (guard) => {
+      // A client whose connection died without a word is found, and its actions end (GS2).
+      server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
+      server.addService(serviceDefinition(), implementation);
+      return server;
+    },
+  );
   const drain = async (timeoutMs: number): Promise<number> => {
     isDraining = true;
     const ends = Promise.allSettled([...running.values()].map(({ handle }) => handle.result));
