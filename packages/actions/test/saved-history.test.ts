@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { allowedAtLeast, allowedAtMost, allowsUnits } from "../src/formulation/action-spec.ts";
 import { SavedHistory } from "../src/formulation/saved-history.ts";
-import { ActionHistory, ActionSpec, type Elasticity } from "../src/index.ts";
+import { ActionHistory, ActionSpec, allowedUnits, type Elasticity } from "../src/index.ts";
 
 const units = [1, 2, 3, 4, 6, 8];
 const seconds = { type: "seconds", points: units.map((count) => ({ units: count, seconds: 4 / count })) } as const;
@@ -93,6 +94,7 @@ describe("what was learned, saved and read again", () => {
     ["of more than is ever kept", { recent: Array.from({ length: 33 }, (_, at) => ({ units: 1, seconds: 1, at })) }],
     ["of a share that none is", { serialShare: 2 }],
     ["of endless seconds", { scale: Number.POSITIVE_INFINITY }],
+    ["of seconds that are endless once multiplied", { scale: 1.7e308 }],
   ])("is refused where it says %s", (_, wrong) => {
     const history = new ActionHistory();
     for (let i = 0; i < 50; i++) history.observe(specs[3]!, units[i % 6]!, 3);
@@ -101,5 +103,43 @@ describe("what was learned, saved and read again", () => {
     const curves = saved.curves.map((one) => ({ ...one, curve: { ...one.curve, ...wrong } }));
     expect(curves.length).toBe(1);
     expect(SavedHistory.safeParse({ ...saved, curves }).success).toBe(false);
+  });
+
+  test("units are told from the ends of a range, whatever lies between them", () => {
+    const wide = { min: 1, max: 1e9 };
+    const huge: ActionSpec = { ...specs[3]!, cost: { cpu: wide } };
+    const history = new ActionHistory();
+    for (let i = 0; i < 50; i++) history.observe(huge, 2 ** (i % 30), 3);
+    const saved = history.saved();
+    expect(saved.curves).toMatchObject([{ amount: wide }]);
+    const other = new ActionHistory(undefined, saved);
+    expect(other.expect(huge)).toEqual(history.expect(huge));
+    expect(other.saved()).toEqual(saved);
+    expect([1, 1e9, 0, 1e9 + 1, 1.5].map((count) => allowsUnits(wide, count))).toEqual([
+      ...[true, true, false, false, false],
+    ]);
+    const number = fc.integer({ min: 1, max: 20 });
+    const range = fc.tuple(number, number).map(([a, b]) => ({ min: Math.min(a, b), max: Math.max(a, b) }));
+    const set = fc.array(number, { minLength: 1, maxLength: 8 });
+    const limit = fc.integer({ min: 0, max: 44 }).map((twice) => twice / 2);
+    fc.assert(
+      fc.property(fc.oneof(number, range, set), limit, (amount, at) => {
+        const all = allowedUnits(amount);
+        expect(allowsUnits(amount, at)).toBe(all.includes(at));
+        expect(allowedAtMost(amount, at)).toBe(all.findLast((count) => count <= at));
+        expect(allowedAtLeast(amount, at)).toBe(all.find((count) => count >= at));
+      }),
+    );
+  });
+
+  test("what a file can say and multiplied is endless is not expected", () => {
+    const history = new ActionHistory();
+    for (let i = 0; i < 50; i++) history.observe(specs[3]!, units[i % 6]!, 3e99);
+    const [long] = history.saved().curves;
+    expect(long!.curve.scale).toBeGreaterThan(1e90);
+    const vast = { ...specs[3]!, duration: 1.7e308 };
+    expect(history.expect(vast).oneUnitSeconds).toBeUndefined();
+    for (let i = 0; i < 50; i++) history.observe(specs[3]!, units[i % 6]!, 1e200);
+    expect(history.saved().curves).toEqual([]);
   });
 });

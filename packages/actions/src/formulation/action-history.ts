@@ -122,7 +122,7 @@ export class ActionHistory {
     const oneUnit = isMeasured && spec.duration !== "unknown" ? (this.#unitOf(spec) ?? 1) : stated;
     return {
       elasticity: track.believed,
-      oneUnitSeconds: oneUnit === undefined ? undefined : oneUnit * track.curve.scale,
+      oneUnitSeconds: finite(oneUnit === undefined ? undefined : oneUnit * track.curve.scale),
     };
   }
 
@@ -245,6 +245,8 @@ export class ActionHistory {
   }
 }
 
+const finite = (value: number | undefined): number | undefined => (Number.isFinite(value) ? value : undefined);
+
 function namesOf(about: About, elasticity: Elasticity | undefined): Names {
   const type = elasticity?.type;
   const { kind, resource, amount, hasUnit } = about;
@@ -255,7 +257,7 @@ function namesOf(about: About, elasticity: Elasticity | undefined): Names {
 function trackOf(about: About, stated: Elasticity, state?: LiveCurveState): Track {
   const curve = new LiveCurve(
     (count) => secondsAt(stated, count, 1) ?? Number.NaN,
-    allowedUnits(about.amount),
+    about.amount,
     about.hasUnit || stated.type === "seconds",
     state,
   );

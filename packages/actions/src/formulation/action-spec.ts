@@ -89,7 +89,7 @@ export type ActionSpec = z.infer<typeof ActionSpec>;
 
 export function leastUnits(amount: Amount): number {
   if (typeof amount === "number") return amount;
-  return Array.isArray(amount) ? Math.min(...amount) : amount.min;
+  return Array.isArray(amount) ? amount.reduce((least, units) => Math.min(least, units)) : amount.min;
 }
 
 /** Every amount that is allowed, ascending. */
@@ -97,4 +97,30 @@ export function allowedUnits(amount: Amount): number[] {
   if (typeof amount === "number") return [amount];
   if (Array.isArray(amount)) return [...new Set(amount)].sort((a, b) => a - b);
   return Array.from({ length: amount.max - amount.min + 1 }, (_, i) => amount.min + i);
+}
+
+/** Without listing them, as ranges and sets may be large. */
+export function allowsUnits(amount: Amount, units: number): boolean {
+  if (typeof amount === "number") return units === amount;
+  if (Array.isArray(amount)) return amount.includes(units);
+  return Number.isInteger(units) && units >= amount.min && units <= amount.max;
+}
+
+/** The largest amount that is allowed and at most `limit`. */
+export function allowedAtMost(amount: Amount, limit: number): number | undefined {
+  const most =
+    typeof amount === "object" && !Array.isArray(amount)
+      ? Math.min(amount.max, Math.floor(limit))
+      : [amount].flat().reduce((best, units) => (units <= limit ? Math.max(best, units) : best), -1);
+  return most < leastUnits(amount) ? undefined : most;
+}
+
+/** The smallest amount that is allowed and at least `limit`. */
+export function allowedAtLeast(amount: Amount, limit: number): number | undefined {
+  if (typeof amount === "object" && !Array.isArray(amount))
+    return limit > amount.max ? undefined : Math.max(amount.min, Math.ceil(limit));
+  const least = [amount]
+    .flat()
+    .reduce((best, units) => (units >= limit ? Math.min(best, units) : best), Number.POSITIVE_INFINITY);
+  return least === Number.POSITIVE_INFINITY ? undefined : least;
 }

@@ -14,6 +14,7 @@
  *    ten pass it in one of 20 such streams.
  */
 import { z } from "zod";
+import { type Amount, allowedAtLeast, allowedAtMost, leastUnits } from "./action-spec.ts";
 
 /** pairs (or executions) in a test, and Student's t from which a difference is no chance: two-sided, about 2 in 100,000 */
 const tests = [
@@ -42,12 +43,16 @@ type Pair = z.infer<typeof Pair>;
 const Execution = z.strictObject({ units: count, seconds: z.number().positive(), at });
 type Execution = z.infer<typeof Execution>;
 
+/** What it multiplies stays finite. */
+export const mostScale = 1e100;
+export const Scale = z.number().positive().max(mostScale);
+
 export const LiveCurveState = z.strictObject({
   pairs: z.array(Pair).max(mostPairs),
   recent: z.array(Execution).max(mostExecutions),
   unpaired: Execution.optional(),
   serialShare: z.number().min(0).max(1).optional(),
-  scale: z.number().positive(),
+  scale: Scale,
   isScaled: z.boolean(),
   observed: at,
   sinceVaried: at,
@@ -60,7 +65,7 @@ const amdahl = (serialShare: number, units: number): number => Math.log(serialSh
 
 export class LiveCurve {
   readonly #stated: (units: number) => number;
-  readonly #units: readonly number[];
+  readonly #units: Amount;
   readonly #followsScale: boolean;
   #pairs: Pair[] = [];
   #recent: Execution[] = [];
@@ -73,15 +78,10 @@ export class LiveCurve {
   #interval = leastInterval;
 
   /**
-   * `stated`: seconds on so many units; `units`: those that may be granted, ascending; `followsScale`: whether the seconds on one
+   * `stated`: seconds on so many units; `units`: those that may be granted; `followsScale`: whether the seconds on one
    * unit are stated, too, and so may be wrong; `state`: that of another, to go on with.
    */
-  constructor(
-    stated: (units: number) => number,
-    units: readonly number[],
-    followsScale: boolean,
-    state?: LiveCurveState,
-  ) {
+  constructor(stated: (units: number) => number, units: Amount, followsScale: boolean, state?: LiveCurveState) {
     this.#stated = (count) => Math.log(stated(count));
     this.#units = units;
     this.#followsScale = followsScale;
@@ -147,9 +147,10 @@ export class LiveCurve {
   probe(): number | undefined {
     if (this.#sinceVaried < this.#interval || this.#unpaired === undefined) return undefined;
     const { units } = this.#unpaired;
-    const half = this.#units.findLast((count) => count <= units / 2);
-    const other =
-      half ?? this.#units.find((count) => count >= 2 * units) ?? this.#units.find((count) => count !== units);
+    const half = allowedAtMost(this.#units, units / 2);
+    const least = leastUnits(this.#units);
+    const another = least === units ? allowedAtLeast(this.#units, units + 1) : least;
+    const other = half ?? allowedAtLeast(this.#units, 2 * units) ?? another;
     if (other !== undefined) this.#sinceVaried = 0;
     return other;
   }
@@ -192,7 +193,7 @@ export class LiveCurve {
     }
     if (this.#serialShare === undefined) return;
     const fitted = fitShape(this.#pairs);
-    const most = this.#units.at(-1)!;
+    const most = allowedAtMost(this.#units, Number.POSITIVE_INFINITY)!;
     if (Math.abs(amdahl(fitted, most) - amdahl(this.#serialShare, most)) > noticeableFit) this.#serialShare = fitted;
   }
 

@@ -1,9 +1,9 @@
 /** What a history has learned, as it may be kept in a file, and read by another one: of what was used last, bounded. */
 import { z } from "zod";
-import { Amount, allowedUnits } from "./action-spec.ts";
+import { Amount, allowsUnits } from "./action-spec.ts";
 import { SavedDuration } from "./duration-history.ts";
 import { Elasticity } from "./elasticity.ts";
-import { LiveCurveState } from "./live-curve.ts";
+import { LiveCurveState, mostScale, Scale } from "./live-curve.ts";
 
 const mostDurations = 65_536;
 const mostCurves = 4096;
@@ -20,13 +20,13 @@ const SavedCurve = z
     hasUnit: z.boolean(),
     curve: LiveCurveState,
     believed: Elasticity,
-    believedScale: z.number().positive(),
+    believedScale: Scale,
   })
   .refine(
     ({ amount, curve: { pairs, recent, unpaired } }) => {
-      const allowed = new Set(allowedUnits(amount));
       const seen = [...pairs.flatMap(({ few, many }) => [few, many]), ...recent.map(({ units }) => units)];
-      return seen.every((units) => allowed.has(units)) && (unpaired === undefined || allowed.has(unpaired.units));
+      if (unpaired !== undefined) seen.push(unpaired.units);
+      return [...new Set(seen)].every((units) => allowsUnits(amount, units));
     },
     { path: ["curve"], message: "is of units that `amount` allows" },
   );
@@ -38,10 +38,20 @@ export const SavedHistory = z.strictObject({
 });
 export type SavedHistory = z.infer<typeof SavedHistory>;
 
-/** Without what no file can say, such as endless seconds. */
+/** Without what no file can say, such as endless seconds: nothing else of it can be other than what is read. */
 export function savedHistory(durations: readonly SavedDuration[], curves: readonly SavedCurve[]): SavedHistory {
   return {
-    durations: durations.slice(-mostDurations).filter((one) => SavedDuration.safeParse(one).success),
-    curves: curves.slice(-mostCurves).filter((one) => SavedCurve.safeParse(one).success),
+    durations: durations.slice(-mostDurations).filter(({ mean }) => Number.isFinite(mean)),
+    curves: curves.slice(-mostCurves).filter(isReadable),
   };
+}
+
+const isScale = (scale: number): boolean => scale > 0 && scale <= mostScale;
+
+function isReadable({ curve, believed, believedScale }: SavedCurve): boolean {
+  const { pairs, serialShare = 0, scale } = curve;
+  const numbers = [serialShare, ...pairs.map(({ change }) => change)];
+  if (believed.type === "seconds") numbers.push(...believed.points.map(({ seconds }) => seconds));
+  if (believed.type === "amdahl") numbers.push(believed.serialShare);
+  return isScale(scale) && isScale(believedScale) && numbers.every(Number.isFinite);
 }
