@@ -1,4 +1,13 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
@@ -86,6 +95,7 @@ describe("the file of what was learned", () => {
     const { file, history } = await open(folder, (line) => told.push(line), 5);
     file.keep(history);
     rmSync(join(folder, "state"), { recursive: true });
+    writeFileSync(join(folder, "state"), "a file");
     let seconds = 1;
     const teach = setInterval(() => history.observe(spec, 1, seconds++), 5);
     cleanups.push(() => clearInterval(teach));
@@ -94,7 +104,37 @@ describe("the file of what was learned", () => {
     expect(await eventually(() => seconds > before + 20)).toBe(true);
     clearInterval(teach);
     await file.close();
-    expect(told).toEqual([expect.stringMatching(/^what was learned cannot be kept in '.*learned\.json': ENOENT/)]);
+    expect(told).toEqual([expect.stringMatching(/^what was learned cannot be kept in '.*learned\.json': EEXIST/)]);
+  });
+
+  test("one that is too large to be read is said, and set aside unread", async () => {
+    const folder = folderOf();
+    await open(folder);
+    writeFileSync(fileIn(folder), "");
+    truncateSync(fileIn(folder), 600e6);
+    const told: string[] = [];
+    await open(folder, (line) => told.push(line));
+    expect(told).toEqual([
+      expect.stringMatching(/is ignored, since it has '600000000' bytes, and at most '\d+' are read; it is now/),
+    ]);
+    expect(readdirSync(join(folder, "state"))).toEqual(["learned.json.ignored"]);
+  });
+
+  test("nothing is left of a write that failed, nor at the next start of one that a crash cut", async () => {
+    const folder = folderOf();
+    const told: string[] = [];
+    const { file, history } = await open(folder, (line) => told.push(line));
+    file.keep(history);
+    history.observe(spec, 1, 3);
+    mkdirSync(join(fileIn(folder), "full"), { recursive: true });
+    await file.close();
+    expect(told).toEqual([expect.stringMatching(/cannot be kept/)]);
+    expect(readdirSync(join(folder, "state"))).toEqual(["learned.json"]);
+    rmSync(fileIn(folder), { recursive: true });
+    writeFileSync(`${fileIn(folder)}.1.partial`, "{");
+    writeFileSync(join(folder, "state/other"), "not ours");
+    await open(folder);
+    expect(readdirSync(join(folder, "state"))).toEqual(["other"]);
   });
 
   test("a folder that cannot be is refused at the start", async () => {

@@ -8,7 +8,8 @@ import { dirname } from "node:path";
  */
 export async function replaceFile(path: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const beside = `${path}.${process.pid}.partial`;
+  // Processes of two containers may have the same number.
+  const beside = `${path}.${crypto.randomUUID()}.partial`;
   try {
     const file = await open(beside, "w", 0o600);
     try {

@@ -2,15 +2,19 @@
  * What a service has learned of actions, kept from one start to the next. Nothing depends on it but how well a start decides: a file
  * that cannot be read is said and set aside, and one that cannot be written is said.
  */
-import { mkdir, open, readFile, rename } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { replaceFile } from "@treadle/transport";
 import { z } from "zod";
 import type { ActionHistory } from "../formulation/action-history.ts";
 import { SavedHistory } from "../formulation/saved-history.ts";
 
 const version = 1;
 const usualEveryMs = 60_000;
+const fileName = "learned.json";
+/** Several times what the bounds of `SavedHistory` come to, with long names; a string of JavaScript takes no more than twice as much. */
+const mostBytes = 256 * 2 ** 20;
 
 const Content = SavedHistory.extend({ version: z.literal(version) });
 const Versioned = z.object({ version: z.unknown() });
@@ -39,16 +43,16 @@ export class LearnedFile {
 
   /** In the folder, which is made. Throws `config.invalid` where that cannot be. */
   static async open(folder: string, tell: (line: string) => void, everyMs = usualEveryMs): Promise<LearnedFile> {
-    const path = join(folder, "learned.json");
+    const path = join(folder, fileName);
     const refuse = (cause: Error): never => {
       const why = `state: '${folder}' cannot be used: ${cause.message}; name a folder that this user may write to`;
       throw new TreadleError("config.invalid", why, { cause });
     };
     await mkdir(folder, { recursive: true, mode: 0o700 }).catch(refuse);
-    const text = await readFile(path, "utf8").catch((cause: NodeJS.ErrnoException) =>
+    const read = await contentIn(path).catch((cause: NodeJS.ErrnoException) =>
       cause.code === "ENOENT" ? undefined : refuse(cause),
     );
-    const read = text === undefined ? undefined : contentOf(text);
+    await removePartial(folder).catch(refuse);
     if (typeof read === "string") {
       const aside = `${path}.ignored`;
       await rename(path, aside).catch(refuse);
@@ -81,16 +85,9 @@ export class LearnedFile {
       const { numObserved } = history;
       const content: z.infer<typeof Content> = { version, ...history.saved() };
       try {
-        // A crash leaves the last one whole.
-        const beside = `${this.#path}.${process.pid}`;
-        const file = await open(beside, "w", 0o600);
-        try {
-          await file.writeFile(JSON.stringify(content));
-          await file.sync();
-        } finally {
-          await file.close();
-        }
-        await rename(beside, this.#path);
+        const data = Buffer.from(JSON.stringify(content));
+        if (data.length > mostBytes) throw new Error(sizeProblem(data.length));
+        await replaceFile(this.#path, (file) => file.writeFile(data));
         this.#numWritten = numObserved;
         this.#isFailing = false;
       } catch (error) {
@@ -101,6 +98,20 @@ export class LearnedFile {
     });
     return this.#writing;
   }
+}
+
+const sizeProblem = (bytes: number): string => `it has '${bytes}' bytes, and at most '${mostBytes}' are read`;
+
+/** Or why it is none. */
+async function contentIn(path: string): Promise<SavedHistory | string> {
+  const { size } = await stat(path);
+  return size > mostBytes ? sizeProblem(size) : contentOf(await readFile(path, "utf8"));
+}
+
+/** What a process left that ended while it wrote. */
+async function removePartial(folder: string): Promise<void> {
+  const left = (await readdir(folder)).filter((name) => name.startsWith(`${fileName}.`) && name.endsWith(".partial"));
+  await Promise.all(left.map((name) => rm(join(folder, name), { force: true })));
 }
 
 /** Or why it is none. */
