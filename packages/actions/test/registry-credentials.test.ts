@@ -10,7 +10,7 @@ import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { DockerDriver } from "../src/docker.ts";
-import { credentialsIn, registryOf } from "../src/drivers/registry-credentials.ts";
+import { credentialsFor, registryOf } from "../src/drivers/registry-credentials.ts";
 import { openDriver } from "../src/index.ts";
 import { ActionServiceConfig, openActionService } from "../src/serve.ts";
 import { connectActions, outputOf } from "./support/client.ts";
@@ -52,24 +52,67 @@ describe("a file of credentials", () => {
       "registry.example.com": { username: "you", password: "" },
       "https://Other.example.com/v2/": { auth: encoded("<token>", "x"), identitytoken: "t" },
     };
-    const found = await credentialsIn(fileWith({ auths, HttpHeaders: { "User-Agent": "x" } }));
-    expect(Object.fromEntries(found)).toEqual({
-      "docker.io": { username: "me", password: "a:b", serveraddress: "https://index.docker.io/v1/" },
-      "registry.example.com": { username: "you", password: "", serveraddress: "registry.example.com" },
-      "other.example.com": { identitytoken: "t", serveraddress: "https://Other.example.com/v2/" },
+    const file = fileWith({ auths, HttpHeaders: { "User-Agent": "x" } });
+    const ofHub = { username: "me", password: "a:b", serveraddress: "https://index.docker.io/v1/" };
+    expect(await credentialsFor(file, "python:3.12")).toEqual(ofHub);
+    expect(await credentialsFor(file, "docker.io/team/task@sha256:aa")).toEqual(ofHub);
+    expect(await credentialsFor(file, "registry.example.com/task")).toEqual({
+      ...{ username: "you", password: "", serveraddress: "registry.example.com" },
     });
-    expect((await credentialsIn(fileWith("{}"))).size).toBe(0);
+    expect(await credentialsFor(file, "other.example.com/a/b:1")).toEqual({
+      ...{ identitytoken: "t", serveraddress: "https://Other.example.com/v2/" },
+    });
+    expect(await credentialsFor(file, "else.example.com/task")).toBeUndefined();
+    expect(await credentialsFor(fileWith("{}"), "task")).toBeUndefined();
+    expect(await credentialsFor(undefined, "task")).toBeUndefined();
+  });
+
+  test("has those of the longest path that the image is under, in whatever order", async () => {
+    const keys = ["ghcr.io/org1", "ghcr.io", "ghcr.io/org1/team/task", "https://ghcr.io/org2/", "docker.io/library"];
+    for (const order of [keys, keys.toReversed()]) {
+      const auths = Object.fromEntries(order.map((key) => [key, { auth: encoded(key.replace(/\W/g, "-"), "x") }]));
+      const file = fileWith({ auths });
+      const keyOf = async (image: string) => (await credentialsFor(file, image))?.serveraddress;
+      expect(await keyOf("ghcr.io/org1/task:1")).toBe("ghcr.io/org1");
+      expect(await keyOf("ghcr.io/org1/team/task:1@sha256:aa")).toBe("ghcr.io/org1/team/task");
+      expect(await keyOf("ghcr.io/org1/team/task2")).toBe("ghcr.io/org1");
+      expect(await keyOf("ghcr.io/org2/task")).toBe("https://ghcr.io/org2/");
+      expect(await keyOf("ghcr.io/org11/task")).toBe("ghcr.io");
+      expect(await keyOf("python:3.12")).toBe("docker.io/library");
+      expect(await keyOf("team/task")).toBeUndefined();
+    }
+  });
+
+  test("that cannot be sent for one registry is no matter for others", async () => {
+    const auths = { r: {}, "bad.example.com": { auth: "s3cret" }, "good.example.com": { auth: encoded("me", "x") } };
+    const file = fileWith({ auths, credHelpers: { "helped.example.com": "h" }, credsStore: "s" });
+    expect(await credentialsFor(file, "good.example.com/task")).toMatchObject({ username: "me" });
+    expect(await credentialsFor(file, "python")).toBeUndefined();
+    await expect(credentialsFor(file, "helped.example.com/task")).rejects.toThrow(/docker-credential-h/);
+    await expect(credentialsFor(file, "bad.example.com/task")).rejects.toThrow(/no base64/);
   });
 
   test.each([
     ["is no JSON", '{"auths":{"r":{"auth":"s3cret', /is no JSON; write it with 'docker login'/],
-    ["has text for a table", { auths: { r: "s3cret" } }, /: auths\.r: .*; write it with/],
-    ["has no base64", { auths: { r: { auth: "s3cret" } } }, /an 'auth' for 'r' that is no base64 of 'user:password'/],
-    ["has nothing for one", { auths: { r: {} } }, /has none for 'r'; write/],
-    ["names a store", { auths: { r: {} }, credsStore: "s" }, /for 'r': the program 'docker-credential-s' keeps them/],
-    ["names a helper", { credHelpers: { r: "h" } }, /for 'r': the program 'docker-credential-h' keeps them, and none/],
+    ["has text for a table", { auths: { "r.io": "s3cret" } }, /: auths\.r\.io: .*; write it with/],
+    [
+      "has no base64",
+      { auths: { "r.io": { auth: "s3cret" } } },
+      /an 'auth' for 'r.io' that is no base64 of 'user:password'/,
+    ],
+    ["has nothing for one", { auths: { "r.io": {} } }, /has none for 'r.io'; write/],
+    [
+      "names a store",
+      { auths: { "r.io": {} }, credsStore: "s" },
+      /for 'r.io': the program 'docker-credential-s' keeps them/,
+    ],
+    [
+      "names a helper",
+      { credHelpers: { "r.io": "h" } },
+      /for 'r.io': the program 'docker-credential-h' keeps them, and none/,
+    ],
   ])("that %s is refused, without a word of its secrets", async (_, content, message) => {
-    const error = await credentialsIn(fileWith(content)).catch((error: Error) => error);
+    const error = await credentialsFor(fileWith(content), "r.io/task").catch((error: Error) => error);
     expect(error).toMatchObject({ code: "config.invalid", message: expect.stringMatching(message) });
     expect(inspect(error, { depth: null })).not.toMatch(/s3cret/);
   });

@@ -3,7 +3,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { DockerEngine } from "./docker-engine.ts";
 import type { DockerOptions } from "./docker-options.ts";
-import { credentialsIn, registryOf } from "./registry-credentials.ts";
+import { credentialsFor, registryOf } from "./registry-credentials.ts";
 
 /** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
 export async function allowedImage(
@@ -26,10 +26,9 @@ export async function allowedImage(
       `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
     );
   const registry = registryOf(asked);
-  const known = await credentialsIn(authFile).catch((cause: Error) => {
+  const authconfig = await credentialsFor(authFile, asked).catch((cause: Error) => {
     throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${cause.message}`, { cause });
   });
-  const authconfig = known.get(registry);
   try {
     // This side stops waiting at once; the engine may take its time to end a pull whose connection has ended.
     const progress = (await docker.pull(asked, { abortSignal: signal, authconfig })) as NodeJS.ReadableStream &

@@ -5,7 +5,7 @@ import { z } from "zod";
 import { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./cgroup-driver.ts";
 import { DockerOptions } from "./docker-options.ts";
 import { ProcessDriver } from "./process-driver.ts";
-import { credentialsIn } from "./registry-credentials.ts";
+import { checkAuthFile } from "./registry-credentials.ts";
 import type { SandboxDriver, SandboxOptions } from "./sandbox.ts";
 
 /** Which drivers may run commands, as keys of a configuration. */
@@ -57,7 +57,7 @@ export function checkDriverChoice({ drivers, docker }: DriverChoice, context: z.
 
 /**
  * The first driver of the list that this machine can, proven by a sandbox that answers. Throws `sandbox.unavailable` with
- * what each of them lacks, and `config.invalid` for a `docker.authFile` that says nothing.
+ * what each of them lacks, and `config.invalid` for a `docker.authFile` that cannot be read.
  */
 export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions = {}): Promise<SandboxDriver> {
   const lacking: string[] = [];
@@ -127,7 +127,7 @@ async function lacksOf(
 async function make(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): Promise<SandboxDriver> {
   if (name === "process") return new ProcessDriver();
   if (name === "cgroup") return new CgroupDriver(cgroup);
-  await credentialsIn(docker?.authFile);
+  await checkAuthFile(docker?.authFile);
   const { DockerDriver } = await import("./docker-driver.ts");
   return new DockerDriver(docker!);
 }

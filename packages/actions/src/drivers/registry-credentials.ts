@@ -28,54 +28,91 @@ const AuthFile = z.looseObject({
 const ofHub = "docker.io";
 const namesOfHub: ReadonlySet<string> = new Set(["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"]);
 
+type Place = { readonly registry: string; readonly path: string };
+
 /** The registry that an image is pulled from. */
-export function registryOf(image: string): string {
-  const [first = "", ...rest] = image.split("/");
-  return rest.length > 0 && (/[.:]/.test(first) || first === "localhost") ? hostOf(first) : ofHub;
+export const registryOf = (image: string): string => placeOfImage(image).registry;
+
+function placeOfImage(image: string): Place {
+  const [first = "", ...rest] = image.replace(/@.*$/s, "").split("/");
+  const isNamed = rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+  const registry = isNamed ? hostOf(first) : ofHub;
+  const path = (isNamed ? rest : [first, ...rest]).join("/").replace(/:[^/]*$/s, "");
+  return { registry, path: registry === ofHub && !path.includes("/") ? `library/${path}` : path };
 }
 
-/** Of a key of the file, which may be a URL. */
-function hostOf(key: string): string {
-  const host = key
-    .replace(/^https?:\/\//, "")
-    .replace(/\/.*$/s, "")
-    .toLowerCase();
+/** Of a key of the file: a registry, perhaps a path there, or a URL, where `/v1/` and `/v2/` are the API and no path. */
+function placeOfKey(key: string): Place {
+  const [host = "", ...rest] = key.replace(/^https?:\/\//, "").split("/");
+  const path = rest.join("/").replace(/\/+$/, "");
+  return { registry: hostOf(host), path: /^v[12]$/.test(path) ? "" : path };
+}
+
+function hostOf(name: string): string {
+  const host = name.toLowerCase();
   return namesOfHub.has(host) ? ofHub : host;
 }
 
-/** By registry; none without a file. Throws `config.invalid` where the file cannot be read, or has credentials that cannot be sent. */
-export async function credentialsIn(path: string | undefined): Promise<ReadonlyMap<string, RegistryCredentials>> {
-  if (path === undefined) return new Map();
-  const refuse = (why: string): never => {
-    throw new TreadleError("config.invalid", `docker.authFile: '${path}' ${why}`);
-  };
-  const remedy = "write it with 'docker login', without a credential helper";
+/** The key that says most of where an image is: its registry, and the longest path there. */
+function keyFor(image: string, keys: readonly string[]): string | undefined {
+  const asked = placeOfImage(image);
+  let [found, longest]: [string | undefined, number] = [undefined, -1];
+  for (const key of keys) {
+    const { registry, path } = placeOfKey(key);
+    const isOfImage = registry === asked.registry && (path === "" || `${asked.path}/`.startsWith(`${path}/`));
+    if (isOfImage && path.length > longest) [found, longest] = [key, path.length];
+  }
+  return found;
+}
+
+const remedy = "write it with 'docker login', without a credential helper";
+
+function refuse(path: string, why: string): never {
+  throw new TreadleError("config.invalid", `docker.authFile: '${path}' ${why}`);
+}
+
+async function read(path: string): Promise<z.infer<typeof AuthFile>> {
   const text = await readFile(path, "utf8").catch((cause: NodeJS.ErrnoException) =>
-    refuse(`cannot be read (${cause.code ?? "no reason given"}); name a file as 'docker login' writes it`),
+    refuse(path, `cannot be read (${cause.code ?? "no reason given"}); name a file as 'docker login' writes it`),
   );
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    refuse(`is no JSON; ${remedy}`);
+    refuse(path, `is no JSON; ${remedy}`);
   }
   const parsed = AuthFile.safeParse(value);
-  if (!parsed.success) {
-    const problems = parsed.error.issues.map(({ path: key, message }) => `${key.join(".") || "all of it"}: ${message}`);
-    return refuse(`has no credentials as they should be: ${problems.join(", ")}; ${remedy}`);
-  }
-  const { auths, credsStore, credHelpers } = parsed.data;
-  const found = new Map<string, RegistryCredentials>();
-  for (const [key, entry] of Object.entries(auths)) {
-    const credentials = credentialsOf(key, entry);
-    if (credentials !== undefined) found.set(hostOf(key), credentials);
-    else if (entry.auth !== undefined && entry.auth !== "")
-      refuse(`has an 'auth' for '${key}' that is no base64 of 'user:password'; ${remedy}`);
-    else refuse(`has none for '${key}'${inHelper(credHelpers[key] ?? credsStore)}; ${remedy}`);
-  }
-  for (const [key, helper] of Object.entries(credHelpers))
-    if (!found.has(hostOf(key))) refuse(`has none for '${key}'${inHelper(helper)}; ${remedy}`);
-  return found;
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map(({ path: key, message }) => `${key.join(".") || "all of it"}: ${message}`);
+  return refuse(path, `has no credentials as they should be: ${problems.join(", ")}; ${remedy}`);
+}
+
+/** Throws `config.invalid` where the file cannot be read; what it has for a registry is looked at when an image of it is pulled. */
+export async function checkAuthFile(path: string | undefined): Promise<void> {
+  if (path !== undefined) await read(path);
+}
+
+/**
+ * What is sent for the image; undefined where the file has nothing of its registry, or there is none. Throws `config.invalid` where
+ * the file cannot be read, or has for the image what cannot be sent.
+ */
+export async function credentialsFor(
+  path: string | undefined,
+  image: string,
+): Promise<RegistryCredentials | undefined> {
+  if (path === undefined) return undefined;
+  const { auths, credsStore, credHelpers } = await read(path);
+  const key = keyFor(image, Object.keys(auths));
+  const helped = keyFor(image, Object.keys(credHelpers));
+  const helper = helped === undefined ? undefined : credHelpers[helped];
+  if (key === undefined)
+    return helped === undefined ? undefined : refuse(path, `has none for '${helped}'${inHelper(helper)}; ${remedy}`);
+  const entry = auths[key]!;
+  const credentials = credentialsOf(key, entry);
+  if (credentials !== undefined) return credentials;
+  return entry.auth !== undefined && entry.auth !== ""
+    ? refuse(path, `has an 'auth' for '${key}' that is no base64 of 'user:password'; ${remedy}`)
+    : refuse(path, `has none for '${key}'${inHelper(helper ?? credsStore)}; ${remedy}`);
 }
 
 const inHelper = (helper: string | undefined): string =>
