@@ -124,6 +124,22 @@ test("a status that is no success is told with its body, once, and teaches no du
   expect(pool.statistics()["judge"]).toMatchObject({ completed: 3, failed: 1, retried: 0 });
 });
 
+test("a request that a limit cut short teaches no duration, and the next one that is answered does", async () => {
+  const { ask, pool } = await serve(({ response }, count) => {
+    if (count === 2) return void response.end("all");
+    response.write("begun".repeat(count === 0 ? 1 : 100));
+  });
+  const timed = ask({ timeout_ms: 100 });
+  expect(await timed.ended).toBeUndefined();
+  expect(finishedOf(timed)).toMatchObject({ status: "timeout", http_status: 200 });
+  const long = ask({ max_output_bytes: 10 });
+  expect(await long.ended).toBeUndefined();
+  expect(finishedOf(long)).toMatchObject({ status: "output-limit" });
+  expect(pool.expectations().has("judge")).toBe(false);
+  expect(await ask().ended).toBeUndefined();
+  expect(pool.expectations().get("judge")!.oneUnitSeconds).toBeGreaterThan(0);
+});
+
 test("retries are for what may pass: a service that ended, 5xx, and 429 no sooner than its Retry-After; the last answer is told", async () => {
   const times: number[] = [];
   const { ask } = await serve(({ response, request }, count) => {
