@@ -63,6 +63,7 @@ export class SchemaFile {
   /** `z.object({ … })`, `Base.extend({ … })`, `Base.extend(Other.shape)`, and each with `.optional()` and its like behind it. */
   #literalsIn(node: ts.Expression): Literal[] {
     if (ts.isIdentifier(node)) return this.#literalsNamed(node.text);
+    if (ts.isAsExpression(node)) return this.#literalsIn(node.expression);
     if (ts.isObjectLiteralExpression(node)) return this.#literalsOf(node);
     if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return [];
     const { expression: on, name } = node.expression;

@@ -7,7 +7,10 @@ export const DockerOptions = z.strictObject({
   images: z.array(z.string().min(1)).default([]),
   /** what to do with an allowed image that the engine lacks; registries are those that the engine knows */
   pull: z.enum(["never", "missing"]).default("never"),
-  /** credentials of registries, as `docker login` writes them (`~/.docker/config.json`); default: none */
+  /**
+   * file with credentials of registries, as `docker login` writes it (`~/.docker/config.json`); relative to the folder of a service's
+   * configuration, or to the root of a workflow's project; default: none
+   */
   authFile: z.string().min(1).optional(),
   /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
   socket: z.string().min(1).optional(),
