@@ -3,8 +3,8 @@
  * Pure state; the caller says what it saw.
  *
  * HE1 the elasticity that an action states comes first, then the stored one of its kind. Where executions contradict it, the
- *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: another curve, such as of a new
- *    profile, begins anew. One within 2 % at all numbers of units is the same: clients compute theirs, each time a little differently.
+ *    measured one replaces it (LC1), for the same tenant, kind, range of units and stated curve: nothing is known of another
+ *    curve yet, such as of a new profile. One within 2 % at all numbers of units is the same: clients compute theirs, each time a little differently.
  * HE2 what one tenant calls a kind teaches nothing of what another does.
  * HE3 what is saved, and read by another history, decides there as it does here, but for the least recently used of very many.
  */
@@ -269,7 +269,7 @@ function believe(track: Track): void {
   const { serialShare, scale } = track.curve;
   const { believed, stated } = track;
   if (serialShare !== undefined) {
-    // All that wait are formulated anew for each.
+    // All that wait are formulated again for each.
     const isNear = believed.type === "amdahl" && Math.abs(believed.serialShare - serialShare) <= noticeableShare;
     if (!isNear || believed === stated) track.believed = { type: "amdahl", serialShare };
   } else if (stated.type === "seconds" && Math.abs(scale / track.believedScale - 1) > noticeableScale) {

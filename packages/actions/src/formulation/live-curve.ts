@@ -5,7 +5,7 @@
  * ended one after the other on different numbers of units are a pair, which says how the time changed from the fewer to the more.
  * A change of all durations is in no pair, but for the one that it falls into.
  *
- * LC1 the shape is learned anew when Amdahl's law, fitted to the last 8, 16 or 24 pairs, explains them so much better than the curve
+ * LC1 the shape is learned again when Amdahl's law, fitted to the last 8, 16 or 24 pairs, explains them so much better than the curve
  *    in force (F test) that chance alone would do so once in tens of thousands of windows, and the two differ by more than 20 % in
  *    these pairs. Durations that spread, whatever runs where, do it in one of 170 streams of 600 executions.
  * LC2 what came before the pairs that showed it is forgotten. From then on the curve is the fit to the last 24 pairs.
@@ -121,7 +121,7 @@ export class LiveCurve {
     return this.#scale;
   }
 
-  /** What it took, in seconds, or in those that were stated for one unit. Exclusive on its units, and ended by itself. */
+  /** What it took, in seconds, or in those that were stated for one unit. Exclusive on its units, and not cut short. */
   observe(units: number, seconds: number): void {
     if (!(seconds > 0 && seconds < Number.POSITIVE_INFINITY)) return;
     const execution = { units, seconds, at: this.#observed++ };
