@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
@@ -53,9 +53,10 @@ describe("a file of credentials", () => {
       "https://Other.example.com/v2/": { auth: encoded("<token>", "x"), identitytoken: "t" },
     };
     const file = fileWith({ auths, HttpHeaders: { "User-Agent": "x" } });
+    const here = relative(process.cwd(), file);
     const ofHub = { username: "me", password: "a:b", serveraddress: "https://index.docker.io/v1/" };
     expect(await credentialsFor(file, "python:3.12")).toEqual(ofHub);
-    expect(await credentialsFor(file, "docker.io/team/task@sha256:aa")).toEqual(ofHub);
+    expect(await credentialsFor(here, "docker.io/team/task@sha256:aa")).toEqual(ofHub);
     expect(await credentialsFor(file, "registry.example.com/task")).toEqual({
       ...{ username: "you", password: "", serveraddress: "registry.example.com" },
     });

@@ -1,7 +1,7 @@
 /** Real processes that wait to become workers. */
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readlink, realpath, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -43,6 +43,13 @@ function take(env?: Record<string, string>, codeHash = "code"): number | undefin
   if (host !== undefined) given.push(host);
   return host?.child.pid;
 }
+
+test("a worker runs in the root of its project, which relative paths of its configuration are of", async ({ skip }) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  const host = await HostProcess.start("a", start());
+  given.push(host);
+  expect(await readlink(`/proc/${host.child.pid}/cwd`)).toBe(project);
+});
 
 test("SPH1: what waits is given once, and only for a start like the one it was made by, of the same code", async ({
   skip,
