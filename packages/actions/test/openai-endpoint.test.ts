@@ -487,6 +487,23 @@ test("OA2 a service that answers with another protocol is told as failed, and ho
   expect(await eventually(() => pool.numRunning === 0)).toBe(true);
 });
 
+test("a service's status line with bytes that cannot be sent on ends nothing, and its answer passes", async () => {
+  const lines = ["200 \x01", "299 \x7f\xff", "099 low"];
+  const upstream = createServer((request, response) => {
+    request.resume().once("end", () => {
+      response.socket!.end(`HTTP/1.1 ${lines.shift()}\r\nContent-Length: 2\r\n\r\n{}`, "latin1");
+    });
+  });
+  const { pool, open } = await before(upstream);
+  for (const status of ["200 OK", "299 unknown", "500 Internal Server Error"]) {
+    const client = open();
+    client.write(requestOf('{"model":"judge"}'));
+    expect(String((await once(client, "data"))[0]).split("\r\n")[0]).toBe(`HTTP/1.1 ${status}`);
+  }
+  expect(lines).toEqual([]);
+  expect(await eventually(() => pool.numRunning === 0)).toBe(true);
+});
+
 test("OA2 OA3 of a client that reads nothing little is kept, and it does not hold what it was granted", async () => {
   let written = 0;
   let isClosed = false;

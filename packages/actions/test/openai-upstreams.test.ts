@@ -155,6 +155,16 @@ test("UJ1 a stream passes while it comes, and a client that goes away gives its 
   expect(await eventually(() => numOpen === 0)).toBe(true);
 });
 
+test("a status line of the API with bytes that cannot be sent on ends nothing, and its answer passes", async () => {
+  const { post, numAsked } = await serve(({ response }) =>
+    response.socket!.end("HTTP/1.1 200 \x01\r\nContent-Length: 2\r\n\r\n{}"),
+  );
+  for (const count of [1, 2]) {
+    const answer = await post(question);
+    expect([answer.status, answer.statusText, await answer.text(), numAsked()]).toEqual([200, "OK", "{}", count]);
+  }
+});
+
 test("UJ2 a refusal stops everybody until its Retry-After, and the request is tried again then", async () => {
   const times: number[] = [];
   const { post, statistics } = await serve(({ response }, count) => {

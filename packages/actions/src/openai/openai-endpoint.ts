@@ -107,7 +107,10 @@ class Endpoint {
       socket.once("close", () => clearTimeout(this.#timers.get(socket)));
       this.#await(socket, Math.min(headersMs, requestMs));
     });
-    server.on("request", (request, response) => void this.#onRequest(request, response));
+    // Whatever fails in telling a failure ends its connection alone.
+    server.on("request", (request, response) => {
+      this.#onRequest(request, response).catch(() => response.destroy());
+    });
     return (connection) => server.emit("connection", connection);
   }
 
@@ -376,8 +379,8 @@ async function forward(
           learnFrom(context, answer);
           const failure = failureOf?.(answer);
           if (failure !== undefined) throw failure;
-          const { statusCode = 502, statusMessage } = answer;
-          response.writeHead(statusCode, statusMessage, forwardedResponse(answer, withheld)).flushHeaders();
+          // Not its status message, which may have bytes that Node does not send.
+          response.writeHead(answer.statusCode ?? 502, forwardedResponse(answer, withheld)).flushHeaders();
         },
         take,
       },
