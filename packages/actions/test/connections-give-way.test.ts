@@ -108,7 +108,7 @@ async function openAi(own: { readonly headersMs?: number } = {}) {
     connections,
     pool,
     services: {
-      served: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0, paths: [] }],
+      served: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0, paths: ["/v1/*"] }],
       urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
       endIfDead: async () => {},
       restoreCosts: () => [],

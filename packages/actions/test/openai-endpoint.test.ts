@@ -120,6 +120,31 @@ test("OA1 a stream passes while it comes", async () => {
   expect(rest).toMatch(/"content": "b".*\n\ndata: \[DONE\]\n\n$/s);
 });
 
+test("a service is asked at its own paths alone, and another at its own", async () => {
+  const services = {
+    judge: { ...judge, paths: ["/v1/completions", "/score"] },
+    coach: { ...judge, command: [...judge.command, "coach"] },
+  };
+  const { post, base, load } = await serve({ services });
+  const body = { model: "judge", messages: [{ content: "say" }] };
+  expect(await failureOf(post(body))).toMatchObject({
+    status: 404,
+    code: "unknown_url",
+    message: "model 'judge' is not served at /v1/chat/completions; it is at /v1/completions, /score",
+  });
+  expect(await failureOf(fetch(`${base}/../other`, { method: "POST", body: "{}" }))).toMatchObject({
+    status: 404,
+    code: "unknown_url",
+  });
+  const before = await load();
+  expect([before.restores, before.kinds.judge]).toEqual([[], undefined]);
+  const answer = await post(body, { path: "/completions" });
+  const { seen } = await seenAt(answer.headers.get("x-port"));
+  expect([answer.status, seen.map(({ url }) => url)]).toEqual([200, ["/v1/completions"]]);
+  expect((await post(body, { path: "/../score" })).status).toBe(200);
+  expect((await post({ ...body, model: "coach" })).status).toBe(200);
+});
+
 test("judges that do not fit together take turns on their device, each restored when it is asked", async () => {
   const coach = { ...judge, command: [...judge.command, "coach"] };
   const { post, load } = await serve({ services: { judge, coach } });
@@ -381,7 +406,7 @@ async function before(upstream: http.Server, own: { readonly stallMs?: number; r
     address: "127.0.0.1:0",
     pool,
     services: {
-      served: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0, paths: [] }],
+      served: [{ name: "judge", resource: "judge", dops: [1], serialShare: 0, paths: ["/v1/*"] }],
       urlOf: () => `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
       endIfDead: async () => {
         looks++;

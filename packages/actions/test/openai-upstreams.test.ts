@@ -261,6 +261,7 @@ test("a configuration of an API that cannot be served is refused by key", async 
     [of({ url: "ftp://api.example.com" }), /openai.upstreams.0.url/],
     [of({ models: {} }), /openai.upstreams.0.models: names one at least/],
     [of({ paths: ["/../x"] }), /openai.upstreams.0.paths.0: is a path such as/],
+    [of({ paths: ["/v1/score", "/score"] }), /openai.upstreams.0.paths: are below \/v1/],
     [
       of({}, { resources: { api: { type: "quota", concurrency: 1 }, gpu: { ...gpu, services: { judge } } } }),
       /openai.upstreams.0.models: 'judge' is served already/,

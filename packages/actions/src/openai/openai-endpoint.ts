@@ -64,8 +64,6 @@ const usualHeadersMs = 15_000;
 const tenantHeader = "x-treadle-tenant";
 const deadlineHeader = "x-treadle-deadline-ms";
 const queueFullRetrySeconds = 1;
-/** What controls an engine is not below it. */
-const servedPaths = ["/v1/*"];
 
 type Load = { requests: number; bytes: number };
 
@@ -190,11 +188,11 @@ class Endpoint {
       const body = one === undefined ? { object: "list", data: models.map(listed) } : listed(servedModel(models, one));
       return void response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
     }
-    if (method !== "POST" || !isServedPath(path, servedPaths))
+    if (method !== "POST" || !models.some(({ paths }) => isServedPath(path, paths)))
       throw new OpenAiError(
         404,
         "unknown_url",
-        `no such call: ${method} ${path.slice(0, 200)}; POST to a path below /v1, such as /v1/chat/completions, or GET /v1/models`,
+        `no such call: ${method} ${path.slice(0, 200)}; POST to a path of a model, such as /v1/chat/completions, or GET /v1/models`,
       );
     const type = request.headers["content-type"] ?? "";
     if (!/^application\/json\b/i.test(type) || (request.headers["content-encoding"] ?? "identity") !== "identity")
@@ -211,6 +209,12 @@ class Endpoint {
         bytes += count;
       });
       const model = servedModel(models, modelIn(body));
+      if (!isServedPath(path, model.paths))
+        throw new OpenAiError(
+          404,
+          "unknown_url",
+          `model '${model.name}' is not served at ${path.slice(0, 200)}; it is at ${model.paths.join(", ")}`,
+        );
       const asked = { id: `openai/${randomUUID()}`, tenant, deadlineMs };
       const call = { request, response, body };
       if ("upstreamName" in model) await this.#askUpstream(model, asked, call, path);
@@ -310,12 +314,6 @@ class Endpoint {
 
   #askUpstream(model: UpstreamModel, asked: Asked, call: Call, path: string): Promise<void> {
     const { stallMs = minuteMs } = this.#options;
-    if (!isServedPath(path, model.paths))
-      throw new OpenAiError(
-        404,
-        "unknown_url",
-        `model '${model.name}' is not served at ${path.slice(0, 200)}; it is at ${model.paths.join(", ")}`,
-      );
     const sent = upstreamRequest(model, call.request, call.body);
     const beganMs = performance.now();
     const { deadlineMs = Number.POSITIVE_INFINITY } = asked;

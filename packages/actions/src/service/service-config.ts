@@ -82,7 +82,7 @@ const GpuResource = z.strictObject({
     ModelService.extend({
       /** of a request of OpenAI's API, what further devices do not make shorter; a guess, until executions show what they do */
       serialShare: z.number().min(0).max(1).default(0.1),
-      /** that a client may ask by `service` in `Submit`: a path, or `/v1/*` for all below one. What controls an engine is not for clients */
+      /** that a client may ask by `service` in `Submit`, and by OpenAI's API: a path, or `/v1/*` for all below one. What controls an engine is not for clients */
       paths: servedPaths.default(["/v1/*"]),
       variants: z
         .array(
@@ -119,7 +119,9 @@ const Upstream = z
       .record(z.string().min(1).max(200), z.string().min(1).max(200))
       .refine((models) => Object.keys(models).length > 0, { message: "names one at least" }),
     /** what clients may ask it */
-    paths: servedPaths.default(["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]),
+    paths: servedPaths
+      .refine((paths) => paths.every((path) => path.startsWith("/v1/")), { message: "are below /v1, as in /v1/score" })
+      .default(["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]),
     /** further attempts after 429 or 503, each no sooner than Retry-After */
     retries: z.int().nonnegative().max(100).default(4),
   })

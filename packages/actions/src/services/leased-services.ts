@@ -10,7 +10,7 @@ export type ServedService = {
   readonly dops: readonly number[];
   /** of a request, what further devices do not make shorter, until executions show what they do */
   readonly serialShare: number;
-  /** what `Submit` may ask: a path, or all below one (`/v1/*`) */
+  /** what `Submit` and OpenAI's API may ask: a path, or all below one (`/v1/*`) */
   readonly paths: readonly string[];
 };
 
