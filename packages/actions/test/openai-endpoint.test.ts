@@ -288,6 +288,8 @@ test("OA3 hostile bodies are refused as OpenAI's errors, and others are served m
   expect(await raw(`POST /v1/x HTTP/1.1\r\n${head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x`)).toBe(
     "HTTP/1.1 400 Bad Request",
   );
+  const twice = "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}";
+  expect(await raw(`POST /v1/x HTTP/1.1\r\n${head}${twice}`)).toBe("HTTP/1.1 415 Unsupported Media Type");
   const both = "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
   expect(await raw(`POST /v1/x HTTP/1.1\r\n${head}${both}`)).toBe("HTTP/1.1 400 Bad Request");
   expect(await raw(`POST /v1/../seen HTTP/1.1\r\n${head}Content-Length: 2\r\n\r\n{}`)).toBe("HTTP/1.1 404 Not Found");

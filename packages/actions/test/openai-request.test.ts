@@ -2,7 +2,7 @@ import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ActionPool, GpuManager } from "../src/index.ts";
-import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
+import { deadlineOf, isJsonType, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
 import { isServedPath } from "../src/services/service-request.ts";
 
 const bytes = (text: string): Buffer => Buffer.from(text);
@@ -70,6 +70,24 @@ test("what is no object of JSON is refused, and bytes that no JSON has raise not
     }),
     { numRuns: 2000 },
   );
+});
+
+test("a body is JSON in UTF-8 by one header that says so, and nothing else", () => {
+  for (const type of ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"'])
+    expect([type, isJsonType([type])]).toEqual([type, true]);
+  for (const type of [
+    "",
+    "application/json-seq",
+    "application/json+x",
+    "text/plain",
+    "application/json; charset=utf-16",
+    "application/json; charset=utf-7",
+    "application/json; charset=utf-8; charset=utf-16",
+    "application/json, text/plain",
+    "x-application/json",
+  ])
+    expect([type, isJsonType([type])]).toEqual([type, false]);
+  expect([isJsonType([]), isJsonType(["application/json", "application/json"])]).toEqual([false, false]);
 });
 
 test("only paths that no server reads otherwise are passed on", () => {

@@ -30,7 +30,7 @@ import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import { askService, type LeasedServices, type ServedService } from "../services/leased-services.ts";
 import { hadRequest, isServedPath, learnFrom, type SentRequest, sendRequest } from "../services/service-request.ts";
-import { deadlineOf, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
+import { deadlineOf, isJsonType, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
 import { type UpstreamModel, upstreamFailure, upstreamRequest, upstreamSpec, withheldOfUpstreams } from "./upstream.ts";
 
 export type OpenAiEndpointOptions = DoorOptions & {
@@ -194,12 +194,12 @@ class Endpoint {
         "unknown_url",
         `no such call: ${method} ${path.slice(0, 200)}; POST to a path of a model, such as /v1/chat/completions, or GET /v1/models`,
       );
-    const type = request.headers["content-type"] ?? "";
-    if (!/^application\/json\b/i.test(type) || (request.headers["content-encoding"] ?? "identity") !== "identity")
+    const types = request.headersDistinct["content-type"] ?? [];
+    if (!isJsonType(types) || (request.headers["content-encoding"] ?? "identity") !== "identity")
       throw new OpenAiError(
         415,
         "unsupported_media_type",
-        `a body of type '${type.slice(0, 100)}' cannot be read; send 'content-type: application/json', uncompressed`,
+        `a body of type '${types.join("', '").slice(0, 100)}' cannot be read; send 'content-type: application/json', once, in UTF-8, uncompressed`,
       );
     const deadlineMs = deadlineOf(String(request.headers[deadlineHeader] ?? "") || undefined, longestTimerMs);
     const load = this.#admit(tenant);
@@ -314,7 +314,7 @@ class Endpoint {
 
   #askUpstream(model: UpstreamModel, asked: Asked, call: Call, path: string): Promise<void> {
     const { stallMs = minuteMs } = this.#options;
-    const sent = upstreamRequest(model, call.request, call.body);
+    const sent = upstreamRequest(model, { path, headers: call.request.headers }, call.body);
     const beganMs = performance.now();
     const { deadlineMs = Number.POSITIVE_INFINITY } = asked;
     return this.#run(upstreamSpec(model, asked), call, (context) => {

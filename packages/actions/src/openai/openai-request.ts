@@ -31,6 +31,10 @@ function typeOf(status: number): string {
 
 const longestName = 200;
 
+/** Whether a request with these `Content-Type` headers has a body of JSON in UTF-8, for whichever of them a server reads. */
+export const isJsonType = (types: readonly string[]): boolean =>
+  types.length === 1 && /^application\/json(\s*;\s*charset=("utf-8"|utf-8))?$/i.test(types[0]!);
+
 /**
  * The value of `model` in a JSON object; of several the last, as JSON.parse has it. The body is looked through once, byte by byte,
  * and nothing is made of it but that: parsing megabytes takes seconds, in which this process decides nothing. So what is wrong

@@ -1,12 +1,12 @@
 /**
  * Models that an external API serves, behind a quota: what a request to one costs, and what is sent there.
  *
- * UJ1 the API's key is this server's: a tenant neither sends nor sees it, and asks only the models and paths that were given.
+ * UJ1 the API's key is this server's: a tenant neither sends nor sees it, and asks only the models and paths that were given. So what
+ *     the API could read otherwise than this server does is refused, or not sent.
  * UJ2 what the API refuses (429, 503) stops its quota for everybody until Retry-After. The request is tried again after that, where
  *     its deadline leaves time, and else answered as the API did.
  */
 import type { IncomingMessage } from "node:http";
-import { forwardedRequest, ofClients } from "../network/forwarded-headers.ts";
 import { retryFor, type SentRequest } from "../services/service-request.ts";
 import { modelAt, OpenAiError } from "./openai-request.ts";
 
@@ -28,8 +28,8 @@ export type UpstreamModel = {
   readonly retries: number;
 };
 
-/** They choose an account of the API's, or are secrets of another. */
-const ofAccounts = ["api-key", "x-api-key", "openai-organization", "openai-project", "content-length"];
+/** Of the client's headers. Others choose an account or a path, or name what clients of one account share, as idempotency keys do. */
+const passed = ["accept", "accept-encoding", "user-agent"];
 /** What an answer would tell of this server's account. */
 export const withheldOfUpstreams: readonly string[] = ["set-cookie", "openai-organization", "openai-project"];
 
@@ -39,12 +39,17 @@ export const upstreamSpec = (
   asked: { readonly id: string; readonly tenant: string; readonly deadlineMs?: number | undefined },
 ) => ({ ...asked, kind: name, cost: { [quota]: units }, retries: { limit: retries } });
 
-/** Throws an `OpenAiError` where the body names more than one model: the API may take the one that was not looked at (UJ1). */
+/**
+ * Of a request of JSON at `path`, one of the model's. Throws an `OpenAiError` where the API may take a model that was not looked at
+ * (UJ1): the body names more than one, or has bytes by which some take it for another encoding.
+ */
 export function upstreamRequest(
   { url, key, authority, upstreamName }: UpstreamModel,
-  request: IncomingMessage,
+  { path: asked, headers: given }: { readonly path: string; readonly headers: IncomingMessage["headers"] },
   body: Buffer,
 ): Omit<SentRequest, "method" | "signal"> {
+  if (body.includes(0))
+    throw new OpenAiError(400, "invalid_json", "the body has NUL bytes, which no JSON in UTF-8 has; send it without");
   const { start, end, count } = modelAt(body);
   if (count !== 1)
     throw new OpenAiError(400, "model_missing", `model: was given ${count} times; give it once, in lower case`);
@@ -54,21 +59,22 @@ export function upstreamRequest(
     body.subarray(end),
   ]);
   const { host, pathname } = new URL(url);
-  const { headers } = forwardedRequest(request, host, [...ofClients, ...ofAccounts]);
-  if (request.headers["transfer-encoding"] === undefined) headers.push("Content-Length", String(renamed.length));
+  const headers = ["Host", host, "Content-Type", "application/json", "Content-Length", String(renamed.length)];
+  for (const name of passed) if (given[name] !== undefined) headers.push(name, String(given[name]));
   if (key !== undefined) headers.push("Authorization", `Bearer ${key}`);
-  const path = pathname.replace(/\/$/, "") + (request.url ?? "").slice("/v1".length);
+  headers.push("Connection", "close");
+  const path = pathname.replace(/\/$/, "") + asked.slice("/v1".length);
   return { url, path, headers, body: renamed, authority };
 }
 
 /** Why an answer of the API is not passed on: it is of this server's key (UJ1), or another attempt follows (UJ2). `leftMs` until the deadline. */
 export function upstreamFailure(answer: IncomingMessage, isLast: boolean, leftMs: number): Error | undefined {
   // Its words may show a part of the key.
-  if (answer.statusCode === 401)
+  if (answer.statusCode === 401 || answer.statusCode === 403)
     return new OpenAiError(
       502,
       "upstream_refused",
-      "the external API does not take this server's key; its operator has to look at openai.upstreams",
+      "the external API does not take this server's key, or not for this; its operator has to look at openai.upstreams",
     );
   const again = isLast ? undefined : retryFor(answer, "refused");
   const waitMs = Number(again?.details["retryAfterMs"] ?? 0);
