@@ -6,7 +6,7 @@ import { afterEach, expect, test } from "vitest";
 import { ConnectionTurns } from "../src/grpc/connection-turns.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver, QuotaManager } from "../src/index.ts";
 import { serveOpenAi } from "../src/openai/openai-endpoint.ts";
-import { serveActions } from "../src/serve.ts";
+import { ActionServiceConfig, openActionService, serveActions } from "../src/serve.ts";
 import { connectActions, outputOf } from "./support/client.ts";
 import { eventually } from "./support/processes.ts";
 
@@ -191,4 +191,30 @@ test("CT1 CT2 the same over gRPC: silent connections give way, and a command tha
   await other.call("WriteFile", { trajectory: "t", path: "go", data: Buffer.from("") });
   expect(await running.ended).toBeUndefined();
   expect(outputOf(running)).toBe("went\n");
+});
+
+test("CT1 CT2 a service gives `connections` of its configuration to each of its doors", async () => {
+  const config = ActionServiceConfig.parse({
+    listen: "127.0.0.1:0",
+    drivers: ["process"],
+    connections: 2,
+    resources: { api: { type: "quota", concurrency: 1 } },
+    openai: {
+      listen: "127.0.0.1:0",
+      upstreams: [{ url: "http://127.0.0.1:1/v1", quota: "api", models: { judge: "judge" } }],
+    },
+  });
+  const service = await openActionService(config, ".");
+  cleanups.push(() => service.close());
+  for (const url of [`http://${service.address}`, service.openAiUrl!]) {
+    const closed: number[] = [];
+    for (let n = 0; n < 3; n++) {
+      const socket = connect(Number(new URL(url).port), "127.0.0.1");
+      cleanups.push(() => socket.destroy());
+      socket.on("error", () => {}).on("close", () => closed.push(n));
+      await once(socket, "connect");
+      socket.resume();
+    }
+    expect([url, await eventually(() => closed.length > 0), closed]).toEqual([url, true, [0]]);
+  }
 });

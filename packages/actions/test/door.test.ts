@@ -1,19 +1,21 @@
 /** Who may call an action service that has no tokens: its own user, and root. */
+import { once } from "node:events";
 import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
-import { endianness, tmpdir } from "node:os";
+import { endianness, networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
-import { openDoor } from "../src/grpc/door.ts";
+import { mostOfAddress, openDoor } from "../src/grpc/door.ts";
 import { tenantOf } from "../src/grpc/listen.ts";
 import { ownersIn } from "../src/grpc/socket-owner.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { callAsUser } from "./support/call-as-user.ts";
 import { connectActions } from "./support/client.ts";
+import { eventually } from "./support/processes.ts";
 
 const nobody = 65_534;
 const isLinux = process.platform === "linux";
@@ -174,6 +176,37 @@ describe("the local door", () => {
     expect(door.warning).toMatch(/every user of this machine may call; give tokens by tokenFile/);
     expect(door.refusalOf(peer)).toBeUndefined();
   });
+});
+
+describe("of so many connections", () => {
+  test("CT1 an address of this machine may have all, one of another half", () => {
+    for (const address of ["127.0.0.1", "127.8.0.1", "::1"])
+      expect([address, mostOfAddress(address, 5)]).toEqual([address, 5]);
+    for (const address of ["192.0.2.7", "10.0.0.1", "2001:db8::1", "fe80::1", "::ffff:192.0.2.7"])
+      expect([address, mostOfAddress(address, 5)]).toEqual([address, 3]);
+    expect([2, 3, 2048].map((most) => mostOfAddress("192.0.2.7", most))).toEqual([1, 2, 1024]);
+  });
+
+  const [outer] = Object.values(networkInterfaces())
+    .flatMap((own) => own ?? [])
+    .filter(({ internal, family }) => !internal && family === "IPv4");
+  test.skipIf(outer === undefined)(
+    "CT1 the door keeps half of one address that is not loopback (needs a network interface)",
+    async () => {
+      const place = { host: outer!.address, port: 0 };
+      const door = await openDoor({ place, isForOwner: false, connections: 4, inject: (socket) => socket.resume() });
+      cleanups.push(door.close);
+      const closed: number[] = [];
+      for (let n = 0; n < 3; n++) {
+        const client = connect(door.port, place.host);
+        cleanups.push(() => client.destroy());
+        client.on("error", () => {}).on("close", () => closed.push(n));
+        await once(client, "connect");
+        client.resume();
+      }
+      expect([await eventually(() => closed.length > 0), closed]).toEqual([true, [0]]);
+    },
+  );
 });
 
 describe("the owner of a connection", () => {

@@ -396,7 +396,10 @@ test.skipIf(!openssl)("serves over TLS, and not without it (needs openssl)", asy
 });
 
 /** The endpoint in front of one service that is not started by it. */
-async function before(upstream: http.Server, own: { readonly stallMs?: number; readonly requestMs?: number } = {}) {
+async function before(
+  upstream: http.Server,
+  own: { readonly stallMs?: number; readonly requestMs?: number; readonly headersMs?: number } = {},
+) {
   let looks = 0;
   await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
   cleanups.push(() => {
@@ -488,6 +491,30 @@ test("OA2 requests that follow without a pause are answered in full, however lon
   cleanups.push(() => clearInterval(drips));
   expect(await textOf(dripping)).toContain('"judge"');
 });
+
+test.each(["nothing", "pieces of the next request"])(
+  "OA2 a connection ends so long after an answer, and not sooner, where what comes is %s",
+  async (what) => {
+    const upstream = createServer((request, response) => {
+      request.resume().once("end", () => response.end("{}"));
+    });
+    const { open } = await before(upstream, { requestMs: 1000, headersMs: 600_000 });
+    const client = open();
+    const sent = performance.now();
+    client.write(requestOf('{"model":"judge"}'));
+    const answer = String((await once(client, "data"))[0]);
+    expect(answer).toMatch(/^HTTP\/1.1 200 /);
+    // Node would end it by a time of its own, and say so.
+    expect(answer).not.toMatch(/keep-alive: timeout/i);
+    if (what !== "nothing") {
+      client.write("POST /v1/completions HTTP/1.1\r\nX: ");
+      const drips = setInterval(() => client.write("x"), 100);
+      cleanups.push(() => clearInterval(drips));
+    }
+    await textOf(client);
+    expect(performance.now() - sent).toBeGreaterThan(990);
+  },
+);
 
 test("OA2 a service whose answer was waited for in vain is looked at before another gets its devices", async () => {
   const { pool, open, numLooks } = await before(createServer(() => {}));

@@ -34,6 +34,10 @@ export type Place = { readonly path: string } | { readonly host: string; readonl
 
 const remedy = "give tokens by tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
+/** Of `connections`: those of this machine share an address, one of another machine has half. */
+export const mostOfAddress = (address: string, connections: number): number =>
+  isLoopback(address) ? connections : Math.ceil(connections / 2);
+
 export type Door = {
   /** 1 for a path */
   readonly port: number;
@@ -65,9 +69,7 @@ export async function openDoor(options: {
   /** Those that were handed on. A peer that is not among them may not call (LD1). */
   const peers = new Map<string, { readonly socket: Socket; readonly refusal: string | undefined }>();
   const open = new Set<Socket>();
-  const turns = new ConnectionTurns<Socket>(connections, (address) =>
-    isLoopback(address) ? connections : Math.ceil(connections / 2),
-  );
+  const turns = new ConnectionTurns<Socket>(connections, (address) => mostOfAddress(address, connections));
   /** oldest first */
   const refused = new Set<Socket>();
   const readOwners = shared(async () => ownersIn((await readTables()) ?? ""));

@@ -90,10 +90,13 @@ class Endpoint {
   /** Listens nowhere: it parses what the door hands to it. */
   inject(): (connection: Socket) => void {
     const { tls, headersMs = usualHeadersMs, requestMs = minuteMs } = this.#options;
+    // Node's own would end a connection that rests five seconds.
+    const timing = { keepAliveTimeout: 0 };
     const server: Server =
       tls === undefined
-        ? createServer()
+        ? createServer(timing)
         : createTlsServer({
+            ...timing,
             key: tls.key,
             cert: tls.certificate,
             handshakeTimeout: headersMs,
