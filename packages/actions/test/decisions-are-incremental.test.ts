@@ -85,7 +85,7 @@ async function historyOf(seed: number): Promise<string[]> {
     const run = async ({ allocation, why }: ActionContext): Promise<void> => {
       const grants = Object.values(allocation).map(({ pool, units, cores, devices }) => [pool, units, cores, devices]);
       log.push(`${clock.now()} ${id} ${JSON.stringify(grants)} ${why}`);
-      // Not as any of them states: curves are learned anew.
+      // As none of their curves says, so that these are learned again.
       await clock.sleep(ms * (0.6 + 0.4 / (allocation.cpu?.units ?? 1)));
     };
     try {

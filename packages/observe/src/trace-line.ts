@@ -21,6 +21,7 @@ const noExtras: Extras = {};
 type Line = {
   readonly worker: string;
   readonly pid: number;
+  /** records that their process had to give up */
   readonly dropped: number;
   readonly originMs: number;
   readonly names: readonly string[];
@@ -39,27 +40,16 @@ type Line = {
   readonly counters: readonly unknown[];
 };
 
-/** Columns with a row for each span and instant, in the order of their ends. Texts are numbers into the lists. */
-export type TraceColumns = {
-  readonly worker: string;
-  readonly pid: number;
-  /** records that their process had to give up */
-  readonly dropped: number;
-  readonly names: readonly string[];
-  /** not checked: another version may know others */
-  readonly categories: readonly string[];
-  readonly deviceSets: readonly (readonly string[])[];
-  readonly name: readonly number[];
-  readonly category: readonly number[];
+/**
+ * Columns with a row for each span and instant, in the order of their ends. Texts are numbers into the lists; of the lists, categories
+ * are not checked, as another version may know others.
+ */
+export type TraceColumns = Omit<Line, "originMs" | "start" | "duration" | "extras"> & {
   readonly startMs: readonly number[];
   /** of an instant -1 */
   readonly durationMs: readonly number[];
-  /** -1 where there is none, as in `devices` */
-  readonly step: readonly number[];
-  readonly devices: readonly number[];
   /** by row, not checked */
   readonly extras: ReadonlyMap<number, unknown>;
-  readonly counters: readonly unknown[];
 };
 
 export function traceLine({ worker, pid, dropped, records }: SpanBatch): string {

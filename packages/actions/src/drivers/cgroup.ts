@@ -34,10 +34,11 @@ const list = (cores: readonly number[]): string => cores.join(",");
 
 /**
  * Removing a group fails for a moment after its last process has ended, and where a process joins it meanwhile, which the kernel
- * takes time for: `again` ends that, too.
+ * takes time for: `kill` ends that, too.
  */
-export async function removeFolder(folder: string, again?: () => Promise<void>): Promise<void> {
+export async function removeFolder(folder: string, kill?: () => Promise<void>): Promise<void> {
   for (let attempt = 0; ; attempt++) {
+    await kill?.();
     try {
       rmdirSync(folder);
       return;
@@ -48,7 +49,6 @@ export async function removeFolder(folder: string, again?: () => Promise<void>):
         throw new TreadleError("sandbox.failed", `control group '${folder}' could not be removed: ${code}`, {
           cause: error,
         });
-      await again?.();
       await new Promise((resolve) => setTimeout(resolve, Math.min(20, 1 + attempt)));
     }
   }
@@ -151,14 +151,9 @@ export class CgroupV1 implements CgroupTree {
   }
 
   async killExec(sandbox: string, exec: string): Promise<void> {
-    const [pids, cpuset] = [join(this.#pids, sandbox, exec), join(this.#cpuset, sandbox, exec)];
     // It joins one after the other.
-    const again = async (): Promise<void> => {
-      await killAll(pids);
-      await killAll(cpuset);
-    };
-    await again();
-    await Promise.all([removeFolder(pids, again), removeFolder(cpuset, again)]);
+    const folders = [join(this.#pids, sandbox, exec), join(this.#cpuset, sandbox, exec)];
+    await Promise.all(folders.map((folder) => removeFolder(folder, () => killAll(folder))));
   }
 
   usedBytes(sandbox: string): number | undefined {
@@ -233,9 +228,7 @@ export class CgroupV2 implements CgroupTree {
 
   async killExec(sandbox: string, exec: string): Promise<void> {
     const folder = join(this.#session, sandbox, exec);
-    const again = (): Promise<void> => killAll(folder, join(folder, "cgroup.kill"));
-    await again();
-    await removeFolder(folder, again);
+    await removeFolder(folder, () => killAll(folder, join(folder, "cgroup.kill")));
   }
 
   usedBytes(sandbox: string): number | undefined {

@@ -71,9 +71,8 @@ export class ContainerGroup {
 
   async killExec(exec: string): Promise<void> {
     const folder = join(this.#lists, exec);
-    const again = (): Promise<void> => killAll(folder, this.#version === 2 ? join(folder, "cgroup.kill") : undefined);
-    await again();
-    await removeFolder(folder, again);
+    const killFile = this.#version === 2 ? join(folder, "cgroup.kill") : undefined;
+    await removeFolder(folder, () => killAll(folder, killFile));
   }
 
   usedBytes(): number | undefined {

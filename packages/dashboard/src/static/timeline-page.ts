@@ -14,6 +14,7 @@ import {
   writeTextFile,
 } from "@treadle/observe";
 import { colourSlots } from "../view/colours.ts";
+import { Texts } from "../view/texts.ts";
 import { escapeHtml, pageHead } from "./html.ts";
 import { timelineDrawing } from "./timeline-drawing.ts";
 import { timelineInput } from "./timeline-input.ts";
@@ -33,7 +34,7 @@ export async function toHtmlTimeline(
   const survey = await surveyTrace(files);
   const shortest = shortestShown(survey, options.maxSpans ?? 200_000);
   const lanes = new LaneTable(survey);
-  const names = new Names();
+  const names = new Texts();
   const arrows = new Arrows(survey.fromMs);
   let numShown = 0;
   let numHidden = 0;
@@ -93,7 +94,7 @@ function shortestShown({ durations }: TraceSurvey, maxSpans: number): number {
 }
 
 /** `[lane, start µs, duration µs, name, category, component, step or -1, attributes?]`; an instant lasts 0. */
-function row(span: SpanRecord, worker: string, lane: number, survey: TraceSurvey, names: Names): unknown[] {
+function row(span: SpanRecord, worker: string, lane: number, survey: TraceSurvey, names: Texts): unknown[] {
   const { startMs, durationMs, name, category, step, devices, attributes } = span;
   const cells: unknown[] = [
     lane,
@@ -144,23 +145,6 @@ class Arrows {
     if (this.list.length < maxArrows) this.list.push([...tail, ...head]);
   }
 }
-
-/** Texts by number, as traces repeat few of them; past the limit new ones share one. */
-class Names {
-  readonly list: string[] = [];
-  readonly #indices = new Map<string, number>();
-
-  of(name: string): number {
-    let index = this.#indices.get(name);
-    if (index !== undefined) return index;
-    if (this.list.length >= maxNames) return this.of("(other)");
-    index = this.list.push(name) - 1;
-    this.#indices.set(name, index);
-    return index;
-  }
-}
-
-const maxNames = 20_000;
 
 type Lane = {
   readonly group: "devices" | "workers";

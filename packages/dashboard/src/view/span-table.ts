@@ -4,6 +4,7 @@
  * ST1 rows are only appended, so `encode(from)` is what a reader with `from` rows lacks.
  */
 import type { TraceColumns } from "@treadle/observe";
+import { Texts } from "./texts.ts";
 
 export const categories = [
   "compute",
@@ -31,27 +32,6 @@ export type SpanColumns = Pick<
   TraceColumns,
   "worker" | "names" | "categories" | "deviceSets" | "name" | "category" | "startMs" | "durationMs" | "step" | "devices"
 >;
-
-/** Past this many different texts of a kind, new ones share one. */
-const maxTexts = 20_000;
-const other = "(other)";
-
-class Texts {
-  readonly list: string[] = [];
-  readonly #numbers = new Map<string, number>();
-
-  of(text: string): number {
-    const known = this.#numbers.get(text);
-    if (known !== undefined) return known;
-    if (this.list.length >= maxTexts && text !== other) return this.of(other);
-    this.#numbers.set(text, this.list.push(text) - 1);
-    return this.list.length - 1;
-  }
-
-  add(texts: readonly string[]): void {
-    for (const text of texts) this.#numbers.set(text, this.list.push(text) - 1);
-  }
-}
 
 type Header = {
   readonly from: number;
