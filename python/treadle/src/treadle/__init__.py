@@ -3,7 +3,8 @@
 `Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
 """
 
-from .aio import AsyncAction, AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .action import AsyncAction
+from .aio import AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
 from .archive import Limits
 from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, RequestFailed, SandboxLost

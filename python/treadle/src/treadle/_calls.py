@@ -15,6 +15,8 @@ from .requests import Retry, Tls
 
 _Reply = TypeVar("_Reply")
 
+#: of input or of an archive in one message
+piece_bytes = 2**18
 _largest_message = 64 * 2**20
 call_options: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", _largest_message),

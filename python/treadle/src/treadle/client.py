@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ._generated import actions_pb2 as messages
-from .aio import AsyncAction, AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .action import AsyncAction
+from .aio import AsyncActions, AsyncSession, AsyncSnapshot, AsyncTrajectory
 from .archive import Limits
 from .leases import AsyncLease
 from .requests import Amount

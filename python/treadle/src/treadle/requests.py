@@ -126,10 +126,14 @@ def elasticity_of(elasticity: Elasticity | None) -> messages.Elasticity | None:
     return messages.Elasticity(seconds=points)
 
 
+def bytes_of(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
 def body_of(body: bytes | str, value: Any, headers: Mapping[str, str] | None) -> tuple[bytes, dict[str, str]]:
     """Of a request to a service, with its headers: as it is, or a value as JSON."""
     if value is None:
-        return (body.encode() if isinstance(body, str) else body), dict(headers or {})
+        return bytes_of(body), dict(headers or {})
     if body:
         raise ValueError("body and json were both given; leave out one of them")
     named = {name: own for name, own in (headers or {}).items() if name.lower() != "content-type"}

@@ -12,7 +12,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..aio import AsyncAction, AsyncActions, AsyncSession, AsyncTrajectory
+from ..action import AsyncAction
+from ..aio import AsyncActions, AsyncSession, AsyncTrajectory
 from ..errors import ActionCancelled, ActionsError, DeadlineExceeded
 from ..requests import Amount
 from ..results import Result
