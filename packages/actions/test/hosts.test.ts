@@ -297,7 +297,8 @@ test("output that nobody takes is in files of the host, not in its memory", asyn
       () => false,
     );
   expect(await eventually(isDone)).toBe(true);
-  expect(heldBytes() - before).toBeLessThan(numBytes / 4);
+  // What is on its way to the disk, or was collected and not yet swept, is let go of.
+  expect(await eventually(() => heldBytes() - before < numBytes / 4)).toBe(true);
   let taken = 0;
   call.on("data", ({ output }: { output?: { stdout: Buffer } }) => {
     taken += output?.stdout.length ?? 0;
