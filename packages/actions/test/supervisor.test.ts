@@ -6,7 +6,7 @@ import { buffer } from "node:stream/consumers";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Supervisor } from "../src/drivers/supervisor.ts";
-import { eventually } from "./support/processes.ts";
+import { eventually, processesWith } from "./support/processes.ts";
 
 let folder: string;
 let numKills: number;
@@ -31,6 +31,7 @@ async function supervisorOf(entering: readonly string[]) {
     joining: (command) => ["-c", `echo $$ > ${pidFile}; exec "$@"`, "joining", ...command],
     entering,
     path: process.env["PATH"] ?? "",
+    pipe: join(folder, "pipe"),
     group: {
       tasksFile,
       kill: async () => {
@@ -104,6 +105,31 @@ test("SU2 where the supervisor is not sure to be alone, it asks; what an action 
   expect(numKills).toBe(0);
 });
 
+test("SU5 an action that lets its output wait for nobody, or closes it, changes nothing of the next one's", async () => {
+  const { supervisor } = await supervisorOf(["/bin/sh"]);
+  for (const spoils of [`perl -e 'use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK)'`, "exec >&- 2>&-"]) {
+    const first = supervisor.host(spoils).start();
+    expect(await first.exited).toEqual({ code: 0, signal: null });
+    expect((await buffer(first.stdout)).length).toBe(0);
+    const next = supervisor.host("head -c 2000000 /dev/zero").start();
+    await new Promise((resolve) => setTimeout(resolve, 50)); // it is full, and waits
+    expect((await buffer(next.stdout)).length).toBe(2_000_000);
+    expect(await next.exited).toEqual({ code: 0, signal: null });
+  }
+});
+
+test("a supervisor that dies in the midst of an action takes what it left with it, and what was printed is told", async () => {
+  const { supervisor } = await supervisorOf(["/bin/sh"]);
+  const { stdout, exited } = supervisor.host("sleep 307.25 & echo begun; sleep 308.25").start();
+  const printed = buffer(stdout);
+  await new Promise((resolve) => stdout.once("data", resolve));
+  process.kill(Number(await readFile(join(folder, "pid"), "utf8")), "SIGKILL");
+  expect(await exited).toEqual({ code: null, signal: "SIGKILL" });
+  expect(String(await printed)).toBe("begun\n");
+  expect(await eventually(() => processesWith("307.25").length + processesWith("308.25").length === 0)).toBe(true);
+  expect(existsSync(join(folder, "pipe"))).toBe(false);
+});
+
 test("SU3 where something of an action lives on, the supervisor ends, and so does the action", async () => {
   const { supervisor, setTasks } = await supervisorOf(["/bin/sh"]);
   await setTasks(2);
@@ -115,6 +141,7 @@ test("SU3 where something of an action lives on, the supervisor ends, and so doe
 
 test("SU2 an action that leaves its output full, and not to be waited for, ends as it did", async () => {
   const { supervisor } = await supervisorOf(["/bin/sh"]);
+  await supervisor.host("true").start().exited; // its pipe is open
   const done = join(folder, "done");
   const fill = `use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK); 1 while syswrite(STDOUT, "x" x 4096);`;
   const { stdout, exited } = supervisor.host(`perl -e '${fill}'; touch ${done}; exit 3`).start();

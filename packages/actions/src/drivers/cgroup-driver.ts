@@ -450,6 +450,7 @@ class HeldSandbox extends OpenSandbox {
       beginning: this.#beginning,
       entering: this.#entering(["/bin/sh"]),
       path: process.env.PATH ?? baseEnvironment.PATH,
+      pipe: join(this.#folder, exec),
       group: {
         tasksFile: this.#tree.tasksFile(this.id, exec),
         kill: () => this.#tree.killExec(this.id, exec),

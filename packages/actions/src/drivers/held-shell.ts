@@ -8,6 +8,7 @@
  * HS3 what is kept of an action's output never exceeds the limit.
  * HS4 an action's exit status is what its parent, outside of the sandbox, was told by the kernel; nothing that an action
  *    prints is taken for it.
+ * HS5 what an action does to its output, or has left in it, changes nothing of what later ones print.
  */
 import { TreadleError } from "@treadle/contracts";
 import type { ExecRequest, ExecResult, ExecStatus } from "./sandbox.ts";

@@ -6,20 +6,24 @@
  *
  *     orders    us → the waiting shell, which reads one program, and closes it before it begins
  *     marks     us → supervisor: one line a turn, which it prints on `data` when the action has ended; and its leave to do so
- *     data      action → us: what it prints
- *     statuses  supervisor → us: the exit status of each shell, as `wait` returned it; an empty line asks for leave
+ *     data      action → us: what it prints, through a named pipe that only those outside have a name for
+ *     statuses  supervisor → us: the exit status of each shell, as `wait` returned it; an empty line asks for leave, `open` says
+ *               that the pipe is there
  *
  * SU1 an exit status comes from the supervisor's `wait`, over a stream that no process of the sandbox ever holds; nothing
  *    that is printed is taken for it. No process inside can see, signal or trace the supervisor.
  * SU2 the mark that ends an action's output is known to the supervisor alone, which prints it once nothing of the action lives:
- *    at once where it is alone in its group, and else when we say that it is; again and again where an action has left its output
- *    full and not to be waited for.
+ *    at once where it is alone in its group, and else when we say that it is.
  * SU3 the next shell enters the sandbox once nothing of the action before lives: nobody is there to change what it becomes.
  *    Where something lives, the supervisor and all of its group end.
  * SU4 a shell that ends before it has read its program ends the supervisor: a program is run once or not at all.
+ * SU5 each shell opens the pipe anew, and so does the supervisor: what an action does to its output (to wait for nobody, to shut
+ *    it) goes with it, and changes none of what is printed after it (HS5).
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { constants, openSync, readSync, rmSync } from "node:fs";
+import { Socket } from "node:net";
 import { PassThrough, Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
@@ -43,15 +47,17 @@ export type SupervisorOptions = {
   /** enters the namespaces, gives up all rights, and becomes a shell that reads its program from its input */
   readonly entering: readonly string[];
   readonly path: string;
+  /** where its named pipe is made, in a folder that nobody inside sees */
+  readonly pipe: string;
   readonly group: SupervisedGroup;
 };
 
 /** After an action its shell's parent may still have to be told of those that it left: for so long at most. */
 const settleMs = 20;
 
-/** Its arguments are the file of tasks, and what each shell becomes. */
+/** Its arguments are the pipe, the file of tasks, and what each shell becomes. Those inside may write to `/dev/stdout`, no more. */
 const supervise = (beginning: string): string =>
-  `file=$1; shift; while read -r mark; do (${beginning}; exec "$@") <&4 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; until printf "%s" "$mark" 2>/dev/null; do sleep 0.01; done; echo "$status" >&3; done`;
+  `pipe=$1; file=$2; shift 2; mkfifo -m 622 "$pipe" && echo open >&3 && exec >"$pipe" || exit; while read -r mark; do (${beginning}; exec "$@") <&4 >"$pipe" 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; printf "%s" "$mark"; echo "$status" >&3; done`;
 
 /** Begins with what hardly anything that is printed ends with, so that output seldom waits for what comes after it. */
 const markStart = 1;
@@ -77,6 +83,8 @@ const nothing: Buffer = Buffer.alloc(0);
 export class Supervisor {
   readonly #child: ChildProcess;
   readonly #group: SupervisedGroup;
+  readonly #pipe: string;
+  #data: PipeReader | undefined;
   #turn: Turn | undefined;
   /** of the shell that waits, or of the turn (SU2) */
   #mark: Buffer = nothing;
@@ -85,25 +93,25 @@ export class Supervisor {
   #hasEnded = false;
   #killed: Promise<void> | undefined;
 
-  constructor({ joining, beginning, entering, path, group }: SupervisorOptions) {
+  constructor({ joining, beginning, entering, path, pipe, group }: SupervisorOptions) {
     this.#group = group;
-    const words = [supervise(beginning), "treadle-supervisor", group.tasksFile, ...entering];
+    this.#pipe = pipe;
+    const words = [supervise(beginning), "treadle-supervisor", pipe, group.tasksFile, ...entering];
     const args = joining(["/bin/sh", "-c", ...words]);
     this.#child = spawn("/bin/sh", args, {
-      stdio: ["pipe", "pipe", "pipe", "pipe", "pipe"],
+      stdio: ["pipe", "ignore", "pipe", "pipe", "pipe"],
       env: { PATH: path },
       detached: true,
     });
-    const [marks, data, complaints, statuses, orders] = this.#child.stdio as unknown as [
+    const [marks, , complaints, statuses, orders] = this.#child.stdio as unknown as [
       Writable,
-      Readable,
+      null,
       Readable,
       Readable,
       Writable,
     ];
     // It may end without reading what it was told.
     for (const stream of [marks, orders]) stream.on("error", () => {});
-    data.on("data", (chunk: Buffer) => this.#received(chunk));
     complaints.on("data", (chunk: Buffer) => {
       this.#complaint = `${this.#complaint}${chunk}`.slice(-2000);
     });
@@ -112,7 +120,13 @@ export class Supervisor {
       this.#complaint = error.message;
       this.#ended();
     });
-    this.#child.once("close", () => this.#ended());
+    this.#child.once("close", () => {
+      // One that ended by itself may have left what writes.
+      this.kill().then(
+        () => this.#ended(),
+        () => this.#ended(),
+      );
+    });
     this.#startNext();
   }
 
@@ -188,7 +202,9 @@ export class Supervisor {
       const told = this.#statuses.slice(0, end);
       this.#statuses = this.#statuses.slice(end + 1);
       const turn = this.#turn;
-      if (told === "") {
+      if (told === "open") {
+        this.#openPipe();
+      } else if (told === "") {
         this.#giveLeave().catch((error: Error) => {
           turn?.stdout.end();
           turn?.reject(error);
@@ -199,6 +215,15 @@ export class Supervisor {
         turn.status = Number(told);
         this.#settleWhole(turn);
       }
+    }
+  }
+
+  #openPipe(): void {
+    try {
+      this.#data = new PipeReader(this.#pipe, (chunk) => this.#received(chunk));
+    } catch (error) {
+      this.#complaint = (error as Error).message;
+      void this.kill();
     }
   }
 
@@ -246,7 +271,36 @@ export class Supervisor {
 
   #ended(): void {
     this.#hasEnded = true;
+    this.#data?.end();
+    rmSync(this.#pipe, { force: true });
     if (this.#turn !== undefined) this.#settle(this.#turn);
+  }
+}
+
+/** What is written to a named pipe, by whoever opens it. */
+class PipeReader {
+  readonly #descriptor: number;
+  readonly #socket: Socket;
+  readonly #received: (chunk: Buffer) => void;
+
+  constructor(path: string, received: (chunk: Buffer) => void) {
+    this.#received = received;
+    // To write, too: it would end each time when nobody else does.
+    this.#descriptor = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+    this.#socket = new Socket({ fd: this.#descriptor });
+    this.#socket.on("data", received);
+  }
+
+  /** Takes what is left. */
+  end(): void {
+    if (this.#socket.destroyed) return;
+    const chunk = Buffer.alloc(2 ** 16);
+    try {
+      for (;;) this.#received(Buffer.from(chunk.subarray(0, readSync(this.#descriptor, chunk))));
+    } catch {
+      // Nothing is left.
+    }
+    this.#socket.destroy();
   }
 }
 

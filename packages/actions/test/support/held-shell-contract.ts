@@ -5,6 +5,17 @@ import { eventually, processesWith } from "./processes.ts";
 
 const text = (output: Buffer) => output.toString().trim();
 
+/** Perl by what it does to its standard output, which may be a file, a pipe or a socket. */
+const spoilsOutput = {
+  "does not wait": "use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK)",
+  "waits a millisecond": "use Socket; setsockopt(STDOUT, SOL_SOCKET, SO_SNDTIMEO, pack('q2', 0, 1000))",
+  "has the smallest room": "use Socket; setsockopt(STDOUT, SOL_SOCKET, SO_SNDBUF, 1); fcntl(STDOUT, 1031, 4096)",
+  "is shut": "shutdown(STDOUT, 1)",
+  "is shut on both sides": "shutdown(STDOUT, 2)",
+  "is full and does not wait":
+    "use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK); 1 while syswrite(STDOUT, 'x' x 65536)",
+};
+
 /** What the held shell of every driver promises. `first` tells apart its pauses, among test files. */
 export function describeHeldShell(
   name: string,
@@ -73,6 +84,15 @@ export function describeHeldShell(
         expect([exact.status, text(exact.output)]).toEqual(["exited", "0123456789"]);
         const over = await shell.ask({ program: "printf 01234567890", maxOutputBytes: 10 });
         expect([over.status, text(over.output)]).toEqual(["output-limit", "0123456789"]);
+      });
+
+      test("what an action does to its output changes none of later ones (HS5)", async ({ skip }) => {
+        if ((await say("command -v perl || :")) === "") skip("its sandboxes have no perl");
+        for (const [what, text] of Object.entries(spoilsOutput)) {
+          await shell.ask({ program: 'perl -e "$1"', args: [text], timeoutMs: 20_000 });
+          const next = await shell.ask({ program: "sleep 0.05; head -c 3000000 /dev/zero | tr '\\0' x; echo $?" });
+          expect([what, next.status, next.exitCode, next.output.length]).toEqual([what, "exited", 0, 3_000_002]);
+        }
       });
 
       test("an action that kills its shell, and one that is cancelled, leave a shell for the next (HS2)", async () => {
