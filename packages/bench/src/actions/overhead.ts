@@ -3,7 +3,8 @@
  * the way there and back. Every driver, by a held shell and by a command. `sleep 0.1` takes more than 100 ms however it is
  * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here;
  * for containers, in one of the same image, by the engine alone. Over gRPC, the service is another process, and a call that does
- * nothing tells what gRPC takes by itself, called as seldom.
+ * nothing tells what gRPC takes by itself, called as seldom. Each way is first taken often enough, without the pause, that what
+ * is measured is a process that has run for a while, the same by hand included.
  */
 
 import { spawn } from "node:child_process";
@@ -29,6 +30,8 @@ import { containerByHand } from "./docker-by-hand.ts";
 import { openServiceClient } from "./over-grpc.ts";
 
 const actionMs = 100;
+/** of each way, and of the same by hand, at most */
+const warmUp = { times: 200, ms: 10_000 };
 const notMeasured =
   "several actions at once; a queue; TREADLE_DOCKER_IMAGE names the image without which docker is left out";
 
@@ -52,14 +55,15 @@ type Overhead = {
   readonly isPromised: boolean;
 };
 
-/** A shell that is there, and a command of its own, each for so long. */
-type ByHand = { readonly shell: () => Promise<unknown>; readonly command: () => Promise<unknown> };
-type Act = (cores: number) => Promise<unknown>;
+type Pausing = (seconds: number) => Promise<unknown>;
+/** A shell that is there, and a command of its own. */
+type ByHand = { readonly shell: Pausing; readonly command: Pausing };
+type Act = (cores: number, seconds: number) => Promise<unknown>;
 type Way = {
   readonly name: string;
   readonly isPromised: boolean;
   readonly act: Act;
-  readonly byHand: () => Promise<unknown>;
+  readonly byHand: Pausing;
   close(): Promise<void>;
 };
 
@@ -68,8 +72,8 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
   const { actions = 40, image = process.env.TREADLE_DOCKER_IMAGE, socket } = options;
   const shell = spawn("/bin/sh", [], { stdio: ["pipe", "pipe", "ignore"] });
   const here: ByHand = {
-    shell: () => answerOf(shell.stdin, shell.stdout),
-    command: () => once(spawn("sleep", [pause], { env: { ...baseEnvironment } }), "close"),
+    shell: (seconds) => answerOf(shell.stdin, shell.stdout, seconds),
+    command: (seconds) => once(spawn("sleep", [String(seconds)], { env: { ...baseEnvironment } }), "close"),
   };
   const drivers: { name: string; make: () => Promise<SandboxDriver>; byHand: ByHand }[] = [];
   for (const name of ["process", "cgroup"] as const)
@@ -84,7 +88,10 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
       drivers.push({
         name: `docker, cores by ${fastPath ? "control group" : "'update'"}`,
         make: async () => new DockerDriver({ image: image!, socket, fastPath }),
-        byHand: { shell: () => answerOf(inside!, inside!), command: () => container.exec(["sleep", pause]) },
+        byHand: {
+          shell: (seconds) => answerOf(inside!, inside!, seconds),
+          command: (seconds) => container.exec(["sleep", String(seconds)]),
+        },
       });
   const ways: Way[] = [];
   try {
@@ -95,13 +102,22 @@ async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[
       }
     ways.push(...(await overGrpc(here)));
     const numCores = describeHost().numa.flat().length;
+    // Another number of cores each time, so that they are moved.
+    const coresOf = (n: number): number => Math.min(numCores, 1 + (n % 2));
+    for (const { act, byHand } of ways)
+      for (
+        let n = 0, startedMs = performance.now();
+        n < warmUp.times && performance.now() - startedMs < warmUp.ms;
+        n++
+      ) {
+        await act(coresOf(n), 0);
+        await byHand(0);
+      }
     const times = ways.map(() => ({ own: [] as number[], byHand: [] as number[] }));
     for (let n = 0; n < actions; n++)
       for (const [i, { act, byHand }] of ways.entries()) {
-        // Another number of cores each time, so that they are moved.
-        const cores = Math.min(numCores, 1 + (n % 2));
-        times[i]!.own.push(await timed(() => act(cores)));
-        times[i]!.byHand.push(await timed(byHand));
+        times[i]!.own.push(await timed(() => act(coresOf(n), pauseSeconds)));
+        times[i]!.byHand.push(await timed(() => byHand(pauseSeconds)));
       }
     return ways.map(({ name, isPromised }, i) => {
       const { own, byHand } = times[i]!;
@@ -128,20 +144,19 @@ async function timed(run: () => Promise<unknown>): Promise<number> {
 }
 
 const spec = (cpu: number) => ({ kind: "sleep", cost: { cpu } });
-const pause = String(actionMs / 1000);
+const pauseSeconds = actionMs / 1000;
 const poolOf = () => new ActionPool({ managers: [new CpuManager({ nodes: [describeHost()], overcommit: 8 })] });
 
-function answerOf(input: Writable, output: Readable): Promise<unknown> {
+function answerOf(input: Writable, output: Readable, seconds: number): Promise<unknown> {
   const answered = once(output, "data");
-  input.write(`sleep ${pause}; echo done\n`);
+  input.write(`sleep ${seconds}; echo done\n`);
   return answered;
 }
 
 async function heldShell(name: string, driver: SandboxDriver, byHand: ByHand): Promise<Way> {
   const actions = new ShellActions({ pool: poolOf(), driver, scheduling: "action", sandboxes: "trajectory" });
   actions.openTrajectory("one");
-  const act = (cores: number) => actions.run("one", spec(cores), { program: `sleep ${pause}` });
-  await act(1);
+  const act: Act = (cores, seconds) => actions.run("one", spec(cores), { program: `sleep ${seconds}` });
   const isPromised = name === "cgroup";
   return { name: `${name}: held shell`, isPromised, act, byHand: byHand.shell, close: () => actions.close() };
 }
@@ -149,8 +164,8 @@ async function heldShell(name: string, driver: SandboxDriver, byHand: ByHand): P
 async function command(name: string, driver: SandboxDriver, byHand: ByHand): Promise<Way> {
   const actions = new CommandActions(poolOf(), driver);
   actions.openTrajectory("one");
-  const act = (cores: number) => actions.submit("one", spec(cores), { command: ["sleep", pause] }).result;
-  await act(1);
+  const act: Act = (cores, seconds) =>
+    actions.submit("one", spec(cores), { command: ["sleep", String(seconds)] }).result;
   const isPromised = name === "cgroup";
   return { name: `${name}: a command`, isPromised, act, byHand: byHand.command, close: () => actions.close() };
 }
@@ -159,11 +174,10 @@ async function command(name: string, driver: SandboxDriver, byHand: ByHand): Pro
 async function overGrpc(byHand: ByHand): Promise<Way[]> {
   const driver = cgroupDriverLacks() === undefined ? "cgroup" : "process";
   const client = await openServiceClient(driver);
-  await client.run(["sleep", pause], 1);
   const name = `${driver} over gRPC`;
-  const act = (cores: number) => client.run(["sleep", pause], cores);
-  const call = async (): Promise<void> => {
-    await delay(actionMs);
+  const act: Act = (cores, seconds) => client.run(["sleep", String(seconds)], cores);
+  const call: Act = async (_, seconds) => {
+    await delay(1000 * seconds);
     await client.call();
   };
   return [
@@ -172,7 +186,7 @@ async function overGrpc(byHand: ByHand): Promise<Way[]> {
       name: `${name}: a call that does nothing`,
       isPromised: false,
       act: call,
-      byHand: () => delay(actionMs),
+      byHand: (seconds) => delay(1000 * seconds),
       close: async () => {},
     },
   ];
