@@ -289,6 +289,12 @@ test("output that nobody takes is in files of the host, not in its memory", asyn
   const numBytes = 200 * 2 ** 20;
   const command = ["sh", "-c", `head -c ${numBytes} /dev/zero; touch done`];
   const call = stream({ attachment, sandbox: "s", exec: "e", command, max_output_bytes: 2 ** 40 });
+  let taken = 0;
+  call.on("data", ({ output }: { output?: { stdout: Buffer } }) => {
+    taken += output?.stdout.length ?? 0;
+  });
+  // Until it is asked for the first, gRPC's client takes whatever comes.
+  await new Promise((resolve) => call.once("data", resolve));
   call.pause();
   const before = heldBytes();
   const isDone = () =>
@@ -299,10 +305,6 @@ test("output that nobody takes is in files of the host, not in its memory", asyn
   expect(await eventually(isDone)).toBe(true);
   // What is on its way to the disk, or was collected and not yet swept, is let go of.
   expect(await eventually(() => heldBytes() - before < numBytes / 4)).toBe(true);
-  let taken = 0;
-  call.on("data", ({ output }: { output?: { stdout: Buffer } }) => {
-    taken += output?.stdout.length ?? 0;
-  });
   call.resume();
   await new Promise((resolve) => call.on("end", resolve));
   expect(taken).toBe(numBytes);
