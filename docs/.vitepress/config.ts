@@ -60,6 +60,7 @@ export default defineConfig({
           page("Command line", "/reference/command-line"),
           page("Configuration", "/reference/configuration"),
           page("Errors", "/reference/errors"),
+          page("Action service", "/reference/action-service"),
           page("Metrics", "/reference/metrics"),
           page("Licences", "/reference/licences"),
           page("Glossary", "/reference/glossary"),

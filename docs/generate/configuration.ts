@@ -1,4 +1,3 @@
-import { fileURLToPath } from "node:url";
 import { RuntimeConfig } from "@treadle/contracts";
 import { SglangConfig, TorchConfig } from "@treadle/engines";
 import {
@@ -10,29 +9,8 @@ import {
   SimulatorConfig,
   ToolConfig,
 } from "@treadle/workers";
-import { z } from "zod";
 import { SchemaFile } from "./schema-comments.ts";
-import { cell, code, table } from "./table.ts";
-
-type Node = {
-  readonly type?: string | string[];
-  readonly properties?: Readonly<Record<string, Node>>;
-  readonly additionalProperties?: Node | boolean;
-  readonly items?: Node;
-  readonly anyOf?: readonly Node[];
-  readonly oneOf?: readonly Node[];
-  readonly allOf?: readonly Node[];
-  readonly enum?: readonly unknown[];
-  readonly const?: unknown;
-  readonly default?: unknown;
-  readonly required?: readonly string[];
-  readonly minimum?: number;
-  readonly maximum?: number;
-  readonly exclusiveMinimum?: number;
-  readonly exclusiveMaximum?: number;
-};
-
-const source = (path: string): string => fileURLToPath(new URL(`../../packages/${path}`, import.meta.url));
+import { keysOf, source } from "./schema-keys.ts";
 
 /** Each worker's own keys: those that it shares with the one that it extends are shown there. */
 const workers = [
@@ -122,65 +100,4 @@ export function configMeaningsModule(): string {
   return `/** By schema and key, what the comments of schemas say; written by 'npm run docs:reference'. */
 export const configMeanings: Readonly<Record<string, Readonly<Record<string, string>>>> = ${JSON.stringify(Object.fromEntries(meanings), null, 2)};
 `;
-}
-
-function keysOf(schema: z.ZodType, path: string, name: string, base: z.ZodObject = z.object()): string {
-  const comments = new SchemaFile(path).commentsOf(name);
-  const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any", reused: "inline" }) as Node;
-  const own = leaves(json, "", true).filter(({ key }) => !Object.hasOwn(base.shape, key.split(".")[0] as string));
-  const rows = own.map(({ key, node, isRequired }) => [
-    code(key),
-    cell(typeOf(node)),
-    isRequired ? "required" : node.default === undefined ? "" : code(JSON.stringify(node.default)),
-    cell(meaning(comments, key)),
-  ]);
-  return table(["key", "type", "default", "meaning"], rows);
-}
-
-/** A key without a comment means what its section's says. */
-function meaning(comments: ReadonlyMap<string, string>, key: string): string {
-  for (let path = key; path !== ""; path = path.slice(0, Math.max(0, path.lastIndexOf(".")))) {
-    const comment = comments.get(path);
-    if (comment !== undefined) return path === key ? comment : `of \`${path}\`: ${comment}`;
-  }
-  return "";
-}
-
-type Leaf = { readonly key: string; readonly node: Node; readonly isRequired: boolean };
-
-/** A section is a row only where it may be left out and then means something else than its defaults. */
-function leaves(node: Node, prefix: string, isPresent: boolean): Leaf[] {
-  return Object.entries(node.properties ?? {}).flatMap(([name, inner]) => {
-    const key = `${prefix}${name}`;
-    const isRequired = isPresent && (node.required ?? []).includes(name);
-    if (inner.properties) return leaves(inner, `${key}.`, isRequired || inner.default !== undefined);
-    const value = typeof inner.additionalProperties === "object" ? inner.additionalProperties : undefined;
-    if (value?.properties) return leaves(value, `${key}.<name>.`, false);
-    return [{ key, node: inner, isRequired }];
-  });
-}
-
-function typeOf(node: Node): string {
-  if (node.const !== undefined) return String(node.const);
-  if (node.enum) return node.enum.join(", ");
-  const choices = node.anyOf ?? node.oneOf;
-  if (choices) return [...new Set(choices.map(typeOf))].join(" or ");
-  if (node.allOf) return [...new Set(node.allOf.map(typeOf))].join(" and ");
-  if (node.type === "array") return `list of ${typeOf(node.items ?? {})}`;
-  if (node.type === "object") {
-    return typeof node.additionalProperties === "object" ? `map to ${typeOf(node.additionalProperties)}` : "section";
-  }
-  if (node.type === "integer" || node.type === "number") return `${node.type}${bounds(node)}`;
-  return typeof node.type === "string" ? node.type : "any";
-}
-
-function bounds({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Node): string {
-  const isSafe = (value: number) => Math.abs(value) < Number.MAX_SAFE_INTEGER;
-  const parts = [
-    ...(exclusiveMinimum !== undefined ? [`> ${exclusiveMinimum}`] : []),
-    ...(minimum !== undefined && isSafe(minimum) ? [`≥ ${minimum}`] : []),
-    ...(exclusiveMaximum !== undefined ? [`< ${exclusiveMaximum}`] : []),
-    ...(maximum !== undefined && isSafe(maximum) ? [`≤ ${maximum}`] : []),
-  ];
-  return parts.length === 0 ? "" : ` ${parts.join(", ")}`;
 }

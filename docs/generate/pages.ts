@@ -1,3 +1,4 @@
+import { actionServicePage } from "./action-service.ts";
 import { commandLinePage } from "./command-line.ts";
 import { commandManifestModule } from "./command-manifest.ts";
 import { configMeaningsModule, configurationPage } from "./configuration.ts";
@@ -10,6 +11,7 @@ export async function generatedPages(): Promise<Readonly<Record<string, string>>
   return {
     "docs/reference/command-line.md": await commandLinePage(),
     "docs/reference/configuration.md": configurationPage(),
+    "docs/reference/action-service.md": actionServicePage(),
     "docs/reference/errors.md": errorsPage(),
     "docs/reference/metrics.md": await metricsPage(),
     "docs/reference/licences.md": licencesPage(),

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import ts from "typescript";
 
 /** Properties of the object literals that make a schema. */
-type Literal = { readonly property: ts.PropertyAssignment; readonly file: SchemaFile };
+type Literal = { readonly property: ts.PropertyAssignment | ts.ShorthandPropertyAssignment; readonly file: SchemaFile };
 
 export class SchemaFile {
   readonly path: string;
@@ -28,7 +28,7 @@ export class SchemaFile {
     }
   }
 
-  /** By key path, as `cluster.nats.url`; a record's keys are `<name>`. */
+  /** By key path, as `cluster.nats.url`; a record's keys are `<name>`, an array's `<i>`. */
   commentsOf(schema: string): ReadonlyMap<string, string> {
     const comments = new Map<string, string>();
     const note = (literals: readonly Literal[], prefix: string): void => {
@@ -36,8 +36,10 @@ export class SchemaFile {
         const path = `${prefix}${property.name.getText()}`;
         const comment = commentOf(property);
         if (comment !== undefined) comments.set(path, comment);
-        note(file.#literalsIn(property.initializer), `${path}.`);
-        note(file.#literalsOfRecord(property.initializer), `${path}.<name>.`);
+        const value = ts.isPropertyAssignment(property) ? property.initializer : property.name;
+        note(file.#literalsIn(value), `${path}.`);
+        note(file.#literalsOfEach("record", value), `${path}.<name>.`);
+        note(file.#literalsOfEach("array", value), `${path}.<i>.`);
       }
     };
     note(this.#literalsNamed(schema), "");
@@ -88,7 +90,8 @@ export class SchemaFile {
   #literalsOf({ properties }: ts.ObjectLiteralExpression): Literal[] {
     return properties
       .flatMap((property): Literal[] => {
-        if (ts.isPropertyAssignment(property)) return [{ property, file: this }];
+        if (ts.isPropertyAssignment(property) || ts.isShorthandPropertyAssignment(property))
+          return [{ property, file: this }];
         if (!ts.isSpreadAssignment(property)) return [];
         const { expression } = property;
         return ts.isPropertyAccessExpression(expression) && expression.name.text === "shape"
@@ -98,11 +101,11 @@ export class SchemaFile {
       .sort((a, b) => Number(properties.includes(a.property)) - Number(properties.includes(b.property)));
   }
 
-  /** Of `z.record(key, value)`, the value's. */
-  #literalsOfRecord(node: ts.Expression): Literal[] {
+  /** Of the values of `z.record(key, value)`, and of `z.array(value)`. */
+  #literalsOfEach(of: "record" | "array", node: ts.Expression): Literal[] {
     if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return [];
-    if (node.expression.getText() !== "z.record") return this.#literalsOfRecord(node.expression.expression);
-    const value = node.arguments[1];
+    if (node.expression.expression.getText() !== "z") return this.#literalsOfEach(of, node.expression.expression);
+    const value = node.expression.name.text === of ? node.arguments.at(-1) : undefined;
     return value ? this.#literalsIn(value) : [];
   }
 }

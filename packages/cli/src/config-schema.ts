@@ -37,7 +37,7 @@ function meaningsOfShipped(): ReadonlyMap<z.core.$ZodType, string> {
   return new Map([...meanings].flatMap(([inner, text]) => (text === undefined ? [] : [[inner, text] as const])));
 }
 
-/** Keys, as `cluster.nats.url`, with the schemas of their values; a record's keys are `<name>`. */
+/** Keys, as `cluster.nats.url`, with the schemas of their values; a record's keys are `<name>`, an array's `<i>`. */
 function* keysOf(schema: z.core.$ZodType, prefix: string): Generator<readonly [string, z.core.$ZodType]> {
   if (schema instanceof z.ZodObject) {
     for (const [name, inner] of Object.entries(schema.shape)) {
@@ -45,6 +45,7 @@ function* keysOf(schema: z.core.$ZodType, prefix: string): Generator<readonly [s
       yield* keysOf(inner, `${prefix}${name}.`);
     }
   } else if (schema instanceof z.ZodRecord) yield* keysOf(schema.valueType, `${prefix}<name>.`);
+  else if (schema instanceof z.ZodArray) yield* keysOf(schema.element, `${prefix}<i>.`);
   else if (schema instanceof z.ZodUnion) for (const option of schema.options) yield* keysOf(option, prefix);
   else if (schema instanceof z.ZodPipe) yield* keysOf(schema.in, prefix);
   else if (isWrapper(schema)) yield* keysOf(schema.unwrap(), prefix);

@@ -31,6 +31,7 @@ export const driverChoice = {
           message: "are not in /dev, /proc, /tmp and /work, which each sandbox has of its own",
         })
         .optional(),
+      /** of the numbers that sandboxes get as users, one each; default: by the number of this process, so that services differ */
       firstUserId: z.int().positive().max(2_000_000_000).optional(),
     })
     .optional(),

@@ -2,22 +2,36 @@ import { z } from "zod";
 import type { Grant, ResourceManager, ResourceRequest, Spending } from "./manager.ts";
 
 const limit = z.number().positive();
-const periodMs = z.number().positive();
+const rate = {
+  /** units in a period */
+  limit,
+  /** of a period */
+  periodMs: z.number().positive(),
+};
 
 /** A limit on use over time. */
 export const QuotaWindow = z.discriminatedUnion("type", [
   /** at most `limit` in each period, counted from time 0 */
-  z.strictObject({ type: z.literal("fixed"), limit, periodMs }),
+  z.strictObject({ type: z.literal("fixed"), ...rate }),
   /** at most `limit` in any stretch of one period */
-  z.strictObject({ type: z.literal("sliding"), limit, periodMs }),
-  /** refills evenly with `limit` a period, holds `burst` */
-  z.strictObject({ type: z.literal("bucket"), limit, periodMs, burst: limit.optional() }),
+  z.strictObject({ type: z.literal("sliding"), ...rate }),
+  z.strictObject({
+    type: z.literal("bucket"),
+    ...rate,
+    /** units that it holds; default: `limit` */
+    burst: limit.optional(),
+  }),
 ]);
 export type QuotaWindow = z.infer<typeof QuotaWindow>;
 
 /** An external service that limits how many calls run at once, how many start in a period, or both (§5.1). */
 export const Quota = z
-  .strictObject({ concurrency: z.int().positive().optional(), windows: z.array(QuotaWindow).default([]) })
+  .strictObject({
+    /** units in use at once; default: any number */
+    concurrency: z.int().positive().optional(),
+    /** limits on units over time, all of which hold: in each period from time 0 (`fixed`), in any stretch of one (`sliding`), refilled evenly (`bucket`) */
+    windows: z.array(QuotaWindow).default([]),
+  })
   .refine((q) => q.concurrency !== undefined || q.windows.length > 0, {
     message: "give concurrency, windows, or both; an unlimited service needs no manager",
   });

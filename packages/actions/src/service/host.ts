@@ -17,10 +17,19 @@ export const ActionHostConfig = z
     drivers: driverChoice.drivers.default(["cgroup"]),
     /** core numbers by NUMA node; this machine's when absent */
     numa: CpuNode.shape.numa.optional(),
+    /** the most that services may ask for: `host`, the machine's own, or `{ proxy: [...] }`, what is on the list */
     network: Network,
-    /** with the secret that services send; none where its own user alone can reach it */
+    /** file with the secret that services send; none where its own user alone can reach it */
     tokenFile: z.string().min(1).optional(),
-    tls: z.strictObject({ certificate: z.string().min(1), key: z.string().min(1) }).optional(),
+    /** encrypts connections; default: they are in the clear */
+    tls: z
+      .strictObject({
+        /** file of its certificate, PEM */
+        certificate: z.string().min(1),
+        /** file of its private key, PEM */
+        key: z.string().min(1),
+      })
+      .optional(),
     /** accepts other machines and other users of this one without TLS and a token, where nobody else is */
     insecure: z.boolean().default(false),
   })

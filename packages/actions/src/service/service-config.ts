@@ -32,9 +32,9 @@ const Host = z
   .strictObject({
     /** host:port or unix:/path */
     address: z.string().min(1),
-    /** with the token that the host was given */
+    /** file with the token that the host was given */
     tokenFile: z.string().min(1).optional(),
-    /** of its certificate: the connection is encrypted */
+    /** file of what signed its certificate, PEM: the connection is encrypted */
     authority: z.string().min(1).optional(),
     /** sends the token to another machine in the clear, where nobody else is */
     insecure: z.boolean().default(false),
@@ -62,21 +62,20 @@ const CpuResource = z.strictObject({
   /** memory that may be reserved, as a multiple of what exists */
   overcommit: z.number().min(1).default(1),
 });
-const QuotaResource = z.strictObject({
-  type: z.literal("quota"),
-  concurrency: Quota.shape.concurrency,
-  windows: Quota.shape.windows,
-});
+const QuotaResource = z.strictObject({ type: z.literal("quota"), ...Quota.shape });
 
 /** Devices, evict-on-execution, with the services that may be on them. */
 const GpuResource = z.strictObject({
   type: z.literal("gpu"),
+  /** accelerators that it has */
   devices: GpuCluster.shape.devicesPerNode,
+  /** of each, for its services */
   memoryMibPerDevice: mebibytes,
   /** without accelerators: a device is a part of the main memory, and free is what the services do not use */
   mainMemory: z.boolean().default(false),
   /** by their numbers on this machine; the first ones when absent. Those of a run's workers are not to be among them */
   accelerators: z.array(z.int().nonnegative()).optional(),
+  /** by the name that clients ask for */
   services: z.record(
     name,
     ModelService.extend({
@@ -84,11 +83,13 @@ const GpuResource = z.strictObject({
       serialShare: z.number().min(0).max(1).default(0.1),
       /** that a client may ask by `service` in `Submit`, and by OpenAI's API: a path, or `/v1/*` for all below one. What controls an engine is not for clients */
       paths: servedPaths.default(["/v1/*"]),
+      /** the numbers of devices that it runs on */
       variants: z
         .array(
           z.strictObject({
+            /** devices, which are neighbours */
             dop: z.int().positive().max(8),
-            /** on every device */
+            /** that it takes of every device */
             memoryMib: z.number().nonnegative(),
             /** a first guess, until one was measured */
             restoreSeconds: z.number().nonnegative().optional(),
@@ -104,13 +105,13 @@ const Upstream = z
   .strictObject({
     /** of the API, with what comes before `/chat/completions`, such as `https://api.example.com/v1` */
     url: z.url({ protocol: /^https?$/ }).refine((url) => /^[^?#@]*$/.test(url), "has no query, user or password"),
-    /** with the key of its account, which tenants never see */
+    /** file with the key of its account, which tenants never see */
     keyFile: z.string().min(1).optional(),
-    /** of its certificate, where Node does not know it */
+    /** file of what signed its certificate, PEM, where Node does not know it */
     authority: z.string().min(1).optional(),
     /** sends the key to another machine in the clear, where nobody else is */
     insecure: z.boolean().default(false),
-    /** a resource of type quota */
+    /** the resource of type quota that bounds it */
     quota: z.string().min(1),
     /** that a request takes of the quota */
     units: z.number().positive().default(1),
@@ -147,7 +148,7 @@ const OpenAi = z.strictObject({
 const Tenant = z.strictObject({
   /** of what is contended, as a weight against the others' */
   share: z.number().positive().default(1),
-  /** with the token that its clients send; a tenant without one exists only where nobody has one */
+  /** file with the token that its clients send; a tenant without one exists only where nobody has one */
   tokenFile: z.string().min(1).optional(),
 });
 
@@ -158,6 +159,7 @@ export const ActionServiceConfig = z
     listen: z.string().min(1).default("127.0.0.1:50061"),
     ...driverChoice,
     drivers: driverChoice.drivers.default(["cgroup"]),
+    /** what actions take, by name; below, the keys of each type */
     resources: z
       .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource, GpuResource]))
       .default({ cpu: { type: "cpu", hostWaitSeconds: 25, overcommit: 1 } })
@@ -181,24 +183,28 @@ export const ActionServiceConfig = z
           ),
         { message: "a quota gives concurrency, windows, or both" },
       ),
-    /** default: none */
+    /** OpenAI's API in front of models; default: none */
     openai: OpenAi.optional(),
-    /** what trajectories may ask for */
+    /** what trajectories may ask for: `host`, the machine's own, or `{ proxy: [...] }`, what is on the list */
     network: Network,
     /** files that `treadle actions profile` wrote: what is known of their kinds, whoever submits them */
     profiles: z.array(z.string().min(1)).default([]),
     /** folder of what was learned of how long kinds take and how they scale, for the next start; default: it is forgotten */
     state: z.string().min(1).optional(),
+    /** which action gets what, and when: `paper` as ARL-Tangram has it, `fcfs-min` each its least, in turn */
     policy: z.enum(policies).default("unit-aware"),
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),
+    /** who shares it, by name; without tokens others may come, with share 1 */
     tenants: z.record(name, Tenant).default({}),
     /** open at once at each address that it listens at, of which one address of another machine has half; the longest idle gives way */
     connections: z.int().min(2).default(2048),
     /** of every tenant */
     limits: z
       .strictObject({
+        /** of one tenant, open at once */
         trajectories: z.int().positive().default(4096),
+        /** of one tenant, waiting and running at once */
         actions: z.int().positive().default(65_536),
         /** of output that a tenant's clients have not read; it is kept in files below the folder for temporary ones */
         unreadMib: mebibytes.default(256),
@@ -234,11 +240,14 @@ export const ActionServiceConfig = z
       .prefault({}),
     /** how long SIGTERM waits for what is queued and runs */
     drainSeconds: z.number().nonnegative().default(30),
+    /** encrypts connections; default: they are in the clear */
     tls: z
       .strictObject({
+        /** file of its certificate, PEM */
         certificate: z.string().min(1),
+        /** file of its private key, PEM */
         key: z.string().min(1),
-        /** of clients, which then need a certificate */
+        /** file of what signs certificates of clients, which then need one, PEM */
         clientAuthority: z.string().min(1).optional(),
       })
       .optional(),

@@ -21,9 +21,10 @@ import type { RestoreWay } from "../managers/gpu.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ServiceHost } from "../pool/service-preparation.ts";
 
-/** In the arguments of `command`, `{port}`, `{dop}` and `{devices}` (as 0,1) are filled in. */
 export const ModelService = z.strictObject({
+  /** its program and arguments, in which `{port}`, `{dop}` and `{devices}` (as 0,1) are filled in */
   command: z.array(z.string()).min(1),
+  /** beside that of this process */
   environment: z.record(z.string(), z.string()).default({}),
   /**
    * How it gives its device memory back: `process` by its end; `sglang` (started with --enable-memory-saver) and `vllm`
@@ -32,6 +33,7 @@ export const ModelService = z.strictObject({
   memory: z.enum(["process", "sglang", "vllm"]).default("process"),
   /** answers with a 2xx when the service is ready */
   healthPath: z.string().startsWith("/").default("/health"),
+  /** that it may take until it is ready */
   startTimeoutMs: z.number().positive().default(600_000),
 });
 export type ModelService = z.input<typeof ModelService>;
