@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import {
   mkdirSync,
   mkdtempSync,
@@ -8,6 +10,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
+import { rm } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
@@ -36,6 +39,7 @@ const fileIn = (folder: string): string => join(folder, "state/learned.json");
 
 async function open(folder: string, tell: (line: string) => void = unused, everyMs?: number) {
   const file = await LearnedFile.open(join(folder, "state"), tell, everyMs);
+  cleanups.push(() => file.close());
   const history = new ActionHistory(undefined, file.saved);
   return { file, history };
 }
@@ -54,6 +58,7 @@ describe("the file of what was learned", () => {
     expect(statSync(fileIn(folder)).mode & 0o777).toBe(0o600);
     const told: string[] = [];
     const next = await open(folder, (line) => told.push(line));
+    await next.file.close();
     expect(told).toEqual([`what was learned before is known: durations of 1 kind, 0 curves, of '${fileIn(folder)}'`]);
     expect(next.history.expect(spec).oneUnitSeconds).toBe(4);
   });
@@ -109,11 +114,11 @@ describe("the file of what was learned", () => {
 
   test("one that is too large to be read is said, and set aside unread", async () => {
     const folder = folderOf();
-    await open(folder);
+    mkdirSync(join(folder, "state"));
     writeFileSync(fileIn(folder), "");
     truncateSync(fileIn(folder), 600e6);
     const told: string[] = [];
-    await open(folder, (line) => told.push(line));
+    await (await open(folder, (line) => told.push(line))).file.close();
     expect(told).toEqual([
       expect.stringMatching(/is ignored, since it has '600000000' bytes, and at most '\d+' are read; it is now/),
     ]);
@@ -133,8 +138,64 @@ describe("the file of what was learned", () => {
     rmSync(fileIn(folder), { recursive: true });
     writeFileSync(`${fileIn(folder)}.1.partial`, "{");
     writeFileSync(join(folder, "state/other"), "not ours");
-    await open(folder);
+    await (await open(folder)).file.close();
     expect(readdirSync(join(folder, "state"))).toEqual(["other"]);
+  });
+
+  test("LF1: one process at a time has the folder; one that was killed keeps it from nobody", async () => {
+    const folder = folderOf();
+    const source = `
+      const { LearnedFile } = await import(${JSON.stringify(new URL("../src/service/learned-file.ts", import.meta.url).href)});
+      await LearnedFile.open(${JSON.stringify(join(folder, "state"))}, () => {});
+      console.log("has it");
+      setInterval(() => {}, 1000);`;
+    const node = ["--conditions=source", "--import", "tsx", "--input-type=module", "-e", source];
+    const holder = spawn(process.execPath, node, { stdio: ["ignore", "pipe", "inherit"] });
+    cleanups.push(() => holder.kill("SIGKILL"));
+    await once(holder.stdout, "data");
+    await expect(open(folder)).rejects.toMatchObject({
+      code: "config.invalid",
+      message: `state: '${join(folder, "state")}' is in use: process '${holder.pid}' has it; end that service first, or give each a folder of its own`,
+    });
+    holder.kill("SIGKILL");
+    await once(holder, "exit");
+    const { file, history } = await open(folder);
+    file.keep(history);
+    history.observe(spec, 1, 3);
+    await file.close();
+    expect(readdirSync(join(folder, "state"))).toEqual(["learned.json"]);
+  }, 60_000);
+
+  test("LF1: one that lost the folder to another process says so, and overwrites nothing", async () => {
+    const folder = folderOf();
+    const told: string[] = [];
+    const { file, history } = await open(folder, (line) => told.push(line));
+    file.keep(history);
+    history.observe(spec, 1, 3);
+    const holder = join(folder, "state/learned.lock.holder");
+    writeFileSync(holder, JSON.stringify({ ...JSON.parse(readFileSync(holder, "utf8")), token: "another's" }));
+    await rm(join(folder, "state/learned.lock"), { recursive: true }); // the other one has ended
+    await file.close();
+    expect(told).toEqual([
+      expect.stringMatching(
+        /^what is learned is kept no longer: '.*learned\.json' is not this process's any more: .* another process/,
+      ),
+    ]);
+    expect(readdirSync(join(folder, "state"))).toEqual(["learned.lock.holder"]);
+  }, 30_000);
+
+  test("a service that does not start leaves its folder to the next", async () => {
+    const folder = folderOf();
+    const config = ActionServiceConfig.parse({
+      listen: "127.0.0.1:0",
+      drivers: ["process"],
+      state: "state",
+      profiles: ["none.json"],
+    });
+    await expect(openActionService(config, folder)).rejects.toMatchObject({
+      message: expect.stringMatching(/none\.json/),
+    });
+    expect(readdirSync(join(folder, "state"))).toEqual([]);
   });
 
   test("a folder that cannot be is refused at the start", async () => {

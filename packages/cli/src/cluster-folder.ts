@@ -7,8 +7,16 @@ import { existsSync } from "node:fs";
 import { chmod, mkdir, readdir, readFile, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { AgentName, type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
-import { lockFolder, validateConfig } from "@treadle/runtime/runner";
-import { accountsConfig, makeKey, parseTrust, ServerSetup, serverConfigs, type TrustedKey } from "@treadle/transport";
+import { validateConfig } from "@treadle/runtime/runner";
+import {
+  accountsConfig,
+  lockFolder,
+  makeKey,
+  parseTrust,
+  ServerSetup,
+  serverConfigs,
+  type TrustedKey,
+} from "@treadle/transport";
 import { z } from "zod";
 
 const writableByAll = 0o002;

@@ -22,7 +22,6 @@ export {
   predictAgain,
 } from "./runner/run/compare.ts";
 export { readConfigFile, validateConfig } from "./runner/run/config.ts";
-export { lockFolder } from "./runner/run/folder-lock.ts";
 export { Journal, type JournalRecord } from "./runner/run/journal.ts";
 export { keptRuns } from "./runner/run/kept-run.ts";
 export { loadFile, loadWorkflow } from "./runner/run/load-workflow.ts";

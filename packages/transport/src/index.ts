@@ -17,6 +17,7 @@ export { accountsConfig, ServerSetup, serverConfigs } from "./control-plane/nats
 export { isServerOnLoopback, type NatsControlPlaneOptions } from "./control-plane/open-nats-connection.ts";
 export { RunProof, Trust } from "./control-plane/trust.ts";
 export { makeKey, parseTrust, type TrustedKey } from "./control-plane/trust-file.ts";
+export { type FolderLock, lockFolder } from "./folder-lock.ts";
 export { type Address, maxUnixPathBytes, type ParsedAddress, parseAddress } from "./link/address.ts";
 export { Canceller } from "./link/canceller.ts";
 export {

@@ -1,11 +1,14 @@
 /**
  * What a service has learned of actions, kept from one start to the next. Nothing depends on it but how well a start decides: a file
  * that cannot be read is said and set aside, and one that cannot be written is said.
+ *
+ * LF1 one process at a time has the folder, so that none overwrites what another has learned: a second one is refused, and one that
+ *    lost the folder to another writes no more. One that was killed keeps it from nobody.
  */
 import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { replaceFile } from "@treadle/transport";
+import { type FolderLock, lockFolder, replaceFile } from "@treadle/transport";
 import { z } from "zod";
 import type { ActionHistory } from "../formulation/action-history.ts";
 import { SavedHistory } from "../formulation/saved-history.ts";
@@ -13,6 +16,7 @@ import { SavedHistory } from "../formulation/saved-history.ts";
 const version = 1;
 const usualEveryMs = 60_000;
 const fileName = "learned.json";
+const lockName = "learned.lock";
 /** Several times what the bounds of `SavedHistory` come to, with long names; a string of JavaScript takes no more than twice as much. */
 const mostBytes = 256 * 2 ** 20;
 
@@ -30,6 +34,8 @@ export class LearnedFile {
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> = Promise.resolve();
   #isFailing = false;
+  #lock: FolderLock | undefined;
+  #isLost = false;
 
   private constructor(
     path: string,
@@ -41,14 +47,39 @@ export class LearnedFile {
     this.#everyMs = everyMs;
   }
 
-  /** In the folder, which is made. Throws `config.invalid` where that cannot be. */
+  /** In the folder, which is made. Throws `config.invalid` where that cannot be, or another process has it. */
   static async open(folder: string, tell: (line: string) => void, everyMs = usualEveryMs): Promise<LearnedFile> {
-    const path = join(folder, fileName);
     const refuse = (cause: Error): never => {
       const why = `state: '${folder}' cannot be used: ${cause.message}; name a folder that this user may write to`;
       throw new TreadleError("config.invalid", why, { cause });
     };
     await mkdir(folder, { recursive: true, mode: 0o700 }).catch(refuse);
+    let file: LearnedFile | undefined;
+    let loss: Error | undefined;
+    const lock = await lockFolder(folder, join(folder, lockName), (cause) => {
+      loss = cause;
+      file?.lose(cause);
+    }).catch((cause: NodeJS.ErrnoException) => {
+      if (cause.code !== undefined) return refuse(cause);
+      const why = `state: '${folder}' is in use: ${cause.message}; end that service first, or give each a folder of its own`;
+      throw new TreadleError("config.invalid", why, { cause });
+    });
+    try {
+      file = await LearnedFile.#read(folder, { tell, everyMs, refuse });
+    } catch (error) {
+      await lock.release();
+      throw error;
+    }
+    file.#lock = lock;
+    if (loss !== undefined) file.lose(loss);
+    return file;
+  }
+
+  static async #read(
+    folder: string,
+    { tell, everyMs, refuse }: { tell: (line: string) => void; everyMs: number; refuse: (cause: Error) => never },
+  ): Promise<LearnedFile> {
+    const path = join(folder, fileName);
     const read = await contentIn(path).catch((cause: NodeJS.ErrnoException) =>
       cause.code === "ENOENT" ? undefined : refuse(cause),
     );
@@ -76,12 +107,24 @@ export class LearnedFile {
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#write();
+    const lock = this.#lock;
+    this.#lock = undefined;
+    await lock?.release().catch(() => {}); // the folder is gone
+  }
+
+  /** LF1 */
+  private lose(cause: Error): void {
+    if (this.#isLost) return;
+    this.#isLost = true;
+    this.#tell(`what is learned is kept no longer: '${this.#path}' is not this process's any more: ${cause.message}`);
   }
 
   #write(): Promise<void> {
     this.#writing = this.#writing.then(async () => {
       const history = this.#history;
       if (history === undefined || history.numObserved === this.#numWritten) return;
+      await this.#lock?.look();
+      if (this.#isLost) return;
       const { numObserved } = history;
       const content: z.infer<typeof Content> = { version, ...history.saved() };
       try {

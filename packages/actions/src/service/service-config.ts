@@ -189,7 +189,7 @@ export const ActionServiceConfig = z
     network: Network,
     /** files that `treadle actions profile` wrote: what is known of their kinds, whoever submits them */
     profiles: z.array(z.string().min(1)).default([]),
-    /** folder of what was learned of how long kinds take and how they scale, for the next start; default: it is forgotten */
+    /** folder of what was learned of how long kinds take and how they scale, for the next start; one service at a time has it; default: it is forgotten */
     state: z.string().min(1).optional(),
     /** which action gets what, and when: `paper` as ARL-Tangram has it, `fcfs-min` each its least, in turn */
     policy: z.enum(policies).default("unit-aware"),

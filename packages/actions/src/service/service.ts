@@ -55,6 +55,21 @@ export async function openActionService(
   folder: string,
   tell: (line: string) => void = () => {},
 ): Promise<ActionService> {
+  const learned = config.state === undefined ? undefined : await LearnedFile.open(resolve(folder, config.state), tell);
+  try {
+    return await openWith(config, folder, tell, learned);
+  } catch (error) {
+    await learned?.close();
+    throw error;
+  }
+}
+
+async function openWith(
+  config: ActionServiceConfig,
+  folder: string,
+  tell: (line: string) => void,
+  learned: LearnedFile | undefined,
+): Promise<ActionService> {
   const { listen, limits, tls, tenants } = config;
   const files = filesIn(folder);
   const tokens = new Map<string, string>();
@@ -71,7 +86,6 @@ export async function openActionService(
   }
   const certificates = await files.certificates(tls);
   const stored = await profilesIn(files, config.profiles, coresOf(config));
-  const learned = config.state === undefined ? undefined : await LearnedFile.open(resolve(folder, config.state), tell);
   const history = new ActionHistory(stored, learned?.saved);
   const managers = managersOf(config);
   const upstreams = await upstreamsIn(files, config, managers);

@@ -2,10 +2,10 @@
 import { chmod, mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { type FolderLock, lockFolder } from "@treadle/transport";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
-import { type FolderLock, lockFolder } from "./folder-lock.ts";
 
 /** What a run is of. */
 const StoredConfig = z.object({ workflow: z.string(), config: z.record(z.string(), z.unknown()) });

@@ -11,7 +11,6 @@
  */
 import { readFile, readlink, rm, rmdir, stat, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { lock } from "proper-lockfile";
 import { z } from "zod";
 
 const staleMs = 5000;
@@ -29,7 +28,7 @@ export type FolderLock = {
 };
 
 /**
- * Rejects when a holder lives. `onLost`: this process did not beat for so long, suspended or starved, that another one has
+ * Rejects when a holder lives, with a message that says which. `onLost`: this process did not beat for so long, suspended or starved, that another one has
  * the folder now.
  */
 export async function lockFolder(
@@ -37,6 +36,7 @@ export async function lockFolder(
   lockPath: string,
   onLost: (cause: Error) => void,
 ): Promise<FolderLock> {
+  const { lock } = await import("proper-lockfile"); // most who import this package lock nothing
   const startMs = performance.now();
   let seen: { readonly beat: string; readonly sinceMs: number } | undefined;
   const compromised = new AbortController();
@@ -81,7 +81,7 @@ export async function lockFolder(
         seen = undefined;
         continue;
       }
-      if (nowMs - startMs >= waitMs) throw cause;
+      if (nowMs - startMs >= waitMs) throw (await heldBy(lockPath)) ?? cause;
       if (beat !== undefined && beat !== seen?.beat) seen = { beat, sinceMs: nowMs };
       await delay(lookMs);
     }
@@ -107,6 +107,14 @@ const Holder = z.object({
 async function holderHere(lockPath: string): Promise<z.infer<typeof Holder>> {
   const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(process.pid), lockOf(lockPath)]);
   return { token: crypto.randomUUID(), machine, pid: process.pid, startedAt, lock };
+}
+
+async function heldBy(lockPath: string): Promise<Error | undefined> {
+  if ((await beatOf(lockPath)) === undefined) return undefined;
+  const holder = Holder.safeParse(await readJson(ownerOf(lockPath))).data;
+  if (holder === undefined || holder.lock !== (await lockOf(lockPath))) return new Error("another process has it");
+  const isHere = holder.machine !== undefined && holder.machine === (await machineHere());
+  return new Error(`process '${holder.pid}' ${isHere ? "" : "of another machine or container "}has it`);
 }
 
 async function hasHolderEnded(lockPath: string): Promise<boolean> {
