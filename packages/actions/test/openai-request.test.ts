@@ -1,9 +1,9 @@
 import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { ActionPool, GpuManager } from "../src/index.ts";
+import { ActionPool, CpuManager, GpuManager, QuotaManager } from "../src/index.ts";
 import { deadlineOf, isJsonType, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
-import { isServedPath } from "../src/services/service-request.ts";
+import { isServedPath, tellRefusal } from "../src/services/service-request.ts";
 
 const bytes = (text: string): Buffer => Buffer.from(text);
 const codeOf = (run: () => unknown): string => {
@@ -150,4 +150,19 @@ test("the scheduler chooses a degree once it knows how long a request lasts: the
   expect(crowd.slice(0, 4).map(({ allocation }) => allocation?.["gpu"]?.units)).toEqual([1, 1, 1, 1]);
   await clock.advance(60_000);
   await pool.close();
+});
+
+test("UJ2 a refusal says when to ask again: what the service said, what its quota makes of it, else in a second", async () => {
+  const api = new QuotaManager("api", { concurrency: 4 });
+  const cpu = new CpuManager({ nodes: [{ id: "local", numa: [[0]], memoryBytes: 2 ** 30 }] });
+  const pool = new ActionPool({ managers: [api, cpu], clock: new ManualClock() });
+  const told = (resource: string, ...refusal: [number, string | undefined]) =>
+    pool.submit({ kind: "call", cost: { [resource]: 1 } }, async (context) => tellRefusal(context, ...refusal)).result;
+  expect(await told("cpu", 503, undefined)).toBe(1000);
+  expect(await told("cpu", 429, "7")).toBe(7000);
+  expect(await told("cpu", 500, "7")).toBeUndefined();
+  expect(await told("api", 429, "7")).toBe(7000);
+  const other = new ActionPool({ managers: [new QuotaManager("api", { concurrency: 4 })], clock: new ManualClock() });
+  const ask = { kind: "call", cost: { api: 1 } };
+  expect(await other.submit(ask, async (context) => tellRefusal(context, 429, undefined)).result).toBe(1000);
 });

@@ -21,7 +21,7 @@ const hasOpenssl = spawnSync("openssl", ["version"], { stdio: "ignore" }).status
 /** A stand-in for an external API, and the door before it. `upstream` are further keys of its configuration. */
 async function serve(
   answer: (asked: Asked, count: number) => unknown,
-  { isEncrypted = false, upstream = {}, quota = {}, ...config }: Record<string, unknown> = {},
+  { isEncrypted = false, upstream = {}, quota = {}, deadlineSeconds, ...config }: Record<string, unknown> = {},
 ) {
   const folder = mkdtempSync(join(tmpdir(), "treadle-upstream-"));
   cleanups.push(() => rmSync(folder, { recursive: true }));
@@ -53,6 +53,7 @@ async function serve(
     resources: { api: { type: "quota", concurrency: 4, ...(quota as object) } },
     openai: {
       listen: "127.0.0.1:0",
+      deadlineSeconds,
       upstreams: [
         {
           url: `${isEncrypted ? "https" : "http"}://localhost:${port}/base/v1`,
@@ -209,6 +210,38 @@ test("UJ2 where its deadline comes first, a request is answered as the API did, 
   // The quota is stopped for as long.
   const waits = await post(question, { "x-treadle-deadline-ms": "300" });
   expect([waits.status, numAsked()]).toEqual([504, 1]);
+});
+
+test.each([{}, { "retry-after": "soon" }])(
+  "UJ2 a refusal that does not say when to try again says it here: when the quota takes calls again (%o)",
+  async (headers) => {
+    const { post, numAsked } = await serve(({ response }) => response.writeHead(429, headers).end("no"), {
+      upstream: { retries: 0 },
+    });
+    for (const seconds of ["1", "2"]) {
+      const answer = await post(question);
+      expect([answer.status, answer.headers.get("retry-after"), await answer.text()]).toEqual([429, seconds, "no"]);
+    }
+    expect(numAsked()).toBe(2);
+  },
+);
+
+test.each(["099", "1000"])("a status that is none is told as 502, with what it was (%s)", async (status) => {
+  const { post, numAsked } = await serve(({ response }) =>
+    response.socket!.end(`HTTP/1.1 ${status} odd\r\nContent-Length: 2\r\n\r\n{}`),
+  );
+  const answer = await post(question);
+  const { error } = (await answer.json()) as { error: { message: string; code: string } };
+  expect([answer.status, error.code]).toEqual([502, "service_failed"]);
+  expect(error.message).toContain(`the service answered with status '${Number(status)}', which no answer has`);
+  expect(numAsked()).toBe(1);
+});
+
+test("a request without a deadline has the configuration's: an API that never answers keeps no part of the quota", async () => {
+  const { post, statistics } = await serve(() => {}, { deadlineSeconds: 0.3 });
+  const answer = await post(question);
+  expect([answer.status, await answer.text()]).toEqual([504, expect.stringContaining("action.deadline")]);
+  expect((await statistics()).resources["api"]).toMatchObject({ held: 0 });
 });
 
 test("UJ2 attempts are as many as the configuration says, for refusals alone", async () => {

@@ -84,5 +84,5 @@ export interface ResourceManager {
   preparationSeconds?(request: ResourceRequest, units: number): number;
   /** the service answered, or refused because of too many calls */
   succeeded?(): void;
-  throttled?(nowMs: number, retryAfterMs?: number): void;
+  throttled?(nowMs: number, retryAfterMs?: number): number;
 }

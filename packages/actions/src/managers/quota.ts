@@ -251,8 +251,8 @@ export class QuotaManager implements ResourceManager {
     this.#rate = Math.min(1, this.#rate + rateStep);
   }
 
-  /** The service refused a call because there were too many; `retryAfterMs` is what it asked for, if it did. */
-  throttled(nowMs: number, retryAfterMs?: number): void {
+  /** The service refused a call because there were too many; `retryAfterMs` is what it asked for, if it did. Returns how long all calls wait. */
+  throttled(nowMs: number, retryAfterMs?: number): number {
     const alreadyBlocked = nowMs < this.#blockedUntilMs;
     const waitMs = Math.min(retryAfterMs ?? this.#backoffMs, longestRetryAfterMs);
     this.#blockedUntilMs = Math.max(this.#blockedUntilMs, nowMs + waitMs);
@@ -264,11 +264,13 @@ export class QuotaManager implements ResourceManager {
       window.free(nowMs, this.#rate);
       window.refused(this.#blockedUntilMs, lessRate);
     }
-    if (alreadyBlocked) return;
+    const blockedMs = this.#blockedUntilMs - nowMs;
+    if (alreadyBlocked) return blockedMs;
     if (retryAfterMs === undefined) this.#backoffMs = Math.min(longestBackoffMs, this.#backoffMs * 2);
     if (this.#windows.length > 0) this.#rate = lessRate;
     if (Number.isFinite(this.#concurrency))
       this.#learned = Math.max(1, Math.floor(Math.min(this.#learned, Math.max(1, this.#inUse)) / 2));
+    return blockedMs;
   }
 
   nextChangeMs(nowMs: number, units = 1): number | undefined {

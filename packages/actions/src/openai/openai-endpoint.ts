@@ -25,6 +25,7 @@ import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
 import { type DoorOptions, openDoorAt, tenantOf } from "../grpc/listen.ts";
+import { parseRetryAfter } from "../managers/quota.ts";
 import { forwardedRequest, forwardedResponse, ofClients } from "../network/forwarded-headers.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
@@ -43,6 +44,8 @@ export type OpenAiEndpointOptions = DoorOptions & {
   readonly bodyBytes: number;
   /** of all bodies of one tenant */
   readonly waitingBytes: number;
+  /** of a request that states none, until its answer has ended */
+  readonly deadlineMs?: number | undefined;
   /** from its beginning until a connection has said what it wants */
   readonly headersMs?: number | undefined;
   /** until headers and body have come; for the next request, from the end of an answer */
@@ -204,7 +207,8 @@ class Endpoint {
         "unsupported_media_type",
         `a body of type '${types.join("', '").slice(0, 100)}' cannot be read; send 'content-type: application/json', once, in UTF-8, uncompressed`,
       );
-    const deadlineMs = deadlineOf(String(request.headers[deadlineHeader] ?? "") || undefined, longestTimerMs);
+    const stated = deadlineOf(String(request.headers[deadlineHeader] ?? "") || undefined, longestTimerMs);
+    const deadlineMs = stated ?? this.#options.deadlineMs;
     const load = this.#admit(tenant);
     let bytes = 0;
     try {
@@ -377,11 +381,11 @@ async function forward(
       { ...sent, method: "POST", signal },
       {
         answered(answer) {
-          learnFrom(context, answer);
+          const waitMs = learnFrom(context, answer);
           const failure = failureOf?.(answer);
           if (failure !== undefined) throw failure;
           // Not its status message, which may have bytes that Node does not send.
-          response.writeHead(answer.statusCode ?? 502, forwardedResponse(answer, withheld)).flushHeaders();
+          response.writeHead(answer.statusCode ?? 502, headersOf(answer, { withheld, waitMs })).flushHeaders();
         },
         take,
       },
@@ -392,6 +396,17 @@ async function forward(
     if (hadRequest(error)) throw new OpenAiError(502, "service_failed", (error as Error).message);
     throw error;
   }
+}
+
+/** With how long to wait, where a refusal does not say it in a way that is understood. */
+function headersOf(
+  answer: IncomingMessage,
+  { withheld = [], waitMs }: { readonly withheld?: readonly string[] | undefined; readonly waitMs: number | undefined },
+): string[] {
+  const isSaid = parseRetryAfter(answer.headers["retry-after"], Date.now()) !== undefined;
+  if (waitMs === undefined || isSaid) return forwardedResponse(answer, withheld);
+  const headers = forwardedResponse(answer, [...withheld, "retry-after"]);
+  return [...headers, "Retry-After", String(Math.ceil(waitMs / 1000))];
 }
 
 function asOpenAi(error: unknown): OpenAiError {

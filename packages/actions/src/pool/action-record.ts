@@ -21,8 +21,8 @@ export type ActionContext = {
   wasCut(): void;
   /** The service refused: its duration says nothing, and its quotas learn nothing good of it. */
   wasRefused(): void;
-  /** Tells a quota that its service refused the call; then throw a retryable error. */
-  throttled(resource: string, retryAfterMs?: number): void;
+  /** Tells a quota that its service refused the call; then throw a retryable error. Returns for how many ms it grants nothing; undefined where it is no quota. */
+  throttled(resource: string, retryAfterMs?: number): number | undefined;
 };
 
 export type ActionHandle<Result> = {

@@ -141,6 +141,12 @@ const OpenAi = z.strictObject({
   bodyMib: mebibytes.default(16),
   /** of all requests of one tenant together */
   waitingMib: mebibytes.default(256),
+  /** that a request may take, with its wait, where it states no `x-treadle-deadline-ms` */
+  deadlineSeconds: z
+    .number()
+    .positive()
+    .max(longestTimerMs / 1000)
+    .default(14_400),
   /** external APIs whose models it serves, too */
   upstreams: z.array(Upstream).default([]),
 });

@@ -170,6 +170,7 @@ async function openWith(
       upstreams,
       requests: options.requests,
       bodyBytes: options.bodyMib * 2 ** 20,
+      deadlineMs: options.deadlineSeconds * 1000,
       waitingBytes: options.waitingMib * 2 ** 20,
     }).catch(async (error: unknown) => {
       await server.close();

@@ -74,12 +74,18 @@ export async function sendRequest(
   };
   try {
     const [answer] = (await once(sent, "response", { signal })) as [IncomingMessage];
-    await ours(() => sink.answered(answer));
+    await ours(() => {
+      const { statusCode = 0 } = answer;
+      if (statusCode < 200) throw noStatus(String(statusCode));
+      return sink.answered(answer);
+    });
     for await (const piece of answer) await ours(() => sink.take(piece as Buffer));
   } catch (cause) {
     signal.throwIfAborted();
     if (isOurs) throw cause;
     const { message } = cause as Error;
+    const unread = statusLine.exec((cause as { rawPacket?: Buffer }).rawPacket?.toString("latin1", 0, 100) ?? "")?.[1];
+    if ((cause as NodeJS.ErrnoException).code === "HPE_INVALID_STATUS" && unread !== undefined) throw noStatus(unread);
     // It ended before the request reached it: the next attempt has it restored.
     if (!isConnected) throw new TreadleError("service.failed", `the service cannot be reached: ${message}`, { cause });
     throw new TreadleError("service.failed", `the service ended before its answer did: ${message}; try again`, {
@@ -91,23 +97,44 @@ export async function sendRequest(
   }
 }
 
+const statusLine = /^HTTP\/\d\.\d +(\S{1,40})/;
+
+const noStatus = (status: string): TreadleError =>
+  new TreadleError(
+    "service.failed",
+    `the service answered with status '${status}', which no answer has (200 to 999 are); try again, or look at the service`,
+    { details: { hadRequest: true } },
+  );
+
 const refusals = [429, 503];
 
-/** 429 and 503 stop the quotas that were granted, for everybody, until `retryAfter`, the header as it came. Says whether it was one. */
-export function tellRefusal(context: ActionContext, status: number, retryAfter: string | undefined): boolean {
-  if (!refusals.includes(status)) return false;
+/** Where neither a service that refuses nor a quota says when to ask again. */
+const usualWaitMs = 1000;
+
+/**
+ * 429 and 503 stop the quotas that were granted, for everybody, until `retryAfter`, the header as it came. Says in how many ms it is
+ * worth to ask again; undefined where it is no refusal.
+ */
+export function tellRefusal(
+  context: ActionContext,
+  status: number,
+  retryAfter: string | undefined,
+): number | undefined {
+  if (!refusals.includes(status)) return undefined;
   const retryAfterMs = parseRetryAfter(retryAfter, Date.now());
-  for (const resource of Object.keys(context.allocation)) context.throttled(resource, retryAfterMs);
+  const waits = Object.keys(context.allocation).map((resource) => context.throttled(resource, retryAfterMs) ?? 0);
   // Its time is the service's refusal, not a call.
   context.wasRefused();
-  return true;
+  return Math.max(...waits, retryAfterMs ?? usualWaitMs);
 }
 
-/** What failed, or was refused, says nothing of how long others take. */
-export function learnFrom(context: ActionContext, { statusCode = 502, headers }: IncomingMessage): void {
-  if (tellRefusal(context, statusCode, headers["retry-after"])) return;
+/** What failed, or was refused, says nothing of how long others take. Returns what `tellRefusal` does. */
+export function learnFrom(context: ActionContext, { statusCode = 502, headers }: IncomingMessage): number | undefined {
+  const waitMs = tellRefusal(context, statusCode, headers["retry-after"]);
+  if (waitMs !== undefined) return waitMs;
   if (statusCode >= 500) context.wasCut();
   else if (statusCode >= 400) context.wasRefused();
+  return undefined;
 }
 
 /** Too many calls, or a failure that may pass: another attempt may be answered. */
