@@ -1,7 +1,9 @@
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:http2";
+import { setTimeout as delay } from "node:timers/promises";
 import fc from "fast-check";
 import { afterEach, expect, test } from "vitest";
 import { Arrivals } from "../src/grpc/arrivals.ts";
+import { serveHost } from "../src/hosts/host-server.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
 import { serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
@@ -75,10 +77,10 @@ const half = Buffer.concat([header, Buffer.alloc(length / 2)]);
 const empty = Buffer.alloc(5);
 
 /** A call of tenant `a` that sends `bytes`, and does not end what it sends. */
-function leaveHalf(session: ClientHttp2Session, bytes: Buffer): ClientHttp2Stream {
+function leaveHalf(session: ClientHttp2Session, bytes: Buffer, service = "actions.v1.Actions"): ClientHttp2Stream {
   const stream = session.request({
     ":method": "POST",
-    ":path": "/treadle.actions.v1.Actions/WriteFile",
+    ":path": `/treadle.${service}/WriteFile`,
     "content-type": "application/grpc",
     te: "trailers",
     authorization: "Bearer secret-a",
@@ -133,6 +135,24 @@ test("HM1 what a call asks for has so long to come, and then gives its place to 
     trajectory: "t",
   });
   expect(await eventually(() => calls.every(({ closed }) => closed))).toBe(true);
+});
+
+test("HM1 a host reads few at once of messages that its service leaves half sent, none of them for long", async () => {
+  const halvesTo = async (stallMs: number | undefined) => {
+    const shape = { numa: [[0]], memoryBytes: 2 ** 30 };
+    const own = { driver: new ProcessDriver(), shape, token: "secret-a", stallMs };
+    const host = await serveHost({ address: "127.0.0.1:0", ...own });
+    cleanups.push(host.close);
+    const session = openSession(host.port);
+    return Array.from({ length: 80 }, () => leaveHalf(session, half, "hosts.v1.SandboxHost"));
+  };
+  const calls = await halvesTo(undefined);
+  const taken = () => calls.filter(({ closed, writableLength }) => !closed && writableLength === 0).length;
+  expect(await eventually(() => taken() >= 32)).toBe(true);
+  await delay(300);
+  expect(taken()).toBe(32);
+  const late = await halvesTo(300);
+  expect(await eventually(() => late.every(({ closed }) => closed))).toBe(true);
 });
 
 test("CT2 connections whose calls are half sent are idle: they give way", async () => {

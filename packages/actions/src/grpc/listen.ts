@@ -4,7 +4,7 @@ import { chmod, lstat, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import * as grpc from "@grpc/grpc-js";
 import { isLoopback, TreadleError } from "@treadle/contracts";
-import type { Arrivals } from "./arrivals.ts";
+import { Arrivals } from "./arrivals.ts";
 import { type Door, openDoor, type Place } from "./door.ts";
 import type { ActionServerOptions } from "./server.ts";
 
@@ -16,18 +16,23 @@ export type DoorOptions = Pick<ActionServerOptions, "address" | "tls" | "tokens"
 
 const unknownToken = "a known token is needed: send 'authorization: Bearer <token>'";
 
+/** Of a tenant's messages, those that may be half here: two GiB, at their largest. */
+const mostArrivals = 32;
+export const usualStallMs = 60_000;
+
 /**
- * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. With `arrivals`, what
- * a call asks for has so long to come.
+ * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. What a call asks for has
+ * `stallMs` to come (HM1).
  */
 export async function listen(
   options: DoorOptions & {
     readonly tokenRemedy?: string;
-    readonly arrivals?: { readonly turns: Arrivals; readonly limitMs: number };
+    readonly stallMs?: number | undefined;
   },
   makeServer: (guard: grpc.ServerInterceptor) => grpc.Server,
 ): Promise<Door> {
-  const { tls, tokens, arrivals, tokenRemedy = unknownToken } = options;
+  const { tls, tokens, stallMs = usualStallMs, tokenRemedy = unknownToken } = options;
+  const arrivals = new Arrivals(mostArrivals);
   const credentials =
     tls === undefined
       ? grpc.ServerCredentials.createInsecure()
@@ -46,23 +51,18 @@ export async function listen(
   const server = makeServer(({ requestStream }, call) => {
     const asked = (): (() => void) => door?.asked(call.getPeer()) ?? (() => {});
     const enter = (metadata: grpc.Metadata, read: () => void): (() => void) => {
-      if (arrivals === undefined) {
-        read();
-        return () => {};
-      }
-      const { turns, limitMs } = arrivals;
       const late = {
         code: grpc.status.DEADLINE_EXCEEDED,
-        details: `what the call asks for did not come within ${limitMs / 1000} s; send it faster, or a large file by Upload`,
+        details: `what the call asks for did not come within ${stallMs / 1000} s; send it faster, or a large file by Upload`,
       };
       const tenant = tokens && tenantOf(tokens, authorizationIn(metadata));
       let timer: NodeJS.Timeout | undefined;
-      const leave = turns.enter(tenant ?? "", () => {
+      const leave = arrivals.enter(tenant ?? "", () => {
         const end = (): void => {
           leave();
           call.sendStatus(late);
         };
-        timer = setTimeout(end, limitMs).unref();
+        timer = setTimeout(end, stallMs).unref();
         read();
       });
       return () => {

@@ -22,10 +22,17 @@ import type { ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import type { LeasedServices } from "../services/leased-services.ts";
 import { ActionInput, sendInput } from "./action-input.ts";
-import { Arrivals } from "./arrivals.ts";
 import { exitOf, FollowedAction } from "./followed-action.ts";
 import { Leases } from "./leases.ts";
-import { authorizationIn, endCalls, guardedServer, listen, tenantOf as tenantIn, whenOver } from "./listen.ts";
+import {
+  authorizationIn,
+  endCalls,
+  guardedServer,
+  listen,
+  tenantOf as tenantIn,
+  usualStallMs,
+  whenOver,
+} from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -96,15 +103,12 @@ function orGiveBack<Result>(giveBack: () => void, begin: () => Result): Result {
 }
 
 const defaultKeepaliveMs = 20_000;
-/** Of a tenant's messages, those that may be half here: two GiB, at their largest. */
-const mostArrivals = 32;
 const defaultUnreadBytes = 256 * 2 ** 20;
 const defaultRepeatMs = 60_000;
 const defaultSnapshots = 256;
 const defaultSnapshotBytes = 2 ** 34;
 const defaultTransferBytes = 2 ** 32;
 const defaultTransferEntries = 250_000;
-const defaultStallMs = 60_000;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -179,7 +183,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const transfers = new Transfers({
     bytes: limits.transferBytes ?? defaultTransferBytes,
     entries: limits.transferEntries ?? defaultTransferEntries,
-    stallMs: options.stallMs ?? defaultStallMs,
+    stallMs: options.stallMs ?? usualStallMs,
   });
   const beganMs = performance.now();
   let isDraining = false;
@@ -514,15 +518,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   };
 
   let server!: grpc.Server;
-  const listening = await listen(
-    { ...options, arrivals: { turns: new Arrivals(mostArrivals), limitMs: options.stallMs ?? defaultStallMs } },
-    (guard) => {
-      // A client whose connection died without a word is found, and its actions end (GS2).
-      server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
-      server.addService(serviceDefinition(), implementation);
-      return server;
-    },
-  );
+  const listening = await listen(options, (guard) => {
+    // A client whose connection died without a word is found, and its actions end (GS2).
+    server = guardedServer(guard, { keepaliveMs: options.keepaliveMs ?? defaultKeepaliveMs, maxMessageBytes });
+    server.addService(serviceDefinition(), implementation);
+    return server;
+  });
   const drain = async (timeoutMs: number): Promise<number> => {
     isDraining = true;
     const ends = Promise.allSettled([...running.values()].map(({ handle }) => handle.result));

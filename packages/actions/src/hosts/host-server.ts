@@ -57,6 +57,8 @@ export type HostServerOptions = Omit<DoorOptions, "tokens"> & {
   readonly network?: "none" | SandboxNetwork | undefined;
   /** how long a connection may say nothing before it is asked */
   readonly keepaliveMs?: number | undefined;
+  /** how long what a call asks for may be on its way */
+  readonly stallMs?: number | undefined;
   /** told of services that come and go */
   readonly onChange?: ((line: string) => void) | undefined;
 };
