@@ -1,6 +1,9 @@
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type IncomingMessage, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, expect, test } from "vitest";
 import { ConnectionTurns } from "../src/grpc/connection-turns.ts";
@@ -71,11 +74,11 @@ test("CT1 CT2 the bounds hold, and who gives way is the longest idle of its addr
 const connections = 16;
 
 /** Connections that say nothing, or what `says`, and how many of them the other side keeps. */
-async function flood(port: number, count: number, says = "") {
+async function flood(place: number | string, count: number, says = "") {
   const sockets: Socket[] = [];
   let numClosed = 0;
   for (let n = 0; n < count; n++) {
-    const socket = connect(port, "127.0.0.1");
+    const socket = typeof place === "number" ? connect(place, "127.0.0.1") : connect(place);
     cleanups.push(() => socket.destroy());
     socket.on("error", () => {});
     socket.on("close", () => numClosed++);
@@ -88,7 +91,7 @@ async function flood(port: number, count: number, says = "") {
   return { numOpen: () => count - numClosed };
 }
 
-async function openAi(own: { readonly headersMs?: number } = {}) {
+async function openAi(own: { readonly headersMs?: number; readonly address?: string } = {}) {
   let go = (): void => {};
   const upstream = createServer((request, response) => {
     request.resume().once("end", () => {
@@ -165,32 +168,59 @@ test("a connection has so long to say what it wants, from its beginning", async 
   expect((await ask({ "x-quick": "1" })).status).toBe(200);
 });
 
-test("CT1 CT2 the same over gRPC: silent connections give way, and a command that runs goes on", async () => {
-  const cpu = new CpuManager({
-    nodes: [{ id: "local", numa: [[0, 1]], memoryBytes: 2 ** 30 }],
-    trajectoryMemoryBytes: 2 ** 20,
-  });
-  const actions = new CommandActions(new ActionPool({ managers: [cpu] }), new ProcessDriver());
-  const server = await serveActions(actions, { address: "127.0.0.1:0", connections });
-  cleanups.push(async () => {
-    await server.close();
-    await actions.close();
-  });
-  const client = connectActions(`127.0.0.1:${server.port}`);
-  cleanups.push(client.close);
-  await client.call("OpenTrajectory", { trajectory: "t" });
-  const running = client.submit({
-    trajectory: "t",
-    command: ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo went"],
-  });
-  await running.until("started");
-  const { numOpen } = await flood(server.port, 10 * connections);
+test.each(["tcp", "unix"])(
+  "CT1 CT2 the same over gRPC (%s): silent connections give way, and a command that runs goes on",
+  async (kind) => {
+    const folder = mkdtempSync(join(tmpdir(), "treadle-door-"));
+    cleanups.push(() => rmSync(folder, { recursive: true }));
+    const path = join(folder, "socket");
+    const cpu = new CpuManager({
+      nodes: [{ id: "local", numa: [[0, 1]], memoryBytes: 2 ** 30 }],
+      trajectoryMemoryBytes: 2 ** 20,
+    });
+    const actions = new CommandActions(new ActionPool({ managers: [cpu] }), new ProcessDriver());
+    const server = await serveActions(actions, {
+      address: kind === "unix" ? `unix:${path}` : "127.0.0.1:0",
+      connections,
+    });
+    const address = kind === "unix" ? `unix:${path}` : `127.0.0.1:${server.port}`;
+    cleanups.push(async () => {
+      await server.close();
+      await actions.close();
+    });
+    const client = connectActions(address);
+    cleanups.push(client.close);
+    await client.call("OpenTrajectory", { trajectory: "t" });
+    const running = client.submit({
+      trajectory: "t",
+      command: ["sh", "-c", "until [ -e go ]; do sleep 0.05; done; echo went"],
+    });
+    await running.until("started");
+    const { numOpen } = await flood(kind === "unix" ? path : server.port, 10 * connections);
+    expect(await eventually(() => numOpen() <= connections)).toBe(true);
+    const other = connectActions(address);
+    cleanups.push(other.close);
+    await other.call("WriteFile", { trajectory: "t", path: "go", data: Buffer.from("") });
+    expect(await running.ended).toBeUndefined();
+    expect(outputOf(running)).toBe("went\n");
+  },
+);
+
+test("CT2 of OpenAI's API at a path, too: what is being answered goes on, whatever else connects", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-door-"));
+  cleanups.push(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "socket");
+  const { go } = await openAi({ address: `unix:${path}` });
+  const headers = { "content-type": "application/json" };
+  const running = request({ socketPath: path, path: "/v1/completions", method: "POST", headers });
+  running.end('{"model":"judge"}');
+  const [answer] = (await once(running, "response")) as [IncomingMessage];
+  const { numOpen } = await flood(path, 10 * connections);
   expect(await eventually(() => numOpen() <= connections)).toBe(true);
-  const other = connectActions(`127.0.0.1:${server.port}`);
-  cleanups.push(other.close);
-  await other.call("WriteFile", { trajectory: "t", path: "go", data: Buffer.from("") });
-  expect(await running.ended).toBeUndefined();
-  expect(outputOf(running)).toBe("went\n");
+  go();
+  let text = "";
+  for await (const piece of answer) text += piece;
+  expect(text).toBe("begun ended");
 });
 
 test("CT1 CT2 a service gives `connections` of its configuration to each of its doors", async () => {

@@ -34,6 +34,14 @@ export type Place = { readonly path: string } | { readonly host: string; readonl
 
 const remedy = "give tokens by tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
+/**
+ * Connections to a path have no address of their other end. Each gets a number in its place, as they are told apart by it: to whom
+ * a call belongs, and so who is idle (CT2), is asked by the peer's address and port.
+ */
+let numUnix = 0;
+const named = (socket: Socket): Socket =>
+  Object.defineProperties(socket, { remoteAddress: { value: "unix" }, remotePort: { value: ++numUnix } });
+
 /** Of `connections`: those of this machine share an address, one of another machine has half. */
 export const mostOfAddress = (address: string, connections: number): number =>
   isLoopback(address) ? connections : Math.ceil(connections / 2);
@@ -56,8 +64,10 @@ export async function openDoor(options: {
   readonly place: Place;
   /** LD1 */
   readonly isForOwner: boolean;
-  /** open at once (CT1), of which one address of another machine has half at most; a path has no bound, as its peers have no names */
+  /** open at once (CT1), of which one address of another machine has half at most */
   readonly connections?: number | undefined;
+  /** encrypted ones to a path cannot be told apart: none of them counts as idle, so that a new one gives way where there are too many */
+  readonly isEncrypted?: boolean | undefined;
   readonly inject: (connection: Socket) => void;
   readonly readTables?: () => Promise<string | undefined>;
 }): Promise<Door> {
@@ -69,7 +79,9 @@ export async function openDoor(options: {
   /** Those that were handed on. A peer that is not among them may not call (LD1). */
   const peers = new Map<string, { readonly socket: Socket; readonly refusal: string | undefined }>();
   const open = new Set<Socket>();
-  const turns = new ConnectionTurns<Socket>(connections, (address) => mostOfAddress(address, connections));
+  const turns = new ConnectionTurns<Socket>(connections, (address) =>
+    "path" in place ? connections : mostOfAddress(address, connections),
+  );
   /** oldest first */
   const refused = new Set<Socket>();
   const readOwners = shared(async () => ownersIn((await readTables()) ?? ""));
@@ -79,11 +91,10 @@ export async function openDoor(options: {
     const { remoteAddress = "", remotePort = 0, localAddress = "", localPort = 0 } = socket;
     const peer = `${remoteAddress}:${remotePort}`;
     socket.on("error", () => {}); // whoever has dialled went away
-    if (!("path" in place)) {
-      const givesWay = turns.admit(socket, remoteAddress);
-      givesWay?.destroy();
-      if (givesWay === socket) return;
-    }
+    const givesWay = turns.admit(socket, remoteAddress);
+    givesWay?.destroy();
+    if (givesWay === socket) return;
+    if ("path" in place && options.isEncrypted === true) turns.asked(socket);
     open.add(socket);
     socket.once("close", () => {
       turns.closed(socket);
@@ -124,7 +135,7 @@ export async function openDoor(options: {
   let bound = "path" in place ? 1 : place.port;
   let failure: unknown;
   for (const at of await addressesOf(place)) {
-    const server = createServer((socket) => void accept(socket));
+    const server = createServer((socket) => void accept("path" in at ? named(socket) : socket));
     try {
       bound = await listenAt(server, "path" in at ? at : { ...at, port: bound });
       servers.push(server);

@@ -98,7 +98,13 @@ export async function openDoorAt(options: DoorOptions, makeInject: () => (connec
       throw new Error(`the path has more than ${longestPath} bytes; give a shorter one`);
     if ("path" in place) await removeDeadSocket(place.path);
     const isForOwner = isAnybody && !("path" in place);
-    door = await openDoor({ place, isForOwner, connections, inject: makeInject() });
+    door = await openDoor({
+      place,
+      isForOwner,
+      connections,
+      isEncrypted: tls !== undefined,
+      inject: makeInject(),
+    });
     // Whatever the umask leaves to others.
     if (isAnybody && "path" in place) await chmod(place.path, ownersAlone);
     return door;
