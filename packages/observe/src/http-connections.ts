@@ -2,7 +2,8 @@
  * Bounds the connections of an HTTP server so that those that ask nothing keep nobody out.
  *
  * HC1 at most `maxConnections` are open, and the newest is let in: the oldest without a request under way gives way, or, where
- *    each has one, the oldest.
+ *    each has one, the oldest. So what is being answered may be broken off, unlike by the action service (CT2), whose answers
+ *    may be hours of work: here answers are short, or a page that connects again, and nobody may keep others out by reading none.
  */
 import type { Server } from "node:http";
 import type { Socket } from "node:net";

@@ -3,8 +3,9 @@
  *
  * CT1 at most `most` are open, and of one address at most what `mostOf` says.
  * CT2 one that comes is let in, and the one that has been idle longest gives way: of its own address where that has too many, else
- *    of all. Only where none of them is idle does the new one: what is being answered is not broken off for it. (The server of
- *    metrics, whose answers are short, lets it in at any rate.)
+ *    of all. Only where none of them is idle does the new one: what is being answered is not broken off for it. (`boundConnections`
+ *    of the servers of metrics and dashboards differs in that: there a new one is worth more than an old answer, as whoever scrapes or
+ *    looks asks again, while a peer that reads no answer could keep everybody out; here an answer may be hours of work.)
  */
 type Open = { readonly address: string; numAsked: number };
 
