@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { ActionServiceConfig, openActionService, StatisticsClient } from "../src/serve.ts";
+import { connectActions, outputOf } from "./support/client.ts";
 import { eventually } from "./support/processes.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -80,7 +81,15 @@ async function serve(
     client.close();
     return read;
   };
-  return { post, statistics, url: service.openAiUrl!, numAsked: () => count };
+  /** The same by `Submit`. */
+  const submit = (body: string, message: object = {}, request: object = {}) => {
+    const client = connectActions(service.address);
+    cleanups.push(client.close);
+    const headers = { "Content-Type": "application/json" };
+    const asked = { path: "/v1/chat/completions", headers, body: Buffer.from(body), ...request };
+    return client.submit({ service: "judge", kind: "", cost: {}, request: asked, ...message });
+  };
+  return { post, submit, statistics, url: service.openAiUrl!, numAsked: () => count };
 }
 
 const question = '{ "logprobs":true, "model":"judge" , "n":1.0, "messages":[{"model":"kept","content":"\\u00e4"}] }';
@@ -295,6 +304,104 @@ test("UJ1 what would reach another model or another call of the API is refused, 
   for (const path of ["/fine_tuning/jobs", "/files", "/../admin", "/chat/completions/x"])
     expect([path, (await post(question, {}, path)).status]).toEqual([path, 404]);
   expect(numAsked()).toBe(0);
+});
+
+test("AQ1 UJ1 a request in Submit is sent there as by OpenAI's API, within the same quota", async () => {
+  const seen: Asked[] = [];
+  const { submit, statistics } = await serve((asked) => {
+    seen.push(asked);
+    asked.response
+      .writeHead(200, { "x-own": "kept", "set-cookie": "account=1", "openai-project": "ours" })
+      .end(judgement);
+  });
+  const headers = { "Content-Type": "application/json", accept: "kept", "X-Api-Key": "mine" };
+  const one = submit(question, {}, { path: "/v1/chat/completions?a=b", headers });
+  expect(await one.ended).toBeUndefined();
+  expect(outputOf(one)).toBe(judgement);
+  expect(one.events[1]!.started).toMatchObject({ allocation: { api: 1 } });
+  const { finished } = one.events.at(-1)!;
+  expect(finished).toMatchObject({ status: "answered", http_status: 200, headers: { "x-own": "kept" } });
+  expect(Object.keys(finished!["headers"]!)).not.toEqual(
+    expect.arrayContaining([expect.stringMatching(/cookie|openai/)]),
+  );
+  const [{ request, text }] = seen as [Asked];
+  expect([request.method, request.url, text]).toEqual([
+    "POST",
+    "/base/v1/chat/completions",
+    question.replace('"judge"', '"vendor/large-judge"'),
+  ]);
+  expect(request.headers).toEqual({
+    host: expect.stringMatching(/^localhost:\d+$/),
+    "content-type": "application/json",
+    "content-length": String(Buffer.byteLength(text)),
+    accept: "kept",
+    authorization: "Bearer secret-api",
+    connection: "close",
+  });
+  const { kinds, resources } = await statistics();
+  expect(kinds["judge"]).toMatchObject({ completed: 1, failed: 0 });
+  expect(resources["api"]).toMatchObject({ held: 0 });
+});
+
+test("AQ1 UJ1 what Submit may not ask of an external API is refused by its field, and asked of nobody", async () => {
+  const { submit, numAsked } = await serve(({ response }) => response.end());
+  const refused: [object, object, string, RegExp][] = [
+    [
+      {},
+      { path: "/v1/files" },
+      question,
+      /request\.path: '\/v1\/files' is not served by 'judge'; served are \/v1\/chat/,
+    ],
+    [{}, { path: "/v1/chat/completions/../files" }, question, /request\.path: .* is not served by 'judge'/],
+    [{}, { method: "DELETE" }, question, /request\.method: 'DELETE' is not sent to an external API; POST is/],
+    [{}, { headers: {} }, question, /request\.headers: an external API is sent JSON/],
+    [{}, { headers: { "content-type": "application/json; charset=utf-16" } }, question, /request\.headers: /],
+    [{}, {}, '{"model":"small"}', /request\.body: model: is 'small', and 'judge' is asked/],
+    [{}, {}, '{"model":"dear","model":"judge"}', /request\.body: model: was given 2 times/],
+    [{}, {}, "judge", /request\.body: the body, of 5 bytes, is no JSON object/],
+    [
+      { cost: { api: { fixed: 0.1 } } },
+      {},
+      question,
+      /cost\.api: is what the configuration says of 'judge'; leave it out/,
+    ],
+    [{ service: "dear" }, {}, question, /service: 'dear' is not served; served are 'judge', 'small'/],
+  ];
+  for (const [message, request, body, details] of refused)
+    expect(await submit(body, message, request).ended).toMatchObject({ details: expect.stringMatching(details) });
+  expect(numAsked()).toBe(0);
+});
+
+test("UJ1 UJ2 of Submit: refusals are tried again as by OpenAI's API, failures as the message says, and a wrong key is not told", async () => {
+  const statuses = [429, 200, 503, 503, 500, 500, 200, 401];
+  const { submit, numAsked } = await serve(
+    ({ response }, count) => response.writeHead(statuses[count]!, { "retry-after": "0" }).end(`secr: ${count}`),
+    { upstream: { retries: 1 } },
+  );
+  const answer = async (message: object = {}) => {
+    const one = submit(question, message);
+    const error = await one.ended;
+    return [error?.details ?? one.events.at(-1)!.finished?.["http_status"], numAsked()];
+  };
+  expect(await answer()).toEqual([200, 2]);
+  expect(await answer()).toEqual([503, 4]);
+  expect(await answer()).toEqual([500, 5]);
+  expect(await answer({ retries: 1 })).toEqual([200, 7]);
+  expect(await answer()).toEqual([expect.stringMatching(/^(?!.*secr).*does not take this server's key/), 8]);
+});
+
+test("UJ2 of Submit: what an external API may have done is not asked twice, unless the message says so", async () => {
+  const { submit, numAsked } = await serve(({ request, response }, count) => {
+    if (count < 2) request.socket.destroy();
+    else response.end("well");
+  });
+  expect(await submit(question).ended).toMatchObject({
+    details: expect.stringMatching(/the service ended before its/),
+  });
+  expect(numAsked()).toBe(1);
+  const again = submit(question, { retries: 1 });
+  expect(await again.ended).toBeUndefined();
+  expect([outputOf(again), numAsked()]).toEqual(["well", 3]);
 });
 
 test("a configuration of an API that cannot be served is refused by key", async () => {

@@ -18,6 +18,7 @@ import type { z } from "zod";
 import type { CommandSignal, SandboxNetwork } from "../drivers/sandbox.ts";
 import type { CheckedArchive, PackOptions } from "../drivers/sandbox-archive.ts";
 import { endInTurn } from "../end-in-turn.ts";
+import type { UpstreamModel } from "../openai/upstream.ts";
 import type { ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import type { LeasedServices } from "../services/leased-services.ts";
@@ -58,7 +59,7 @@ import { onCores } from "./on-cores.ts";
 import { OpenTrajectories, type OpenTrajectory } from "./open-trajectories.ts";
 import { DiskBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
-import { answerOf, asksService, onDevices, servedFor } from "./service-action.ts";
+import { answerOf, requestOf, servedFor } from "./service-action.ts";
 import { serviceDefinition } from "./service-definition.ts";
 import { Snapshots } from "./snapshots.ts";
 import { type HostLoad, statisticsOf } from "./statistics-reply.ts";
@@ -82,6 +83,8 @@ export type ActionServerOptions = {
   /** of the pool's, those that only commands get */
   readonly commandResources?: readonly string[] | undefined;
   readonly services?: LeasedServices | undefined;
+  /** models of external APIs, which requests may be for */
+  readonly upstreams?: readonly UpstreamModel[] | undefined;
   /** the machines that commands run on, by name; absent where it is this one */
   readonly hosts?: (() => Readonly<Record<string, HostLoad>>) | undefined;
   /** what a trajectory may ask for; default `none` */
@@ -265,12 +268,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     let own: Partial<RunningAction> = {};
     const begin = (): readonly [ActionHandle<unknown>, Promise<object>] => {
       if (service !== "") {
-        const served = servedFor(options.services, message);
+        const { spec, execute } = requestOf(options, message, asked, action);
         refuseCores(asked.cost);
-        const spec = onDevices(asked, served);
-        const ask = asksService(options.services!, message, action);
         const handle =
-          owned === undefined ? actions.pool.submit(spec, ask) : actions.submitOutside(owned.id, spec, ask);
+          owned === undefined
+            ? actions.pool.submit(spec, execute)
+            : actions.submitOutside(owned.id, { ...spec }, execute);
         return [handle, handle.result.then((result) => answerOf(result))];
       }
       const cores = options.commandResources ?? [];
@@ -329,7 +332,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const tenant = tenantOf(call) ?? (message.tenant || "default");
     admit("actions", tenant, running.values());
     const { service } = message;
-    if (service !== "") servedFor(options.services, message);
+    if (service !== "") servedFor(options, message);
     refuseCores(message.cost);
     const name = message.lease === "" ? randomUUID() : message.lease;
     // Commands of the tenant may have the same names.

@@ -45,7 +45,10 @@ export const upstreamSpec = (
  */
 export function upstreamRequest(
   { url, key, authority, upstreamName }: UpstreamModel,
-  { path: asked, headers: given }: { readonly path: string; readonly headers: IncomingMessage["headers"] },
+  {
+    path: asked,
+    headers: given,
+  }: { readonly path: string; readonly headers: Readonly<Record<string, string | string[] | undefined>> },
   body: Buffer,
 ): Omit<SentRequest, "method" | "signal"> {
   if (body.includes(0))

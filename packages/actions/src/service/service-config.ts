@@ -119,7 +119,7 @@ const Upstream = z
     models: z
       .record(z.string().min(1).max(200), z.string().min(1).max(200))
       .refine((models) => Object.keys(models).length > 0, { message: "names one at least" }),
-    /** what clients may ask it */
+    /** what clients may ask it, by OpenAI's API and by `service` in `Submit` */
     paths: servedPaths
       .refine((paths) => paths.every((path) => path.startsWith("/v1/")), { message: "are below /v1, as in /v1/score" })
       .default(["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]),

@@ -143,6 +143,7 @@ async function openWith(
     hosts: machines.hosts,
     commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
     services,
+    upstreams,
     limits: {
       trajectories: limits.trajectories,
       actions: limits.actions,
