@@ -182,62 +182,21 @@ class AsyncActions:
         deadline_seconds: float = 0.0,
         timeout_seconds: float = 0.0,
         max_output_bytes: int = 0,
+        trajectory: AsyncTrajectory | None = None,
     ) -> AsyncAction:
         """Queues a request to a model service of the server's configuration, and returns before it is sent.
 
         The server has the service restored on devices, sends the request there, and passes the answer's body on as the action's
         output while it comes. `json` is sent in place of `body`. Without `cost` the service gets as many devices as are worth it
         of those that it runs on. `retries` are for a service that ended, and for 429, 500, 502, 503 and 504. `kind`, where it is
-        empty, is the service's name; the others are as of `AsyncTrajectory.submit`.
+        empty, is the service's name; the others are as of `AsyncTrajectory.submit`. A model of an external API
+        (`openai.upstreams`) may be named in place of a service: it takes units of that one's quota.
         """
-        return self._submit_request(
-            service,
-            path,
-            method=method,
-            headers=headers,
-            body=body,
-            json=json,
-            cost=cost,
-            kind=kind,
-            elasticity=elasticity,
-            duration=duration,
-            priority=priority,
-            retries=retries,
-            deadline_seconds=deadline_seconds,
-            timeout_seconds=timeout_seconds,
-            max_output_bytes=max_output_bytes,
-        )
-
-    async def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
-        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
-        return await self.submit_request(service, path, **options).result(check=check)
-
-    def _submit_request(
-        self,
-        service: str,
-        path: str,
-        *,
-        method: str = "POST",
-        headers: Mapping[str, str] | None = None,
-        body: bytes | str = b"",
-        json: Any = None,
-        cost: Mapping[str, Amount] | None = None,
-        kind: str = "",
-        elasticity: Elasticity | None = None,
-        duration: float | None = None,
-        priority: float = 0.0,
-        retries: int = 0,
-        deadline_seconds: float = 0.0,
-        timeout_seconds: float = 0.0,
-        max_output_bytes: int = 0,
-        trajectory: str = "",
-        repeat_seconds: float = _request_repeat_seconds,
-    ) -> AsyncAction:
         sent, named = body_of(body, json, headers)
         units = cost or {}
         name = uuid.uuid4().hex
         request = messages.SubmitRequest(
-            trajectory=trajectory,
+            trajectory="" if trajectory is None else trajectory.name,
             tenant=self.tenant,
             service=service,
             request=messages.ServiceRequest(method=method, path=path, headers=named, body=sent),
@@ -254,7 +213,12 @@ class AsyncActions:
             action=name,
             idempotency_key=name,
         )
+        repeat_seconds = _request_repeat_seconds if trajectory is None else trajectory._repeat_seconds
         return AsyncAction(self, request, repeat_seconds)
+
+    async def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
+        return await self.submit_request(service, path, **options).result(check=check)
 
     async def statistics(self) -> messages.GetStatisticsReply:
         """Completion times by kind, units over time, and the last decisions, of this tenant."""
@@ -438,9 +402,7 @@ class AsyncTrajectory:
 
     def submit_request(self, service: str, path: str, **options: Any) -> AsyncAction:
         """As `AsyncActions.submit_request`: an action of this trajectory, which ends with it and needs no sandbox."""
-        return self.actions._submit_request(
-            service, path, trajectory=self.name, repeat_seconds=self._repeat_seconds, **options
-        )
+        return self.actions.submit_request(service, path, trajectory=self, **options)
 
     async def request(self, service: str, path: str, *, check: bool = False, **options: Any) -> Result:
         """`submit_request`, and its result; with `check`, RequestFailed where it was not answered with 200 to 299."""
