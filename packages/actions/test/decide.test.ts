@@ -274,6 +274,37 @@ describe("policies", () => {
   });
 });
 
+describe("a queue of suites that came together", () => {
+  const seconds = (units: number, one: number, serialShare: number): number =>
+    one * (serialShare + (1 - serialShare) / units);
+  const queue = (num: number, one: number, serialShare: number, waitedSeconds: number): QueuedAction[] => {
+    const units = Array.from({ length: 8 }, (_, i) => i + 1);
+    const choices = toChoices(
+      "suite",
+      units,
+      units.map((count) => seconds(count, one, serialShare)),
+    );
+    const elastic = elasticOf("cpu", choices);
+    return Array.from({ length: num }, (_, i) => {
+      return { id: `${i}`, demands: [["cpu", 1]] as const, elastic, seconds: one, waitedSeconds };
+    });
+  };
+
+  test("PL4 the first has waited long enough, and those behind it are not made to start on one unit each", () => {
+    const given = (waitedSeconds: number): number[] =>
+      decide(queue(4, 60, 0.05, waitedSeconds), new Map([["cpu", { free: 4 }]])).selected.map((s) => s.allocation.cpu!);
+    // One after the other on four ends after 17, 35, 52 and 69 s; on one each, after 60.
+    expect(given(0)).toEqual([4]);
+    expect(given(63)).toEqual([4]);
+  });
+
+  test("no units are left idle until what runs has ended, which is far off", () => {
+    const busy = [71, 41].map((endsInSeconds) => ({ units: 2, endsInSeconds }));
+    const { selected } = decide(queue(59, 60, 0.02, 0), new Map([["cpu", { free: 28, busy }]]));
+    expect(selected.reduce((sum, { allocation }) => sum + allocation.cpu!, 0)).toBeGreaterThan(20);
+  });
+});
+
 test("unit-aware gives fewer units the more actions run: as many will come while it runs (Little's law)", () => {
   const units = [1, 2, 4, 8, 16, 32];
   const waiting = [{ id: "reward", cost: { cpu: units }, key: "cpu", seconds: units.map((u) => 60 * (0.1 + 0.9 / u)) }];
@@ -379,6 +410,79 @@ describe("over time", () => {
       );
     },
   );
+});
+
+test("PL4 the first that scales and could start has waited no longer than it would have run, however wrong the estimates", () => {
+  const action = fc.record({
+    at: fc.integer({ min: 0, max: 60 }),
+    one: fc.integer({ min: 1, max: 60 }),
+    serialShare: fc.double({ min: 0, max: 1, noNaN: true }),
+    // What it takes, in parts of what is thought.
+    wrongBy: fc.constantFrom(0.1, 0.5, 1, 2, 30),
+    least: fc.integer({ min: 1, max: 4 }),
+    scales: fc.boolean(),
+  });
+  let numAtTheBound = 0;
+  fc.assert(
+    fc.property(fc.array(action, { minLength: 2, maxLength: 14 }), (actions) => {
+      const coming = [...actions].sort((a, b) => a.at - b.at);
+      const queue: (QueuedAction & { since: number; wrongBy: number })[] = [];
+      let running: { units: number; thought: number; since: number; ends: number }[] = [];
+      let numStarted = 0;
+      for (let now = 0; numStarted < actions.length; ) {
+        for (; coming.length > 0 && coming[0]!.at <= now; coming.shift()) {
+          const { one, serialShare, least, scales, wrongBy, at } = coming[0]!;
+          const units = [least, 2 * least, 8];
+          const choices = toChoices(
+            `${queue.length + numStarted}`,
+            units,
+            units.map((count) => one * (serialShare + (1 - serialShare) / count)),
+          );
+          const elastic = scales ? elasticOf("cpu", choices) : undefined;
+          const id = `${actions.length - coming.length}`;
+          queue.push({ id, demands: [["cpu", least]], elastic, seconds: choices.seconds[0]!, since: at, wrongBy });
+        }
+        let again: number | undefined;
+        for (let started = true; started; ) {
+          const busy = running.map(({ units, thought, since }) => {
+            const left = thought - (now - since);
+            return { units, endsInSeconds: left > 0 ? left : Math.max(0.001, now - since) };
+          });
+          const free = 8 - running.reduce((sum, { units }) => sum + units, 0);
+          const waiting = queue.map((one) => ({ ...one, waitedSeconds: now - one.since }));
+          const { selected, againInSeconds } = decide(waiting, new Map([["cpu", { free, busy }]]));
+          for (const { id, allocation, seconds: thought } of selected) {
+            const [one] = queue.splice(
+              queue.findIndex((waits) => waits.id === id),
+              1,
+            );
+            running.push({
+              units: allocation.cpu!,
+              thought: thought!,
+              since: now,
+              ends: now + thought! * one!.wrongBy,
+            });
+            numStarted++;
+          }
+          started = selected.length > 0;
+          again = againInSeconds;
+        }
+        const free = 8 - running.reduce((sum, { units }) => sum + units, 0);
+        const first = queue[0];
+        if (first?.elastic !== undefined && first.demands[0]![1] <= free) {
+          expect(now - first.since).toBeLessThan(first.seconds!);
+          // Whoever decides again then finds that it starts.
+          expect(again).toBeLessThanOrEqual(first.seconds! - (now - first.since) + 1e-9);
+          numAtTheBound++;
+        }
+        const next = Math.min(now + (again ?? Number.POSITIVE_INFINITY), coming[0]?.at ?? Number.POSITIVE_INFINITY);
+        now = Math.min(next, ...running.map(({ ends }) => ends)) + 1e-6;
+        running = running.filter(({ ends }) => ends > now);
+      }
+    }),
+    { numRuns: 400 },
+  );
+  expect(numAtTheBound).toBeGreaterThan(10);
 });
 
 describe("bad input names the field, its value and what is allowed", () => {

@@ -25,7 +25,10 @@ const running = fc.array(fc.record({ ends: fc.integer({ min: 1, max: 50 }), unit
   maxLength: 5,
 });
 
-/** Starts each in order as soon as its units are free; every action takes the most units up to the limit. */
+/**
+ * Starts each in order as soon as its units are free, and the first running one has ended; every action takes the most units up to
+ * the limit.
+ */
 function listSchedule(
   actions: readonly Elastic[],
   busy: readonly { ends: number; units: number }[],
@@ -34,7 +37,7 @@ function listSchedule(
 ): number {
   const events = [...busy];
   let free = idle;
-  let now = 0;
+  let now = Math.min(...busy.map(({ ends }) => ends));
   let sum = 0;
   const capacity = idle + busy.reduce((total, b) => total + b.units, 0);
   for (const { choices } of actions) {

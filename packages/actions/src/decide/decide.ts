@@ -8,7 +8,7 @@
  * DC2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit beside
  *    the least that the selected ask for: it waits for the sake of those who get more than that.
  * DC3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
- *    drains; an action that could start does so at the latest after it has waited as long as it would have run (PL4).
+ *    drains; the first that could start does so at the latest after it has waited as long as it would have run (PL4).
  */
 import { arrangeGroupPriced, type Group, type GroupDecision, groupOf } from "./group.ts";
 import { decideGroup, type Policy, type PolicyOptions } from "./policies.ts";
@@ -39,8 +39,8 @@ export type Decision = {
   readonly candidates: number;
   readonly evaluations: number;
   /**
-   * Seconds until one that could start will have waited long enough (PL4): who decides only when something ends has to decide
-   * again then, because what runs may take longer than was thought. Undefined when nobody could start.
+   * Seconds until one whose turn it is will have waited long enough (PL4): who decides only when something ends has to decide
+   * again then, because what runs may take longer than was thought. Undefined when nobody is left who could start.
    */
   readonly againInSeconds: number | undefined;
 };
@@ -54,12 +54,13 @@ export function decide(
   const candidates = candidatesOf(waiting, resources, options.order);
   const { members, others } = membersByResource(waiting, candidates);
   const dropped = new Set<number>();
+  const firstDropped: number[] = [];
   const decisions: GroupDecision[] = [];
   let evaluations = 0;
   const choices = new Map<string, Int32Array>();
   for (const [resource, { actions, positions, numCandidates }] of members) {
     const fixed = fixedDemands(waiting, candidates, resource);
-    const impatient = countImpatient(waiting, positions, numCandidates);
+    const impatient = numCandidates > 0 && isImpatient(waiting[positions[0]!]!);
     const state = resources.get(resource) ?? { free: 0 };
     const group = groupOf(resource, state, actions, numCandidates, fixed, impatient, others.get(resource));
     const decision = decideGroup(options.policy, group, options);
@@ -67,6 +68,7 @@ export function decide(
     decisions.push(decision);
     evaluations += decision.evaluations;
     for (let i = decision.started; i < numCandidates; i++) dropped.add(positions[i]!);
+    if (decision.started < numCandidates) firstDropped.push(positions[decision.started]!);
   }
   // A candidate that a policy lets wait could start: who does not scale on its resource takes nothing from it.
   const cut = options.order === "prefix" ? candidates.findIndex((position) => dropped.has(position)) : -1;
@@ -94,14 +96,14 @@ export function decide(
     },
     candidates: candidates.length,
     evaluations,
-    againInSeconds: patience(waiting, dropped),
+    againInSeconds: patience(waiting, firstDropped),
   };
 }
 
 /** PL4. One whose duration is not known never waits for more units. */
-function patience(waiting: readonly QueuedAction[], dropped: ReadonlySet<number>): number | undefined {
+function patience(waiting: readonly QueuedAction[], positions: readonly number[]): number | undefined {
   let least: number | undefined;
-  for (const position of dropped) {
+  for (const position of positions) {
     const { waitedSeconds = 0, seconds } = waiting[position]!;
     if (seconds !== undefined)
       least = Math.min(least ?? Number.POSITIVE_INFINITY, Math.max(0, seconds - waitedSeconds));
@@ -207,14 +209,9 @@ function fixedDemands(waiting: readonly QueuedAction[], positions: readonly numb
   return fixed;
 }
 
-/** Candidates up to the last one that has waited as long as it would have run on its least units (PL4). */
-function countImpatient(waiting: readonly QueuedAction[], positions: readonly number[], numCandidates: number): number {
-  for (let i = numCandidates; i > 0; i--) {
-    const { waitedSeconds = 0, seconds = Number.POSITIVE_INFINITY } = waiting[positions[i - 1]!]!;
-    if (waitedSeconds >= seconds && waitedSeconds > 0) return i;
-  }
-  return 0;
-}
+/** PL4. It has waited as long as it would have run on its least units. */
+const isImpatient = ({ waitedSeconds = 0, seconds = Number.POSITIVE_INFINITY }: QueuedAction): boolean =>
+  waitedSeconds >= seconds && waitedSeconds > 0;
 
 function allocate(
   waiting: readonly QueuedAction[],

@@ -18,8 +18,8 @@ export type Group = {
   /** units that starting actions which do not scale here take out of the chunks */
   readonly fixed: readonly number[];
   readonly busy: readonly Busy[];
-  /** this many of the first have waited long enough (PL4) */
-  readonly impatient: number;
+  /** the first has waited long enough (PL4) */
+  readonly impatient: boolean;
   /** waiting actions that take of the resource without scaling on it, and do not start now */
   readonly others: number;
 };
@@ -41,7 +41,7 @@ export function groupOf(
   actions: readonly Elastic[],
   candidates: number,
   fixed: readonly number[],
-  impatient = 0,
+  impatient = false,
   others = 0,
 ): Group {
   const used = fixed.reduce((sum, units) => sum + units, 0);

@@ -4,7 +4,9 @@
  * PL1 the actions that start are the first of the group, in queue order.
  * PL2 on a resource where nothing runs, the first action starts: nothing waits for a completion that cannot come.
  * PL3 each gets an allowed number of units, and together they fit.
- * PL4 no action is left waiting for more units longer than it would have taken on its least (`waitedSeconds`).
+ * PL4 the first action is not left waiting for more units once it has waited as long as it would have taken on its least
+ *    (`waitedSeconds`). Who is behind it waits for the units that those before it hold, whose turn comes first; each is the first
+ *    in its turn. If all who have waited so long had to start, a queue would take one unit each as soon as it is long.
  */
 import { UnitConvexArrangement } from "../arrange/marginal-gain.ts";
 import { PrefixTable } from "../arrange/prefix-table.ts";
@@ -102,12 +104,18 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
 }
 
 /**
+ * Starting nothing leaves units idle for certain; what that gains is an estimate. So it has to gain this share of all completion
+ * times: with a few waiting that is soon reached, in a long queue hardly ever.
+ */
+const leastGainOfWaiting = 0.02;
+
+/**
  * Counts units where Algorithm 2 counts completions, and charges for holding them.
  *
  * With q actions left behind and a capacity of c units, a unit held for a second delays them by q/c seconds in sum.
  * Under that price every action has a DoP of its own beyond which it costs the others more than it gains; the prefix
  * that fits at these DoPs, all candidates, and a few between are compared by what they and the rest will take
- * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (PL2).
+ * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (PL2), and has to gain some.
  * Those who will come while it runs are delayed by it, too. By Little's law they are as many as run now, so the units of
  * those who start are arranged under that price as well; there, whoever waits or runs on the resource counts, scaling or
  * not, against all of its units: a tool call waits for a unit as a reward does, and each trajectory makes many. Of those who
@@ -145,8 +153,8 @@ function chooseUnitAware(group: Group): GroupDecision {
     rest = new UnitEstimate(actions, candidates, capacity);
     const fitting = fittingAtOwnDop(group, capacity);
     for (const length of [fitting, fitting + 1, (fitting + candidates) >> 1])
-      if (length >= Math.max(1, impatient) && length < candidates) lengths.add(length);
-    if (busy.length > 0 && impatient === 0) lengths.add(0);
+      if (length >= 1 && length < candidates) lengths.add(length);
+    if (busy.length > 0 && !impatient) lengths.add(0);
   }
   let best: GroupDecision | undefined;
   for (const length of [...lengths].sort((a, b) => b - a)) {
@@ -168,7 +176,8 @@ function chooseUnitAware(group: Group): GroupDecision {
     }
     const bound = (best?.objective ?? Number.POSITIVE_INFINITY) - objective;
     objective += rest?.sum(length, times, units, Math.max(0, idle), bound) ?? 0;
-    if (best === undefined || objective < best.objective)
+    const least = length === 0 ? objective * (1 + leastGainOfWaiting) : objective;
+    if (best === undefined || least < best.objective)
       best = { started: length, index, objective, evaluations: lengths.size };
   }
   const { started, objective } = best!;

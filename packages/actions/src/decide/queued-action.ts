@@ -23,7 +23,7 @@ export type QueuedAction = {
   readonly elastic: Elastic | undefined;
   /** at its least units; undefined when unknown */
   readonly seconds: number | undefined;
-  /** since it was submitted; bounds how long a policy may let it wait for more units */
+  /** since it was submitted; bounds how long a policy may let it wait for more units when it is first (PL4) */
   readonly waitedSeconds?: number | undefined;
 };
 

@@ -9,8 +9,9 @@ const summed = 1024;
 /**
  * What waiting actions of one resource will add, counted in units.
  *
- * All of them get a common limit of units, a power of two, whichever is best. The first `played` start in order as
- * soon as running ones have freed enough units; the start of a later one is the work before it, in unit-seconds,
+ * All of them get a common limit of units, a power of two, whichever is best. None starts before the first running one ends: who
+ * is left now is decided about again then. If they could start at once, it would always seem better to start nobody now. The first
+ * `played` start in order as soon as running ones have freed enough units; the start of a later one is the work before it, in unit-seconds,
  * divided by the capacity. Sums of work and of sums of work make that part constant in the length of the queue.
  */
 export class UnitEstimate {
@@ -58,7 +59,7 @@ export class UnitEstimate {
     const end = this.#summed;
     const until = Math.min(end, from + played);
     let available = idle;
-    let now = 0;
+    let now = heap.size > 0 ? heap.leastTime() : 0;
     let sum = 0;
     for (let i = from; i < until; i++) {
       const { atPower } = this.#actions[i]!;
