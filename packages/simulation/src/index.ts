@@ -3,11 +3,13 @@ export {
   type CodingComparison,
   compareCoding,
   compareServices,
+  compareSuites,
   type ServiceComparison,
 } from "./actions/compare-actions.ts";
 export type { StepFigures } from "./actions/completion-times.ts";
-export { type PaperFigure, paperFigures } from "./actions/paper-figures.ts";
+export { type BehindFixed, behindFixed, type PaperFigure, paperFigures } from "./actions/paper-figures.ts";
 export { ActionScenario, actionScenarios } from "./actions/scenario.ts";
+export type { SuiteComparison, SuiteShape } from "./actions/suite-step.ts";
 export {
   compareMultiplex,
   type MultiplexComparison,

@@ -3,10 +3,12 @@ import { createRandom } from "@treadle/learning";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { bestFixed, compareCoding } from "../src/actions/compare-actions.ts";
+import { behindFixed } from "../src/actions/paper-figures.ts";
 import { podStep } from "../src/actions/pod-step.ts";
 import { ActionScenario, codingWorkloads } from "../src/actions/scenario.ts";
 import { scheduledStep } from "../src/actions/scheduled-step.ts";
 import { dedicatedServices, pooledServices, serviceWorkloads } from "../src/actions/service-step.ts";
+import { compareSuite, drawSuites, suiteStep } from "../src/actions/suite-step.ts";
 import { drawTrajectories } from "../src/actions/trajectories.ts";
 
 const scenario = ActionScenario.parse({
@@ -107,6 +109,62 @@ describe("reward models on GPUs", () => {
     expect(dedicatedServices(together, { ...own, serverSlots: 1 }).act).toBeCloseTo((2 + 4 + 6) / 3, 6);
     expect(dedicatedServices(together, { ...own, serverSlots: 2 }).act).toBeCloseTo((2 + 2 + 4) / 3, 6);
   });
+});
+
+describe("suites that come together", () => {
+  const shape = (num: number, cores: number, serialShare: number) => ({
+    cores,
+    maxCores: cores,
+    rounds: 1,
+    suitesPerCore: num / cores,
+    suites: Array.from({ length: num }, () => ({ atSeconds: 0, seconds: 60, estimate: 60, serialShare })),
+  });
+
+  test("alone, one has every core; fixed degrees take their turns", () => {
+    expect(suiteStep(shape(1, 4, 0), {})).toBeCloseTo(15 + 0.06, 6);
+    const turns = [1, 1, 2, 2].map((turn) => turn * (30 + 0.06));
+    const fixed = suiteStep(shape(4, 4, 0), { policy: "fixed-dop", dop: 2 });
+    expect(fixed).toBeCloseTo(turns.reduce((sum, at) => sum + at, 0) / 4, 6);
+  });
+
+  test.each([
+    [4, 2],
+    [8, 4],
+    [12, 8],
+    [40, 16],
+  ])("%d on %d cores take at most a fiftieth longer than with the best fixed degree", (num, cores) => {
+    const { unitAware, fixed } = compareSuite(shape(num, cores, 0.05));
+    expect(unitAware / fixed.act).toBeLessThan(1.02);
+  });
+
+  test("drawn shapes take no longer in the mean than with the degree that is best for each in hindsight, by 2 %", () => {
+    const random = createRandom(3);
+    const shapes = Array.from({ length: 80 }, (_, i) => drawSuites(random.split(i)));
+    const ratios = shapes
+      .filter(({ suites }) => suites.length <= 64) // large ones take a second each
+      .map((shape) => compareSuite(shape))
+      .map(({ unitAware, fixed }) => unitAware / fixed.act);
+    expect(ratios.length).toBeGreaterThan(30);
+    expect(ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length).toBeLessThan(1.02);
+    expect(ratios.filter((ratio) => ratio > 1.02).length).toBeLessThan(ratios.length / 3);
+  });
+});
+
+test("where the best fixed degree is ahead is counted by kind of workload", () => {
+  const small = { ...scenario, points: [{ batch: 20, cores: 20 }], fixedDegrees: [1, 2, 8] };
+  const coding = [...compareCoding(small)];
+  const row = (unitAware: number, rounds: number) => {
+    return {
+      shape: { ...drawSuites(createRandom(1)), suitesPerCore: 1, rounds },
+      unitAware,
+      fixed: { dop: 2, act: 100 },
+    };
+  };
+  const suites = [row(101, 1), row(103, 1), row(99, 1), row(150, 4)];
+  const [steps, once, rounds] = behindFixed(coding, [], suites);
+  expect(steps).toMatchObject({ num: coding.length });
+  expect(once).toMatchObject({ num: 3, numBehind: 1, median: 1.01, most: 1.03 });
+  expect(rounds).toMatchObject({ num: 1, numBehind: 1, median: 1.5, most: 1.5 });
 });
 
 test("tool calls have the median, the 90th percentile and the mean that were asked for", () => {

@@ -6,14 +6,23 @@ import { validateConfig } from "@treadle/runtime/runner";
 import {
   ActionScenario,
   actionScenarios,
+  behindFixed,
   type CodingComparison,
   compareCoding,
   compareServices,
+  compareSuites,
   paperFigures,
   type ServiceComparison,
 } from "@treadle/simulation";
 import type { Command } from "commander";
-import { codingHeader, codingRow, paperTable, serviceHeader, serviceRow } from "../view/action-comparison-table.ts";
+import {
+  behindTable,
+  codingHeader,
+  codingRow,
+  paperTable,
+  serviceHeader,
+  serviceRow,
+} from "../view/action-comparison-table.ts";
 import { scenarioCommand, scenarioFlags, scenarioValues } from "./scenario.ts";
 
 type Flags = {
@@ -57,10 +66,17 @@ export function simulateActionsCommand(): Command {
         services.push(comparison);
         print(serviceRow(comparison));
       }
-      const figures = paperFigures(coding, services);
+      const suites = [...compareSuites(scenario)];
+      const figures = paperFigures(coding, services, suites);
       print(`\n${paperTable(figures)}`);
+      const behind = behindFixed(coding, services, suites);
+      print(
+        `\ncompletion time under unit-aware, as a part of that with the best fixed degree of each workload in hindsight`,
+      );
+      print(behindTable(behind));
       print(`\nsimulated in ${Math.round((performance.now() - startedMs) / 1000)} s with seed ${scenario.seed}`);
-      if (flags.json) process.stdout.write(`${JSON.stringify({ scenario, figures, coding, services })}\n`);
+      if (flags.json)
+        process.stdout.write(`${JSON.stringify({ scenario, figures, behind, coding, services, suites })}\n`);
       if (flags.html === undefined) return;
       const file = flags.html === true ? "actions-simulation.html" : flags.html;
       await writeFile(file, actionComparisonPage(scenario, coding, services, figures));

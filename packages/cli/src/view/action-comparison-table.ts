@@ -2,6 +2,7 @@
 import { describePaper, describeWorkload } from "@treadle/dashboard";
 import {
   type ActionScenario,
+  type BehindFixed,
   bestFixed,
   type CodingComparison,
   type PaperFigure,
@@ -47,10 +48,11 @@ export const serviceHeader: string = tableHeader([
   "requests at once",
   "dedicated",
   "pooled",
+  "best fixed",
   "GPUs pooled for the same",
 ]);
 
-export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceComparison): string {
+export function serviceRow({ workload, dedicated, pooled, fixed, fewestGpus }: ServiceComparison): string {
   const { batch, skew, taskSpread, requestMedianSeconds, restoreSeconds, serverSlots } = workload;
   const gpus = workload.models * workload.gpusPerModel;
   return tableRow([
@@ -62,9 +64,22 @@ export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceC
     String(serverSlots),
     significant(dedicated.act),
     significant(pooled.act),
+    `${significant(fixed.act)} (${fixed.dop})`,
     fewestGpus === null ? `more than ${gpus}` : `${fewestGpus} of ${gpus}`,
   ]);
 }
+
+export const behindTable = (rows: readonly BehindFixed[]): string =>
+  markdownTable(
+    ["workloads", "number", "median", "most", "behind by more than 2 %"],
+    rows.map(({ workloads, num, median, most, numBehind }) => [
+      workloads,
+      String(num),
+      median.toFixed(2),
+      most.toFixed(2),
+      String(numBehind),
+    ]),
+  );
 
 export function paperTable(figures: readonly PaperFigure[]): string {
   const rows = figures.map(({ name, paper, here }) => [

@@ -7,12 +7,14 @@ import { type ActionScenario, type CodingWorkload, codingWorkloads } from "./sce
 import { scheduledStep } from "./scheduled-step.ts";
 import {
   dedicatedServices,
+  degrees,
   drawRequests,
   pooledServices,
   type ServiceFigures,
   type ServiceWorkload,
   serviceWorkloads,
 } from "./service-step.ts";
+import { compareSuite, drawSuites, type SuiteComparison } from "./suite-step.ts";
 import { drawTrajectories } from "./trajectories.ts";
 
 /** One workload at one size. `pods` has an entry for every number of workers of a reward, `fixed` for every degree. */
@@ -32,6 +34,8 @@ export type ServiceComparison = {
   readonly dedicated: ServiceFigures;
   /** on as many GPUs */
   readonly pooled: ServiceFigures;
+  /** pooled, every request on as many: the best in hindsight */
+  readonly fixed: { readonly dop: number; readonly act: number };
   /** the fewest GPUs on which pooling is not slower than all of them dedicated; null when none suffices */
   readonly fewestGpus: number | null;
 };
@@ -77,10 +81,11 @@ export function* compareServices({ services, seed }: ActionScenario): Generator<
     const dedicated = dedicatedServices(requests, workload);
     const { gpusPerModel, serverSlots, ...rest } = workload;
     const { gpusPerNode, models } = rest;
-    const on = (nodes: number): ServiceFigures => {
-      const key = JSON.stringify([nodes, rest]);
+    const on = (nodes: number, options: Partial<DecideOptions> = {}): ServiceFigures => {
+      const key = JSON.stringify([nodes, options, rest]);
       const figures =
-        pooledOn.get(key) ?? pooledServices(requests, workload, nodes * gpusPerNode, defaultDecideOptions);
+        pooledOn.get(key) ??
+        pooledServices(requests, workload, nodes * gpusPerNode, { ...defaultDecideOptions, ...options });
       pooledOn.set(key, figures);
       return figures;
     };
@@ -93,8 +98,18 @@ export function* compareServices({ services, seed }: ActionScenario): Generator<
       if (on(middle).act <= dedicated.act) enough = middle;
       else few = middle;
     }
-    yield { workload, dedicated, pooled, fewestGpus: pooled.act <= dedicated.act ? enough * gpusPerNode : null };
+    const fixed = degrees
+      .filter((dop) => dop <= gpusPerNode)
+      .map((dop) => ({ dop, act: on(all, { policy: "fixed-dop", dop }).act }))
+      .reduce((best, one) => (one.act < best.act ? one : best));
+    const fewestGpus = pooled.act <= dedicated.act ? enough * gpusPerNode : null;
+    yield { workload, dedicated, pooled, fixed, fewestGpus };
   }
+}
+
+export function* compareSuites({ suites, seed }: ActionScenario): Generator<SuiteComparison> {
+  const random = createRandom(seed).split("suites");
+  for (let i = 0; i < suites; i++) yield compareSuite(drawSuites(random.split(i)));
 }
 
 /** The least of a figure over the fixed degrees, chosen in hindsight. */

@@ -90,6 +90,8 @@ export const ActionScenario = z.strictObject({
   pods: Pods.prefault({}),
   /** absent: no GPU services */
   services: Services.optional(),
+  /** shapes of test suites that come together, drawn with the seed */
+  suites: z.int().nonnegative().default(0),
 });
 export type ActionScenario = z.infer<typeof ActionScenario>;
 export type CodingWorkload = Omit<z.infer<typeof Coding>, "turns" | "tools" | "rewardMedianSeconds" | "serialShare"> & {
@@ -112,6 +114,7 @@ export const actionScenarios = {
       { batch: 1280, cores: 1024 },
     ],
     services: { requestMedianSeconds: [2, 5, 20], restoreSeconds: [1, 5] },
+    suites: 400,
   },
   /** fewer points of the same, in minutes */
   "paper-small": {
@@ -120,6 +123,7 @@ export const actionScenarios = {
     fixedDegrees: [1, 4, 16, 32],
     coding: { rewardMedianSeconds: [60, 180] },
     services: { batch: [1024], serverSlots: [1] },
+    suites: 100,
   },
 } as const satisfies Record<string, z.input<typeof ActionScenario>>;
 

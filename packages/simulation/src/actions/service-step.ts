@@ -66,7 +66,7 @@ export function drawRequests(workload: ServiceWorkload, random: Random): Service
   });
 }
 
-const degrees = [1, 2, 4, 8] as const;
+export const degrees = [1, 2, 4, 8] as const;
 
 /** Durations are known to the scheduler by their median alone. */
 export function pooledServices(
