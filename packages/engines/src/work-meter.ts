@@ -1,5 +1,11 @@
 /** What an engine has computed since somebody asked last: its forward passes, the tokens of all of them, and how long they took. */
-export type WorkSums = { readonly passes: number; readonly tokens: number; readonly ms: number };
+export type WorkSums = {
+  readonly passes: number;
+  readonly tokens: number;
+  readonly ms: number;
+  /** its milliseconds are of a profile: who else has the processors changes nothing of them */
+  readonly isEmulated?: true;
+};
 
 export class WorkMeter {
   #passes = 0;

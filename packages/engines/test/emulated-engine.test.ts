@@ -70,10 +70,10 @@ describe("an emulated engine", () => {
   test("counts passes and tokens of what it computes, and how long that takes, up to any instant", async () => {
     const engine = EmulatedEngine.create({ ...profile, beside: { train: 2 } }, { clock });
     const batch = randomBatch(2, 5, 1);
-    expect(engine.takeWork()).toEqual({ passes: 0, tokens: 0, ms: 0 });
+    expect(engine.takeWork()).toEqual({ passes: 0, tokens: 0, ms: 0, isEmulated: true });
     const generated = engine.generate([prompt, prompt], sampling);
     await clock.advance(4 * stepMs(2));
-    expect(engine.takeWork()).toEqual({ passes: 4, tokens: 8, ms: 4 * stepMs(2) });
+    expect(engine.takeWork()).toEqual({ passes: 4, tokens: 8, ms: 4 * stepMs(2), isEmulated: true });
     engine.computesBeside(["train"]);
     await settledAt(generated);
     const rest = engine.takeWork();
@@ -89,6 +89,28 @@ describe("an emulated engine", () => {
     expect(part.ms).toBeCloseTo(1000, 3);
     await settledAt(trained);
     expect(engine.takeWork().passes).toBeCloseTo(3000 / 4000, 3);
+  });
+
+  test("SM2: counts what its passes take, however late its timers come and whenever others begin beside it", async () => {
+    const late = { now: () => clock.now(), after: (ms: number, run: () => void) => clock.after(ms + 300, run) };
+    const engine = EmulatedEngine.create({ ...profile, beside: { train: 2 } }, { clock: late });
+    const batch = randomBatch(2, 5, 1);
+    await settledAt(engine.generate([prompt, prompt], sampling));
+    await settledAt(engine.forwardBackward(batch, { type: "cross-entropy" }));
+    const alone = engine.takeWork();
+    expect(alone.passes).toBeCloseTo(11, 3);
+    expect(alone.ms).toBeCloseTo(10 * stepMs(2) + 2000, 0);
+    const half = engine.generate([prompt, prompt], sampling);
+    await clock.advance(5 * stepMs(2));
+    engine.computesBeside(["train"]);
+    await settledAt(half);
+    const trained = engine.forwardBackward(batch, { type: "cross-entropy" });
+    await clock.advance(1000);
+    engine.computesBeside([]);
+    await settledAt(trained);
+    const beside = engine.takeWork();
+    expect(beside.passes).toBeCloseTo(11, 3);
+    expect(beside.ms).toBeCloseTo(5 * stepMs(2) + 2 * 5 * stepMs(2) + 1000 + 1500, 0);
   });
 
   test("generates a token in the time of its number of devices, slowed down by others as elsewhere", async () => {

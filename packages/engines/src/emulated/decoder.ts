@@ -19,6 +19,7 @@ export class Decoder {
   #numCome = 0;
   #passes = 0;
   #tokens = 0;
+  #madeMs = 0;
   #nowMs: number;
   #paused = false;
 
@@ -44,10 +45,10 @@ export class Decoder {
       const left = Math.min(...[...this.#running.values()].map(({ steps, done }) => steps - done));
       const endMs = this.#nowMs + left * stepMs;
       if (endMs > nowMs + tolerance) {
-        this.#progress((nowMs - this.#nowMs) / stepMs);
+        this.#progress((nowMs - this.#nowMs) / stepMs, stepMs);
         break;
       }
-      this.#progress(left);
+      this.#progress(left, stepMs);
       this.#nowMs = Math.max(this.#nowMs, endMs);
       for (const [id, { steps, done, mayGoOn }] of this.#running) {
         if (steps - done > tolerance) continue;
@@ -93,17 +94,14 @@ export class Decoder {
     this.#paused = false;
   }
 
-  get isRunning(): boolean {
-    return this.#running.size > 0 && !this.#paused;
+  /** Steps that it has made, tokens of all sequences in them, and milliseconds that they took. */
+  get made(): { readonly passes: number; readonly tokens: number; readonly ms: number } {
+    return { passes: this.#passes, tokens: this.#tokens, ms: this.#madeMs };
   }
 
-  /** Steps that it has made, and tokens of all sequences in them. */
-  get made(): { readonly passes: number; readonly tokens: number } {
-    return { passes: this.#passes, tokens: this.#tokens };
-  }
-
-  #progress(steps: number): void {
+  #progress(steps: number, stepMs: number): void {
     this.#passes += steps;
+    this.#madeMs += steps * stepMs;
     this.#tokens += steps * this.#running.size;
     for (const sequence of this.#running.values()) sequence.done += steps;
   }

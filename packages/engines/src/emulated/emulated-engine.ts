@@ -108,14 +108,11 @@ export type EmulatedEngineOptions = {
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "emulated";
   readonly profile: EmulatedProfile;
-  readonly #realClock: Clock;
   /** of what it computes, which others slow down */
   readonly #clock: PacedClock;
   readonly #meter = new WorkMeter();
   /** what passes beside decoding are under way */
   readonly #spending = new Set<Spending>();
-  /** when it was brought up to date last */
-  #realMs: number;
   readonly #seed: number;
   /** of how long things take, which differs by rank where responses do not */
   readonly #durationSeed: number;
@@ -134,8 +131,6 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const { clock = systemClock, seed = 0, rank = 0 } = options;
     super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
     this.profile = profile;
-    this.#realClock = clock;
-    this.#realMs = clock.now();
     this.#clock = new PacedClock(clock);
     this.#seed = seed;
     this.#durationSeed = mix(seed, rank);
@@ -162,14 +157,20 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   takeWork(): WorkSums {
-    this.#advance();
-    for (const spending of this.#spending) this.#countSpending(spending);
-    return this.#meter.take();
+    this.#count();
+    return { ...this.#meter.take(), isEmulated: true };
   }
 
   computesBeside(components: readonly string[]): void {
     const { beside } = this.profile;
+    this.#count();
     this.#clock.pace = Math.max(1, ...components.map((component) => beside[component] ?? 1));
+  }
+
+  /** At the pace up to now. */
+  #count(): void {
+    this.#advance();
+    for (const spending of this.#spending) this.#countSpending(spending);
   }
 
   generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions = {}): Promise<Completion[]> {
@@ -468,12 +469,13 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   #advance(): void {
-    const [wasRunning, before, realMs] = [this.#decoder.isRunning, this.#decoder.made, this.#realClock.now()];
+    const before = this.#decoder.made;
     const finishedIds = this.#decoder.advance(this.#clock.now());
-    const { passes, tokens } = this.#decoder.made;
-    if (wasRunning)
-      this.#meter.add({ passes: passes - before.passes, tokens: tokens - before.tokens, ms: realMs - this.#realMs });
-    this.#realMs = realMs;
+    const { passes, tokens, ms } = this.#decoder.made;
+    this.#meter.add({
+      ...{ passes: passes - before.passes, tokens: tokens - before.tokens },
+      ms: (ms - before.ms) * this.#clock.pace, // not how late a timer came
+    });
     const finished = finishedIds.flatMap((id) => {
       const running = this.#running.get(id);
       return running ? [[id, running] as const] : [];
@@ -567,7 +569,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   /** One pass, over so many tokens. */
   #spend(cost: Cost, units: number): Promise<void> {
     const totalMs = this.#drawnMs(cost, units);
-    const spending = { units, totalMs, workMs: this.#clock.now(), realMs: this.#realClock.now() };
+    const spending = { units, totalMs, sinceMs: this.#clock.now(), doneMs: 0 };
     this.#spending.add(spending);
     return new Promise((resolve) => {
       this.#clock.after(totalMs, () => {
@@ -579,10 +581,12 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   #countSpending(spending: Spending): void {
-    const [workMs, realMs] = [this.#clock.now(), this.#realClock.now()];
-    const part = spending.totalMs > 0 ? Math.min(1, (workMs - spending.workMs) / spending.totalMs) : 1;
-    this.#meter.add({ passes: part, tokens: part * spending.units, ms: realMs - spending.realMs });
-    Object.assign(spending, { workMs, realMs });
+    const { units, totalMs, sinceMs } = spending;
+    const doneMs = Math.min(totalMs, this.#clock.now() - sinceMs);
+    const ms = doneMs - spending.doneMs;
+    const part = totalMs > 0 ? ms / totalMs : 1;
+    this.#meter.add({ passes: part, tokens: part * units, ms: ms * this.#clock.pace });
+    spending.doneMs = doneMs;
   }
 
   #drawnMs(cost: Cost, units: number): number {
@@ -593,5 +597,5 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 }
 
 const bytesOf = (tags: readonly TagMemory[]): number => tags.reduce((sum, { bytes }) => sum + bytes, 0);
-/** A pass under way: what it takes alone, and up to when it was counted, in time of its own and in all. */
-type Spending = { readonly units: number; readonly totalMs: number; workMs: number; realMs: number };
+/** A pass under way: what it takes alone, since when, and how much of that was counted. */
+type Spending = { readonly units: number; readonly totalMs: number; readonly sinceMs: number; doneMs: number };

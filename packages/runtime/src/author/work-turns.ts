@@ -6,7 +6,8 @@ import type { WorkDone } from "@treadle/contracts";
 import { queuedMs } from "./call/run-queue.ts";
 
 type Since = { readonly ms: number; readonly cpuMs: number; readonly queuedMs: number };
-type Sums = Pick<WorkDone, "passes" | "tokens" | "ms">;
+/** What an engine has computed; `isEmulated`: its milliseconds are of a profile, whoever has the processors. */
+type Sums = Pick<WorkDone, "passes" | "tokens" | "ms"> & { readonly isEmulated?: true };
 
 export type WorkTurnsPorts = {
   /** what the engine has computed since this was asked last; undefined where it does not count */
@@ -79,11 +80,11 @@ export class WorkTurns {
     const forMs = this.#now() - since.ms;
     const counted = this.#ports.takeWork();
     const ofTurn = ends && this.#isWhole ? { passes: 1, tokens: 0, ms: forMs } : { passes: 0, tokens: 0, ms: 0 };
+    const { isEmulated, ...sums } = counted ?? { ...ofTurn, isEmulated: undefined };
     const processors = {
       cpuMs: this.#cpuMs() - since.cpuMs,
-      queuedMs: Math.max(0, (this.#queuedMs() ?? 0) - since.queuedMs),
+      queuedMs: isEmulated ? 0 : Math.max(0, (this.#queuedMs() ?? 0) - since.queuedMs),
     };
-    const sums = counted ?? ofTurn;
     if (sums.ms > 0 || ends)
       this.#ports.tell({ beside: [...(this.#beside ?? [])], ...sums, ...processors, forMs, ends });
     this.#isWhole = false;

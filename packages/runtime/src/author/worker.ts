@@ -232,9 +232,11 @@ export abstract class Worker<C = unknown> {
   /**
    * What its engine has computed since this was asked last: forward passes, tokens of all of them, and milliseconds. Undefined where
    * it does not count: then the time for which a call holds the devices counts as one pass. A pool measures by it how much slower
-   * runs are beside each other.
+   * runs are beside each other. `isEmulated`: its milliseconds are of a profile, so other processes do not disturb them.
    */
-  takeWork(): { readonly passes: number; readonly tokens: number; readonly ms: number } | undefined {
+  takeWork():
+    | { readonly passes: number; readonly tokens: number; readonly ms: number; readonly isEmulated?: true }
+    | undefined {
     return undefined;
   }
   /** Bytes that the worker occupies on each of its devices while loaded. */

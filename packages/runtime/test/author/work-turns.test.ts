@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { WorkTurns } from "../../src/author/work-turns.ts";
 
 /** Turns of a worker whose engine counts, unless it is given none, on a clock that is set by hand. */
-function turnsOf(engine?: { passes: number; tokens: number; ms: number }) {
+function turnsOf(engine?: { passes: number; tokens: number; ms: number; isEmulated?: true }) {
   const said: WorkDone[] = [];
   const clock = { ms: 0, cpuMs: 0, queuedMs: 0 };
   const turns = new WorkTurns({
@@ -39,6 +39,22 @@ test("what an engine has computed is told at the end of a turn, and cut where ot
     { beside: [], passes: 3, tokens: 30, ms: 40, cpuMs: 30, queuedMs: 5, forMs: 50, ends: false },
     { beside: ["train@1"], passes: 2, tokens: 20, ms: 60, cpuMs: 0, queuedMs: 0, forMs: 70, ends: true },
   ]);
+});
+
+test("SM2: whoever has the processors does not contend with an engine whose time is emulated, and does with others", () => {
+  const queuedOf = (emulated: { isEmulated?: true }) => {
+    const { turns, said, clock, engine } = turnsOf({ passes: 0, tokens: 0, ms: 0, ...emulated });
+    turns.beside([]);
+    turns.granted();
+    Object.assign(engine!, { passes: 40, ms: 40 });
+    Object.assign(clock, { ms: 70, cpuMs: 3, queuedMs: 30 });
+    turns.released();
+    expect(said).toMatchObject([{ passes: 40, ms: 40, cpuMs: 3, forMs: 70 }]);
+    expect(said[0], "nobody else is told").not.toHaveProperty("isEmulated");
+    return said[0]?.queuedMs;
+  };
+  expect(queuedOf({})).toBe(30);
+  expect(queuedOf({ isEmulated: true })).toBe(0);
 });
 
 test("without a count a turn is one pass, if nobody began beside it meanwhile, and it kept its devices", () => {
