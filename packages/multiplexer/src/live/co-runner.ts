@@ -7,6 +7,7 @@
  * - CR2 no run begins, or goes on, beside another that makes it slower than its `maxSlowdown`.
  * - CR3 a decision takes `decisionMs` at most, where a clock is given; what was not found by then is decided by what is gained
  *   here and now.
+ * - CR4 where nobody knows how long something of it takes, as in a run's first step, it begins if both save time whatever is left.
  */
 import {
   type Computing,
@@ -38,6 +39,15 @@ const unknownSlowdown = 4;
 const leastLeftPart = 0.1;
 /** Each run is followed until the longest of what goes on has ended so many times, through so many stages at most. */
 const [horizons, mostStages] = [3, 12];
+
+/**
+ * Alone, `x` and `y` take x + y. Beside each other, x ends after ax if that is not later than by, and of y is left y - ax/b then. So
+ * they take x + y less x(1 - a + a/b), which is positive, whatever x and y are, if and only if 1/a + 1/b > 1.
+ */
+const gainsWhateverIsLeft = (a: Slowdown, b: Slowdown): boolean => 1 / cautious(a) + 1 / cautious(b) > 1;
+
+/** Its standard error counts against it; nobody is faster beside another. */
+const cautious = ({ factor, error }: Slowdown): number => Math.max(1, factor + error);
 
 export class CoRunner {
   readonly model: SlowdownModel;
@@ -101,7 +111,7 @@ export class CoRunner {
       by !== undefined && by.factor > (maxSlowdown ?? Number.POSITIVE_INFINITY);
     if (holders.some((holder, i) => isTooSlow(waiter, known[i]?.[0]) || isTooSlow(holder, known[i]?.[1]))) return false; // CR2
     const problem = this.#problem(question, nowMs);
-    if (problem === undefined) return false;
+    if (problem === undefined) return known.every(([a, b]) => gainsWhateverIsLeft(a!, b!)); // CR4
     const effort = new Effort({ deadlineMs: decisionMs, nowMs: this.#nowMs });
     return gainsBeside(problem, this.#method, this.#window, effort);
   }
@@ -131,7 +141,7 @@ export class CoRunner {
       ...{ holders: known(holders), running: known(running), waiting: known(waiting) },
       slowdown: (work, beside) => {
         const found = this.model.slowdown(work, beside, memoryOf.get(work) ?? 1);
-        return found === undefined ? unknownSlowdown : Math.max(1, found.factor + found.error);
+        return found === undefined ? unknownSlowdown : cautious(found);
       },
     };
   }

@@ -84,6 +84,34 @@ test("no run begins beside one that makes it slower than its bound, whatever all
   expect(ask(runner, { ...b, maxSlowdown: 1.05 }, a, 1000)).toBe(false);
 });
 
+test("in a run's first step, whose length nobody knows, what was measured before decides as it does for every length (CR4)", () => {
+  const factor = fc.double({ min: 1, max: 3, noNaN: true });
+  const length = fc.integer({ min: 50, max: 400 });
+  const answers = new Set<boolean>();
+  fc.assert(
+    fc.property(factor, factor, fc.array(length, { minLength: 4, maxLength: 4 }), (slowA, slowB, lengths) => {
+      fc.pre(Math.abs(1 / slowA + 1 / slowB - 1) > 0.01);
+      const { model } = taught([100, 100], [slowA, slowB]);
+      const [a, b] = [computing("a", "a/train"), computing("b", "b/train")];
+      const first = ask(new CoRunner({ known: model.known() }), b, a, 10);
+      answers.add(first);
+      for (const lengthA of lengths.slice(0, 2))
+        for (const lengthB of lengths.slice(2))
+          expect(ask(taught([lengthA, lengthB], [slowA, slowB]), b, { ...a, sinceMs: 1e5 }, 1e5)).toBe(first);
+      expect(ask(new CoRunner({ known: model.known() }), b, { ...a, maxSlowdown: 1 }, 10)).toBe(first && slowA === 1);
+      expect(ask(new CoRunner({ known: model.known(), method: "temporal" }), b, a, 10)).toBe(false);
+    }),
+    {
+      numRuns: 60,
+      examples: [
+        [1.3, 1.2, [50, 400, 400, 50]],
+        [3, 2, [50, 400, 400, 50]],
+      ],
+    },
+  );
+  expect(answers.size).toBe(2);
+});
+
 test("past its time a decision is what is gained here and now (CR3)", () => {
   let ms = 0;
   const timed = taught([100, 100], [1.3, 1.1], "playout");
