@@ -53,8 +53,8 @@ test(
     expect(slowdowns.length).toBeGreaterThan(0);
     for (const { work, beside, factor: measured } of slowdowns) {
       expect(work).not.toBe(beside);
-      // However busy the machine is, what is slowed by half is not as fast as alone.
-      expect(measured, `${work} beside ${beside}`).toBeGreaterThan(1.2);
+      // However busy the machine is: what engines take is emulated.
+      expect(Math.abs(measured / factor - 1), `${work} beside ${beside}`).toBeLessThan(0.03);
     }
     expect(outcomes.some(({ lostSeconds }) => lostSeconds > 0)).toBe(true);
   },

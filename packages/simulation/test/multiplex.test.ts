@@ -276,6 +276,27 @@ describe("runs that compute beside each other", () => {
     expect(numMeasured).toBeGreaterThan(20);
   });
 
+  test("are compared with rollouts alone, with whoever comes, and with slowdowns that were measured before (CR4)", () => {
+    const scenario = { runs: [["reasoning", "tools"]], placement: ["temporal"], draws: 2, devices: [3] } as const;
+    const settings = MultiplexScenario.parse({ ...scenario, interference: [null, 0, 0.6] });
+    const [apart, free, slowed] = [...compareMultiplex(settings)].map(({ draws }) => draws);
+    for (const draw of apart!)
+      for (const ratio of [draw.beside, draw.besideAgain, draw.rolloutsBeside, draw.alwaysBeside])
+        expect(ratio).toBeUndefined();
+    for (const [i, draw] of free!.entries()) {
+      // What costs nothing is only late where it has to be measured.
+      expect(draw.besideAgain!).toBeCloseTo(draw.alwaysBeside!, 6);
+      expect(draw.alwaysBeside!).toBeLessThan(draw.beside!);
+      expect(draw.alwaysBeside!).toBeLessThan(draw.rolloutsBeside!);
+      expect(draw.rolloutsBeside!).toBeLessThan(draw.serial);
+      const dear = slowed![i]!;
+      expect(dear.alwaysBeside!).toBeGreaterThan(draw.alwaysBeside!);
+      expect(dear.besideAgain!).toBeLessThan(dear.leases);
+      expect([dear.serial, dear.serialOff]).toEqual([draw.serial, draw.serialOff]);
+      expect(dear.serialOff).toBeLessThan(dear.serial);
+    }
+  });
+
   test("gain over taking turns where stages leave each other room, and stay within a bound (CR2, PD8)", () => {
     const scenario = { runs: [["reasoning", "reasoning"]], placement: ["temporal"], draws: 2, steps: 10 } as const;
     const settings = MultiplexScenario.parse({ ...scenario, interference: [0.6], maxSlowdown: [null, 1.3] });

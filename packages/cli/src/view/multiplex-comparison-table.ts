@@ -10,11 +10,15 @@ export const multiplexHeader: string = tableHeader([
   "placement",
   "staleness",
   "one by one",
+  "one step off",
   "on parts",
   "whole steps",
   "leases",
   "interference",
+  "rollouts beside",
+  "always beside",
   "beside",
+  "beside again",
   "leases / bound",
   "leases / optimum",
   "bound of the first",
@@ -32,11 +36,15 @@ export function multiplexRow(comparison: MultiplexComparison): string {
     placement,
     String(maxStaleness),
     significant(median(draws.map(({ serial }) => serial))),
+    over(({ serial, serialOff }) => serial / serialOff),
     over(({ serial, parts }) => parts && serial / parts),
     over(({ serial, steps }) => serial / steps),
     over(({ serial, leases }) => serial / leases),
     interference === null ? "–" : String(interference),
+    over(({ serial, rolloutsBeside }) => rolloutsBeside && serial / rolloutsBeside),
+    over(({ serial, alwaysBeside }) => alwaysBeside && serial / alwaysBeside),
     over(({ serial, beside }) => beside && serial / beside),
+    over(({ serial, besideAgain }) => besideAgain && serial / besideAgain),
     over(({ bound, leases }) => leases / bound),
     over(({ optimum, leases }) => optimum && leases / optimum),
     maxSlowdown === null ? "–" : String(maxSlowdown),
@@ -60,12 +68,23 @@ export function multiplexSummary(comparisons: readonly MultiplexComparison[]): s
     ["the bound", draws.map(({ bound, leases }) => bound / leases)],
     ["the optimum", draws.map(({ optimum, leases }) => optimum && optimum / leases)],
   ];
-  const best = ({ serial, steps, leases, parts = serial }: MultiplexDraw) => Math.min(serial, steps, leases, parts);
+  const best = ({ serial, serialOff, steps, leases, parts = serial, rolloutsBeside, alwaysBeside }: MultiplexDraw) =>
+    Math.min(serial, serialOff, steps, leases, parts, rolloutsBeside ?? serial, alwaysBeside ?? serial);
   const besides: readonly (readonly [string, readonly (number | undefined)[]])[] = [
     ["beside each other, over one by one", draws.map(({ serial, beside }) => beside && serial / beside)],
     ["over parts", draws.map(({ parts, beside }) => beside && parts && parts / beside)],
+    ["over one step off", draws.map(({ serialOff, beside }) => beside && serialOff / beside)],
+    ["over rollouts alone", draws.map(({ rolloutsBeside: plain, beside }) => beside && plain && plain / beside)],
+    ["over whoever comes", draws.map(({ alwaysBeside: plain, beside }) => beside && plain && plain / beside)],
     ["over leases", draws.map(({ leases, beside }) => beside && leases / beside)],
     ["over the best of all these", draws.map((draw) => draw.beside && best(draw) / draw.beside)],
+    [
+      "beside each other again, over one by one",
+      draws.map(({ serial, besideAgain: again }) => again && serial / again),
+    ],
+    ["over parts", draws.map(({ parts, besideAgain: again }) => again && parts && parts / again)],
+    ["over whoever comes", draws.map(({ alwaysBeside: plain, besideAgain: again }) => again && plain && plain / again)],
+    ["over the best of all but the first time", draws.map((draw) => draw.besideAgain && best(draw) / draw.besideAgain)],
   ];
   const rows = [...ratios, ...besides].flatMap(([name, all]) => {
     const known = all.filter((each) => each !== undefined);

@@ -4,6 +4,7 @@ import { createRandom, type Random } from "@treadle/learning";
 import { type CoRunner, solveMultiplex } from "@treadle/multiplexer";
 import { normal } from "../durations.ts";
 import { DrawnRun, type Placed, runShapes, slowBeside } from "./drawn-run.ts";
+import { type PlainSharing, plainSharing } from "./plain-sharing.ts";
 import type { MultiplexScenario } from "./scenario.ts";
 import {
   componentOf,
@@ -19,6 +20,8 @@ import {
 export type MultiplexDraw = {
   /** one run after the other, each on all devices, in the better placement in hindsight */
   readonly serial: number;
+  /** the same, where each run may be a step off-policy */
+  readonly serialOff: number;
   /** each on its part of the devices, in the better placement in hindsight; undefined with fewer devices than runs */
   readonly parts: number | undefined;
   /** in turns of whole steps */
@@ -27,6 +30,11 @@ export type MultiplexDraw = {
   readonly leases: number;
   /** by leases of works that compute beside each other where that gains; undefined where nothing is said of what that costs */
   readonly beside: number | undefined;
+  /** the same, by slowdowns that were measured before, as a pool keeps them */
+  readonly besideAgain: number | undefined;
+  /** the same, of rollouts alone, and of whoever comes, two at once on a device: nobody measures what that costs */
+  readonly rolloutsBeside: number | undefined;
+  readonly alwaysBeside: number | undefined;
   /** the largest difference between a slowdown that was measured meanwhile and the one of the table, as a part of it */
   readonly misjudged: number | undefined;
   /** by leases, on devices that no schedule can be faster on: the busiest one's work, or the longest run alone */
@@ -100,7 +108,7 @@ function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Rand
     yieldMs: never,
     beatLimitMs: scenario.deaths > 0 ? 15_000 : never,
   };
-  const share = (options: Pick<SharingOptions, "keepsForSteps" | "disasters" | "besides" | "coRunner">) => {
+  const share = (options: Pick<SharingOptions, "keepsForSteps" | "disasters" | "besides" | "coRunner" | "policy">) => {
     const members = runs.map((run, index) => {
       return sharing(run, placed, index === 0 ? { maxSlowdown: setting.maxSlowdown ?? undefined } : {});
     });
@@ -112,14 +120,23 @@ function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Rand
   const { method, window } = scenario;
   const table = interference === null ? undefined : slowBeside(interference);
   const beside = table && share({ besides: table, coRunner: { method, window } });
+  const known = beside?.learnt?.model.known();
+  const again = known && share({ besides: table, coRunner: { method, window, known } });
+  const plainly = (rule: PlainSharing) =>
+    table && inSeconds(share({ besides: table, policy: plainSharing(rule) }).makespanMs);
+  const off = { ...placed, maxStaleness: Math.max(1, maxStaleness) };
   const shown = beside ?? leases;
   const slowdown = runs.map(({ name }, i) => doneMs(shown, name) / (aloneMs[i] as number));
   return {
     serial: inSeconds(serialMs),
+    serialOff: inSeconds(runs.reduce((sum, run) => sum + bestAlone(run, off), 0)),
     parts: devices < runs.length ? undefined : inSeconds(Math.max(...partsOf(runs, placed))),
     steps: inSeconds(share({ keepsForSteps: true }).makespanMs),
     leases: inSeconds(leases.makespanMs),
     beside: beside && inSeconds(beside.makespanMs),
+    besideAgain: again && inSeconds(again.makespanMs),
+    rolloutsBeside: plainly("rollouts"),
+    alwaysBeside: plainly("always"),
     misjudged: table && misjudged(beside?.learnt, table),
     bound: inSeconds(Math.max(busiestMs, ...aloneMs)),
     optimum: devices === 1 ? optimumOf(runs, steps) : undefined,

@@ -14,6 +14,7 @@ import {
   type PoolEffect,
   type PoolInput,
   type PoolLimits,
+  type SharingPolicy,
 } from "@treadle/core";
 import { CoRunner, type CoRunnerOptions } from "@treadle/multiplexer";
 import { EventQueue } from "../event-queue.ts";
@@ -42,8 +43,9 @@ export type SharingOptions = {
   readonly keepsForSteps?: boolean;
   /** how many times as long a component of a run takes beside one of another; where it is given runs may compute beside each other */
   readonly besides?: SlowBeside | undefined;
-  /** how that is decided */
+  /** how that is decided: by `CoRunner`, or by a policy that takes its place */
   readonly coRunner?: CoRunnerOptions;
+  readonly policy?: SharingPolicy;
 };
 
 export type SlowBeside = (component: string, beside: string) => number;
@@ -112,8 +114,9 @@ class SharedDevices {
 
   constructor(options: SharingOptions) {
     this.#options = options;
-    this.#coRunner = options.besides && new CoRunner(options.coRunner);
-    this.#pool = new DevicePoolState(options.limits, 0, this.#coRunner);
+    const { besides, policy } = options;
+    this.#coRunner = besides && !policy ? new CoRunner(options.coRunner) : undefined;
+    this.#pool = new DevicePoolState(options.limits, 0, besides && (policy ?? this.#coRunner));
     for (const spec of options.runs) {
       const none = { run: undefined, whole: undefined, doneMs: undefined };
       const zero = { life: 0, committed: 0, leasedMs: 0, waitedMs: 0, slowedMs: 0, leases: 0, lostSteps: 0 };
@@ -179,7 +182,7 @@ class SharedDevices {
   }
 
   #worked(member: Member, component: string, devices: readonly string[], { paceMs, ...done }: Computed): void {
-    if (this.#coRunner === undefined) return;
+    if (this.#options.besides === undefined) return;
     const held = [...member.beside.values()].filter((each) => each.devices.some((id) => devices.includes(id)));
     const beside = [...new Set(held.flatMap(({ works }) => works))];
     member.slowedMs += done.ms - paceMs;

@@ -45,6 +45,9 @@ abstract class TimedWorker extends EngineWorker<z.infer<typeof Config>, Emulated
     );
   }
 
+  /** Its process is up. */
+  async ready(): Promise<void> {}
+
   protected async generate(passes: number): Promise<void> {
     this.#passes = Math.max(1, Math.round(passes));
     await this.engine.generate([new Int32Array(1)], sampling);
@@ -77,7 +80,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
   let isReady = false;
   for await (const { index: step } of steps((step) => [{ id: `${step}` }])) {
     if (!isReady) {
-      await Promise.all([rollout.rollout(Array.from({ length: config.devices }, () => 1)), train.train(1)]);
+      await Promise.all([rollout.ready(), train.ready()]); // nothing is measured of them before they begin
       note("ready");
       while (readFileSync(ledger, "utf8").split(" ready ").length <= runs) await sleep(20);
       note("begins");
