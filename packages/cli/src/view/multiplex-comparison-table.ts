@@ -18,7 +18,7 @@ export const multiplexHeader: string = tableHeader([
   "rollouts beside",
   "always beside",
   "beside",
-  "beside again",
+  "beside, known",
   "leases / bound",
   "leases / optimum",
   "bound of the first",
@@ -77,14 +77,14 @@ export function multiplexSummary(comparisons: readonly MultiplexComparison[]): s
     ["over rollouts alone", draws.map(({ rolloutsBeside: plain, beside }) => beside && plain && plain / beside)],
     ["over whoever comes", draws.map(({ alwaysBeside: plain, beside }) => beside && plain && plain / beside)],
     ["over leases", draws.map(({ leases, beside }) => beside && leases / beside)],
-    ["over the best of all these", draws.map((draw) => draw.beside && best(draw) / draw.beside)],
+    ["over the best of all other ways", draws.map((draw) => draw.beside && best(draw) / draw.beside)],
     [
-      "beside each other again, over one by one",
+      "beside each other, slowdowns known, over one by one",
       draws.map(({ serial, besideAgain: again }) => again && serial / again),
     ],
     ["over parts", draws.map(({ parts, besideAgain: again }) => again && parts && parts / again)],
     ["over whoever comes", draws.map(({ alwaysBeside: plain, besideAgain: again }) => again && plain && plain / again)],
-    ["over the best of all but the first time", draws.map((draw) => draw.besideAgain && best(draw) / draw.besideAgain)],
+    ["over the best of all other ways", draws.map((draw) => draw.besideAgain && best(draw) / draw.besideAgain)],
   ];
   const rows = [...ratios, ...besides].flatMap(([name, all]) => {
     const known = all.filter((each) => each !== undefined);
