@@ -78,7 +78,10 @@ export const ActionSpec = z
     )
       issue(["cost", spec.key], "the key resource takes whole units, at least one");
     if (spec.elasticity !== undefined && spec.key === undefined)
-      issue(["elasticity"], "needs key, the resource it is about");
+      issue(
+        ["elasticity"],
+        "says what more units are worth, and no resource may vary; give one in cost a range or a set and name it as key, or leave elasticity out",
+      );
     if (spec.elasticity?.type === "seconds" && spec.key !== undefined) {
       const measured = new Set(spec.elasticity.points.map((p) => p.units));
       const missing = allowedUnits(spec.cost[spec.key] ?? 0).filter((u) => !measured.has(u));
