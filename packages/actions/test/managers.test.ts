@@ -159,6 +159,15 @@ describe("quota manager", () => {
     expect(waits).toEqual([1000, 2000, 4000]);
   });
 
+  test("calls that are refused together wait once, unless one is told to wait longer", () => {
+    const quota = new QuotaManager("search", { concurrency: 8 });
+    expect(quota.throttled(0)).toBe(1000);
+    expect(quota.throttled(10)).toBe(990);
+    expect(quota.throttled(20, 500)).toBe(980);
+    expect(quota.throttled(30, 4000)).toBe(4000);
+    expect(quota.throttled(4030)).toBe(2000);
+  });
+
   test("Retry-After is seconds or a date", () => {
     const now = Date.parse("Wed, 21 Oct 2026 07:28:00 GMT");
     expect(

@@ -254,11 +254,11 @@ export class QuotaManager implements ResourceManager {
   /** The service refused a call because there were too many; `retryAfterMs` is what it asked for, if it did. Returns how long all calls wait. */
   throttled(nowMs: number, retryAfterMs?: number): number {
     const alreadyBlocked = nowMs < this.#blockedUntilMs;
-    const waitMs = Math.min(retryAfterMs ?? this.#backoffMs, longestRetryAfterMs);
+    // Calls that ran together are refused together: that is one signal, not many.
+    const waitMs = Math.min(retryAfterMs ?? (alreadyBlocked ? 0 : this.#backoffMs), longestRetryAfterMs);
     this.#blockedUntilMs = Math.max(this.#blockedUntilMs, nowMs + waitMs);
     this.#successes = 0;
     this.#rateSuccesses = 0;
-    // Calls that ran together are refused together: that is one signal, not many.
     const lessRate = alreadyBlocked ? this.#rate : Math.max(leastRate, this.#rate / 2);
     for (const window of this.#windows) {
       window.free(nowMs, this.#rate);
