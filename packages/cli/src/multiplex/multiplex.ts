@@ -47,6 +47,8 @@ export type Multiplexed = {
   readonly seconds: number;
   /** of all runs; no more than `seconds` where they take turns on all of their devices */
   readonly leasedSeconds: number;
+  /** what the runs would have taken one after the other: all that they took but waiting, and what others that computed beside them cost */
+  readonly serialSeconds: number;
   readonly runs: readonly MultiplexedRun[];
   /** as they were measured, in this and earlier runs */
   readonly slowdowns: readonly MeasuredSlowdown[];
@@ -60,11 +62,14 @@ export async function multiplex(options: MultiplexOptions): Promise<Multiplexed>
     const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
     const seconds = (performance.now() - beganMs) / 1000;
-    return { seconds, leasedSeconds, runs, slowdowns: pool.slowdowns() };
+    return { seconds, leasedSeconds, serialSeconds: serialSeconds(runs), runs, slowdowns: pool.slowdowns() };
   } finally {
     await pool.close();
   }
 }
+
+const serialSeconds = (runs: readonly MultiplexedRun[]): number =>
+  runs.reduce((sum, run) => sum + run.seconds - run.queuedSeconds - run.waitedSeconds - run.lostSeconds, 0);
 
 async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions): Promise<MultiplexedRun> {
   const { name } = spec;

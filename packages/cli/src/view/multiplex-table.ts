@@ -18,7 +18,7 @@ const columns = [
   "slowdown",
 ];
 
-export function multiplexTable({ seconds, leasedSeconds, runs, slowdowns }: Multiplexed): string {
+export function multiplexTable({ seconds, leasedSeconds, serialSeconds, runs, slowdowns }: Multiplexed): string {
   const rows = runs.map((run) => [
     run.name,
     run.outcome,
@@ -34,6 +34,7 @@ export function multiplexTable({ seconds, leasedSeconds, runs, slowdowns }: Mult
   ]);
   const lost = runs.flatMap(({ name, why }) => (why === undefined ? [] : [`${name}: ${singleLine(why)}`]));
   const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;
+  const serial = `one after the other, they would have taken about ${formatSeconds(serialSeconds)}, ${(serialSeconds / seconds).toFixed(2)} times as long if they took nothing else from each other`;
   const measured = slowdowns.length === 0 ? [] : ["", slowdownTable(slowdowns)];
-  return [markdownTable(columns, rows), "", all, ...lost, ...measured].join("\n");
+  return [markdownTable(columns, rows), "", all, serial, ...lost, ...measured].join("\n");
 }
