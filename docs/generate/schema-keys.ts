@@ -53,10 +53,10 @@ const jsonOf = (schema: z.ZodType): Node =>
   z.toJSONSchema(schema, { io: "input", unrepresentable: "any", reused: "inline" }) as Node;
 
 function tableOf(own: readonly Leaf[], comments: ReadonlyMap<string, string>): string {
-  const rows = own.map(({ key, node, isRequired }) => [
+  const rows = own.map(({ key, node, required }) => [
     code(key),
     cell(typeOf(node)),
-    isRequired ? "required" : node.default === undefined ? "" : code(JSON.stringify(node.default)),
+    required ?? (node.default === undefined ? "" : code(JSON.stringify(node.default))),
     cell(meaning(comments, key)),
   ]);
   return table(["key", "type", "default", "meaning"], rows);
@@ -71,17 +71,29 @@ function meaning(comments: ReadonlyMap<string, string>, key: string): string {
   return "";
 }
 
-type Leaf = { readonly key: string; readonly node: Node; readonly isRequired: boolean };
+type Leaf = {
+  readonly key: string;
+  readonly node: Node;
+  readonly required: "required" | "required in its section" | undefined;
+};
 
 /** A section is a row only where it may be left out and then means something else than its defaults. */
 function leaves(node: Node, prefix: string, isPresent: boolean): Leaf[] {
-  return Object.entries(node.properties ?? {}).flatMap(([name, inner]) => {
+  return Object.entries(node.properties ?? {}).flatMap(([name, inner]): Leaf[] => {
     const key = `${prefix}${name}`;
-    const isRequired = isPresent && (node.required ?? []).includes(name);
-    if (inner.properties) return leaves(inner, `${key}.`, isRequired || inner.default !== undefined);
+    const isNeeded = (node.required ?? []).includes(name);
+    const own: Leaf = {
+      key,
+      node: inner,
+      required: !isNeeded ? undefined : isPresent ? "required" : "required in its section",
+    };
+    if (inner.properties) {
+      const isThere = inner.default !== undefined || (isNeeded && isPresent);
+      return [...(isThere || isNeeded ? [] : [own]), ...leaves(inner, `${key}.`, isThere)];
+    }
     const [each, value] = memberOf(inner) ?? ["", undefined];
-    if (value?.properties) return leaves(value, `${key}.${each}.`, true);
-    return [{ key, node: inner, isRequired }];
+    if (value?.properties) return [own, ...leaves(value, `${key}.${each}.`, true)];
+    return [own];
   });
 }
 

@@ -2,7 +2,15 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { toChoices } from "../src/arrange/choices.ts";
 import { elasticOf } from "../src/decide/queued-action.ts";
-import { decide, type Policy, policies, type QueuedAction, type ResourceState, solveActions } from "../src/index.ts";
+import {
+  decide,
+  defaultDecideOptions,
+  type Policy,
+  policies,
+  type QueuedAction,
+  type ResourceState,
+  solveActions,
+} from "../src/index.ts";
 
 type Waiting = { id: string; cost: Record<string, number | number[]>; key?: string; seconds?: number | number[] };
 
@@ -483,6 +491,38 @@ test("PL4 the first that scales and could start has waited no longer than it wou
     { numRuns: 400 },
   );
   expect(numAtTheBound).toBeGreaterThan(10);
+});
+
+describe("when to decide again", () => {
+  const on = (resource: string, id: string, waitedSeconds: number): QueuedAction => {
+    const elastic = elasticOf(
+      resource,
+      toChoices(
+        id,
+        [1, 2, 4, 8],
+        [1, 2, 4, 8].map((units) => 1000 / units),
+      ),
+    );
+    return { id, demands: [[resource, 1]] as const, elastic, seconds: 1000, waitedSeconds };
+  };
+  const busy = [{ units: 7, endsInSeconds: 1 }];
+
+  test("PL4 in strict order, who is behind the one that waits does not count", () => {
+    const waiting = [on("cpu", "first", 1), ...Array.from({ length: 6 }, (_, i) => on("gpu", `${i}`, 5000))];
+    const resources = new Map([
+      ["cpu", { free: 1, busy }],
+      ["gpu", { free: 8 }],
+    ]);
+    const { selected, againInSeconds } = decide(waiting, resources, { ...defaultDecideOptions, order: "prefix" });
+    expect(selected).toEqual([]);
+    expect(againInSeconds).toBe(999);
+  });
+
+  test.each(["paper", "fixed-dop", "fcfs-min"] as const)("%s does not look at how long one has waited", (policy) => {
+    const resources = new Map([["cpu", { free: 1, busy }]]);
+    const { againInSeconds } = decide([on("cpu", "overdue", 5000)], resources, { ...defaultDecideOptions, policy });
+    expect(againInSeconds).toBeUndefined();
+  });
 });
 
 describe("bad input names the field, its value and what is allowed", () => {

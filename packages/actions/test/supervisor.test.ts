@@ -22,7 +22,7 @@ afterEach(async () => {
 });
 
 /** In no namespace and no group of its own; the file says how many tasks there are. */
-async function supervisorOf(entering: readonly string[]) {
+async function supervisorOf(entering: readonly string[], path = process.env["PATH"] ?? "") {
   const [pidFile, tasksFile] = [join(folder, "pid"), join(folder, "tasks")];
   const setTasks = (count: number) => writeFile(tasksFile, `${count}\n`);
   await setTasks(1);
@@ -30,7 +30,7 @@ async function supervisorOf(entering: readonly string[]) {
     beginning: ":",
     joining: (command) => ["-c", `echo $$ > ${pidFile}; exec "$@"`, "joining", ...command],
     entering,
-    path: process.env["PATH"] ?? "",
+    path,
     pipe: join(folder, "pipe"),
     group: {
       tasksFile,
@@ -128,6 +128,11 @@ test("a supervisor that dies in the midst of an action takes what it left with i
   expect(String(await printed)).toBe("begun\n");
   expect(await eventually(() => processesWith("307.25").length + processesWith("308.25").length === 0)).toBe(true);
   expect(existsSync(join(folder, "pipe"))).toBe(false);
+});
+
+test("where the pipe cannot be made, the action says why", async () => {
+  const { supervisor } = await supervisorOf(["/bin/sh"], "/nowhere");
+  await expect(supervisor.host("true").start().exited).rejects.toThrow(/a shell did not start: .*mkfifo/);
 });
 
 test("SU3 where something of an action lives on, the supervisor ends, and so does the action", async () => {

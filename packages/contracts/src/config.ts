@@ -286,7 +286,9 @@ export type TrackerConfig = z.infer<typeof TrackerConfig>;
 
 /** Nothing listens and nothing is sent unless it is configured. */
 export const ObserveConfig = z.strictObject({
+  /** serves metrics for Prometheus */
   metrics: MetricsConfig.optional(),
+  /** sends traces to a collector of OpenTelemetry */
   otlp: OtlpConfig.optional(),
   /** what the metrics of steps are also sent to; one that fails or hangs stops no run */
   trackers: z.array(TrackerConfig).default([]),

@@ -73,6 +73,7 @@ export async function lockFolder(
         },
       };
     } catch (cause) {
+      if (refusals.has((cause as NodeJS.ErrnoException).code ?? "")) throw cause;
       const nowMs = performance.now();
       const beat = await beatOf(lockPath);
       const isSilent = beat !== undefined && beat === seen?.beat && nowMs - seen.sinceMs >= staleMs;
@@ -87,6 +88,9 @@ export async function lockFolder(
     }
   }
 }
+
+/** To wait changes nothing. */
+const refusals: ReadonlySet<string> = new Set(["EACCES", "EPERM", "EROFS", "ENOSPC", "ENOTDIR"]);
 
 const ownerOf = (lockPath: string): string => `${lockPath}.holder`;
 

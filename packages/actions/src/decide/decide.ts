@@ -40,7 +40,8 @@ export type Decision = {
   readonly evaluations: number;
   /**
    * Seconds until one whose turn it is will have waited long enough (PL4): who decides only when something ends has to decide
-   * again then, because what runs may take longer than was thought. Undefined when nobody is left who could start.
+   * again then, because what runs may take longer than was thought. Undefined when nobody is left who could start, or the policy
+   * does not look at how long one has waited.
    */
   readonly againInSeconds: number | undefined;
 };
@@ -96,7 +97,8 @@ export function decide(
     },
     candidates: candidates.length,
     evaluations,
-    againInSeconds: patience(waiting, firstDropped),
+    againInSeconds:
+      options.policy === "unit-aware" ? patience(waiting, cut === -1 ? firstDropped : [candidates[cut]!]) : undefined,
   };
 }
 

@@ -4,9 +4,9 @@
  * PL1 the actions that start are the first of the group, in queue order.
  * PL2 on a resource where nothing runs, the first action starts: nothing waits for a completion that cannot come.
  * PL3 each gets an allowed number of units, and together they fit.
- * PL4 the first action is not left waiting for more units once it has waited as long as it would have taken on its least
- *    (`waitedSeconds`). Who is behind it waits for the units that those before it hold, whose turn comes first; each is the first
- *    in its turn. If all who have waited so long had to start, a queue would take one unit each as soon as it is long.
+ * PL4 under `unit-aware`, the first action is not left waiting for more units once it has waited as long as it would have taken on
+ *    its least (`waitedSeconds`). Actions behind it have no bound: they get it when they are first. If it held for all, each queue
+ *    that is long would start on one unit each.
  */
 import { UnitConvexArrangement } from "../arrange/marginal-gain.ts";
 import { PrefixTable } from "../arrange/prefix-table.ts";

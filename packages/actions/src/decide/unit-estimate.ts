@@ -10,7 +10,7 @@ const summed = 1024;
  * What waiting actions of one resource will add, counted in units.
  *
  * All of them get a common limit of units, a power of two, whichever is best. None starts before the first running one ends: who
- * is left now is decided about again then. If they could start at once, it would always seem better to start nobody now. The first
+ * is left now is decided about again then. If they could start at once, it would often seem better to start nobody now. The first
  * `played` start in order as soon as running ones have freed enough units; the start of a later one is the work before it, in unit-seconds,
  * divided by the capacity. Sums of work and of sums of work make that part constant in the length of the queue.
  */

@@ -17,8 +17,8 @@
  * SU3 the next shell enters the sandbox once nothing of the action before lives: nobody is there to change what it becomes.
  *    Where something lives, the supervisor and all of its group end.
  * SU4 a shell that ends before it has read its program ends the supervisor: a program is run once or not at all.
- * SU5 each shell opens the pipe anew, and so does the supervisor: what an action does to its output (to wait for nobody, to shut
- *    it) goes with it, and changes none of what is printed after it (HS5).
+ * SU5 each shell has a descriptor of the pipe of its own, and so has the supervisor: what an action does to its output (to wait for
+ *    nobody, to shut it) goes with it, but for the pipe's size, and changes none of what is printed after it (HS5).
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -55,9 +55,9 @@ export type SupervisorOptions = {
 /** After an action its shell's parent may still have to be told of those that it left: for so long at most. */
 const settleMs = 20;
 
-/** Its arguments are the pipe, the file of tasks, and what each shell becomes. Those inside may write to `/dev/stdout`, no more. */
+/** Its arguments are the pipe, the file of tasks, and what each shell becomes. Nobody inside may open the pipe: no shell's output is another's. */
 const supervise = (beginning: string): string =>
-  `pipe=$1; file=$2; shift 2; mkfifo -m 622 "$pipe" && echo open >&3 && exec >"$pipe" || exit; while read -r mark; do (${beginning}; exec "$@") <&4 >"$pipe" 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; printf "%s" "$mark"; echo "$status" >&3; done`;
+  `pipe=$1; file=$2; shift 2; mkfifo -m 600 "$pipe" && echo open >&3 && exec >"$pipe" || exit; while read -r mark; do (${beginning}; exec "$@") <&4 >"$pipe" 3>&- 4<&-; status=$?; read -r tasks <"$file"; [ "$tasks" = 1 ] || { echo >&3; read -r leave; }; printf "%s" "$mark"; echo "$status" >&3; done`;
 
 /** Begins with what hardly anything that is printed ends with, so that output seldom waits for what comes after it. */
 const markStart = 1;
@@ -92,6 +92,7 @@ export class Supervisor {
   #complaint = "";
   #hasEnded = false;
   #killed: Promise<void> | undefined;
+  #isEndedByUs = true;
 
   constructor({ joining, beginning, entering, path, pipe, group }: SupervisorOptions) {
     this.#group = group;
@@ -121,6 +122,7 @@ export class Supervisor {
       this.#ended();
     });
     this.#child.once("close", () => {
+      this.#isEndedByUs = this.#killed !== undefined;
       // One that ended by itself may have left what writes.
       this.kill().then(
         () => this.#ended(),
@@ -260,7 +262,7 @@ export class Supervisor {
     turn.stdout.end();
     if (hasBegun && status !== undefined) {
       turn.resolve({ code: status, signal: null });
-    } else if (hasBegun || this.#killed !== undefined) {
+    } else if (hasBegun || (this.#killed !== undefined && this.#isEndedByUs)) {
       turn.resolve({ code: null, signal: "SIGKILL" });
     } else {
       const why = this.#complaint.trim() || `it ended with ${status ?? "its supervisor"}`;

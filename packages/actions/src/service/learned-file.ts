@@ -3,7 +3,7 @@
  * that cannot be read is said and set aside, and one that cannot be written is said.
  *
  * LF1 one process at a time has the folder, so that none overwrites what another has learned: a second one is refused, and one that
- *    lost the folder to another writes no more. One that was killed keeps it from nobody.
+ *    sees that it lost the folder to another writes no more. A process that was killed does not keep it.
  */
 import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -60,7 +60,7 @@ export class LearnedFile {
       loss = cause;
       file?.lose(cause);
     }).catch((cause: NodeJS.ErrnoException) => {
-      if (cause.code !== undefined) return refuse(cause);
+      if (cause.code !== undefined && cause.code !== "ELOCKED") return refuse(cause);
       const why = `state: '${folder}' is in use: ${cause.message}; end that service first, or give each a folder of its own`;
       throw new TreadleError("config.invalid", why, { cause });
     });

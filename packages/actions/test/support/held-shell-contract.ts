@@ -95,6 +95,19 @@ export function describeHeldShell(
         }
       });
 
+      test("nothing that runs beside a shell writes into its output (HS5)", async () => {
+        // To whatever any process has as its output, as long as it is a named pipe.
+        const forges = `trap exit TERM; while :; do for file in /proc/[0-9]*/fd/1; do [ -p "$file" ] && case $(readlink "$file") in /*) echo FORGED >"$file";; esac; done 2>/dev/null; done`;
+        const cancel = new AbortController();
+        const forging = sandbox.exec({ command: ["sh", "-c", forges], signal: cancel.signal });
+        for (let n = 0; n < 5; n++) {
+          const { status, output } = await shell.ask({ program: "sleep 0.1; echo own" });
+          expect([status, output.toString()]).toEqual(["exited", "own\n"]);
+        }
+        cancel.abort();
+        expect((await forging).status).toBe("cancelled");
+      });
+
       test("an action that kills its shell, and one that is cancelled, leave a shell for the next (HS2)", async () => {
         expect([null, 128 + 9]).toContain((await shell.ask({ program: "kill -9 $$; sleep 5" })).exitCode);
         const abort = new AbortController();

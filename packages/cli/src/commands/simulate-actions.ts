@@ -71,7 +71,7 @@ export function simulateActionsCommand(): Command {
       print(`\n${paperTable(figures)}`);
       const behind = behindFixed(coding, services, suites);
       print(
-        `\ncompletion time under unit-aware, as a part of that with the best fixed degree of each workload in hindsight`,
+        `\ncompletion time under unit-aware, as a part of that with the best fixed degree of each workload in hindsight (coding steps: of ${scenario.fixedDegrees.join(", ")})`,
       );
       print(behindTable(behind));
       print(`\nsimulated in ${Math.round((performance.now() - startedMs) / 1000)} s with seed ${scenario.seed}`);

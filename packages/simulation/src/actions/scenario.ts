@@ -120,7 +120,6 @@ export const actionScenarios = {
   "paper-small": {
     name: "paper-small",
     points: [...[128, 256, 1280, 1536].map((batch) => ({ batch, cores: 1280 })), { batch: 1280, cores: 768 }],
-    fixedDegrees: [1, 4, 16, 32],
     coding: { rewardMedianSeconds: [60, 180] },
     services: { batch: [1024], serverSlots: [1] },
     suites: 100,

@@ -51,6 +51,7 @@ export const RolloutOrderConfig = z.strictObject({
    * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, which does not `carry`, where episodes stay at their rank
    */
   tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
+  /** begins more episodes than a step needs, and takes the first that end */
   oversample: z
     .strictObject({
       /** how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others */
