@@ -71,7 +71,8 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
     const driver = await make(name, choice);
     try {
       const proof = await driver.open(sandbox);
-      await proof.holdShell().ask({ program: ":" });
+      const { status, exitCode, output } = await proof.holdShell().ask({ program: ":" });
+      if (exitCode !== 0) throw new Error(`its sandbox runs nothing: ${output.toString().trim() || status}`);
       await proof.close();
       return driver;
     } catch (error) {
