@@ -170,9 +170,11 @@ describe("quota manager", () => {
 
   test("Retry-After is seconds or a date", () => {
     const now = Date.parse("Wed, 21 Oct 2026 07:28:00 GMT");
-    expect(
-      ["3", "0.5", "Wed, 21 Oct 2026 07:28:09 GMT", "soon", "", null, "-1"].map((h) => parseRetryAfter(h, now)),
-    ).toEqual([3000, 500, 9000, undefined, undefined, undefined, undefined]);
+    const read = (header: string | null) => parseRetryAfter(header, now);
+    expect(["3", "0.5", " 7 ", "Wed, 21 Oct 2026 07:28:09 GMT"].map(read)).toEqual([3000, 500, 7000, 9000]);
+    // A JavaScript number is no time, and what Date.parse makes a year of is no date.
+    const others = ["soon", "soon 5", "", null, "-1", "+5", "1e3", "0x10", "0b1", "1.", ".5", "Infinity"];
+    expect(others.filter((header) => read(header) !== undefined)).toEqual([]);
   });
 });
 

@@ -294,11 +294,11 @@ export class QuotaManager implements ResourceManager {
   }
 }
 
-/** Reads a Retry-After header: seconds, or an HTTP date relative to `wallNowMs`. Undefined when it says nothing. */
+/** Reads a Retry-After header: seconds, or an HTTP date relative to `wallNowMs`. Undefined when it is neither. */
 export function parseRetryAfter(header: string | null | undefined, wallNowMs: number): number | undefined {
-  if (header === null || header === undefined || header.trim() === "") return undefined;
-  const seconds = Number(header);
-  if (Number.isFinite(seconds)) return seconds >= 0 ? seconds * 1000 : undefined;
-  const at = Date.parse(header);
+  const said = header?.trim() ?? "";
+  if (/^\d+(\.\d+)?$/.test(said)) return Number(said) * 1000;
+  // Every HTTP date begins with its weekday; without one, `Date.parse` makes a year of any number.
+  const at = /^(mon|tue|wed|thu|fri|sat|sun)/i.test(said) ? Date.parse(said) : Number.NaN;
   return Number.isNaN(at) ? undefined : Math.max(0, at - wallNowMs);
 }
