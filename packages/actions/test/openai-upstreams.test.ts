@@ -5,6 +5,7 @@ import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import * as grpc from "@grpc/grpc-js";
 import { afterEach, expect, test } from "vitest";
 import { ActionServiceConfig, openActionService, StatisticsClient } from "../src/serve.ts";
 import { connectActions, outputOf } from "./support/client.ts";
@@ -19,10 +20,17 @@ type Asked = { readonly request: IncomingMessage; readonly response: ServerRespo
 
 const hasOpenssl = spawnSync("openssl", ["version"], { stdio: "ignore" }).status === 0;
 
-/** A stand-in for an external API, and the door before it. `upstream` are further keys of its configuration. */
+/** A stand-in for an external API, and the door before it. `upstream` are further keys of its configuration. The first `numClosed` connections are ended at once, which by TLS is not reaching it. */
 async function serve(
   answer: (asked: Asked, count: number) => unknown,
-  { isEncrypted = false, upstream = {}, quota = {}, deadlineSeconds, ...config }: Record<string, unknown> = {},
+  {
+    isEncrypted = false,
+    numClosed = 0,
+    upstream = {},
+    quota = {},
+    deadlineSeconds,
+    ...config
+  }: Record<string, unknown> = {},
 ) {
   const folder = mkdtempSync(join(tmpdir(), "treadle-upstream-"));
   cleanups.push(() => rmSync(folder, { recursive: true }));
@@ -42,6 +50,10 @@ async function serve(
     const [key, cert] = ["server.key", "server.crt"].map((name) => readFileSync(join(folder, name)));
     api = createTlsServer({ key, cert }, onRequest);
   }
+  let numConnected = 0;
+  api.on("connection", (socket) => {
+    if (numConnected++ < Number(numClosed)) socket.destroy();
+  });
   await new Promise<void>((resolve) => api.listen(0, "localhost", resolve));
   cleanups.push(() => {
     api.close();
@@ -151,7 +163,7 @@ test.skipIf(!hasOpenssl)(
   },
 );
 
-test.each([401, 403])(
+test.each([401, 403, 407])(
   "UJ1 an API that does not take the server's key is told as the server's failure, without its words (%s)",
   async (status) => {
     const { post } = await serve(({ response }) => response.writeHead(status).end("wrong key: secr****-api"));
@@ -350,7 +362,7 @@ test("AQ1 UJ1 what Submit may not ask of an external API is refused by its field
       {},
       { path: "/v1/files" },
       question,
-      /request\.path: '\/v1\/files' is not served by 'judge'; served are \/v1\/chat/,
+      /request\.path: '\/v1\/files' is not served by 'judge'; served are \/v1\/chat.*, or add it to 'paths' of its entry in openai\.upstreams$/,
     ],
     [{}, { path: "/v1/chat/completions/../files" }, question, /request\.path: .* is not served by 'judge'/],
     [{}, { method: "DELETE" }, question, /request\.method: 'DELETE' is not sent to an external API; POST is/],
@@ -390,10 +402,89 @@ test("UJ1 UJ2 of Submit: refusals are tried again as by OpenAI's API, failures a
   expect(await answer()).toEqual([expect.stringMatching(/^(?!.*secr).*does not take this server's key/), 8]);
 });
 
+test.each([
+  [0, 3, [429], 429],
+  [0, 3, [500, 502, 504, 503], 503],
+  [4, 1, [429, 500, 200], 200],
+  [1, 1, [500, 429, 200], 200],
+  [1, 1, [429, 503], 503],
+  [2, 1, [429, 504, 503, 500], 500],
+])(
+  "UJ2 of Submit: %i further attempts of the configuration are for refusals, %i of the message for failures (%j)",
+  async (ofConfiguration, ofMessage, statuses, told) => {
+    const { submit, numAsked } = await serve(
+      ({ response }, count) => response.writeHead(statuses[count] ?? 200, { "retry-after": "0" }).end(),
+      { upstream: { retries: ofConfiguration } },
+    );
+    const one = submit(question, { retries: ofMessage });
+    expect(await one.ended).toBeUndefined();
+    expect([one.events.at(-1)!.finished!["http_status"], numAsked()]).toEqual([told, statuses.length]);
+  },
+);
+
+test.each([
+  [429, 0],
+  [429, 3],
+  [500, 3],
+])(
+  "UJ2 of Submit: where its deadline comes first, a request is answered as the API did, at once (%i, %i retries)",
+  async (status, retries) => {
+    const { submit, numAsked } = await serve(({ response }) =>
+      response.writeHead(status, { "retry-after": "600" }).end("no"),
+    );
+    const late = submit(question, { retries, deadline_ms: 60_000 });
+    expect(await late.ended).toBeUndefined();
+    expect(late.events.at(-1)!.finished).toMatchObject({ http_status: status, headers: { "retry-after": "600" } });
+    expect([outputOf(late), numAsked()]).toEqual(["no", 1]);
+    if (status !== 429) return;
+    // The quota is stopped for as long.
+    const waits = submit(question, { retries, deadline_ms: 300 });
+    expect(await waits.ended).toMatchObject({ code: grpc.status.DEADLINE_EXCEEDED });
+    expect(numAsked()).toBe(1);
+  },
+);
+
+test.each([{}, { "retry-after": "soon" }])(
+  "UJ2 of Submit: a refusal that does not say when to try again says it here (%o)",
+  async (headers) => {
+    const { submit } = await serve(({ response }) => response.writeHead(429, headers).end("no"), {
+      upstream: { retries: 0 },
+    });
+    for (const seconds of ["1", "2"]) {
+      const one = submit(question);
+      expect(await one.ended).toBeUndefined();
+      expect(one.events.at(-1)!.finished).toMatchObject({ http_status: 429, headers: { "retry-after": seconds } });
+    }
+  },
+);
+
+test("UJ2 of Submit: an API that is not reached is asked again while an attempt of either kind is left", async () => {
+  const { submit } = await serve(() => {}, { upstream: { url: "http://127.0.0.1:1/v1", retries: 1 } });
+  const one = submit(question, { retries: 1 });
+  expect(await one.ended).toMatchObject({
+    code: grpc.status.UNAVAILABLE,
+    details: expect.stringMatching(/the service cannot be reached/),
+  });
+  expect(one.events.filter(({ started }) => started !== undefined)).toHaveLength(3);
+});
+
+test.skipIf(!hasOpenssl)(
+  "UJ2 of Submit: the last attempt is answered as the API did, where the others did not reach it (needs openssl)",
+  async () => {
+    const { submit, numAsked } = await serve(
+      ({ response }) => response.writeHead(429, { "retry-after": "0" }).end("no"),
+      { isEncrypted: true, numClosed: 2, upstream: { authority: "server.crt", retries: 1 } },
+    );
+    const one = submit(question, { retries: 1 });
+    expect(await one.ended).toBeUndefined();
+    expect([one.events.at(-1)!.finished!["http_status"], outputOf(one), numAsked()]).toEqual([429, "no", 1]);
+  },
+);
+
 test("UJ2 of Submit: what an external API may have done is not asked twice, unless the message says so", async () => {
   const { submit, numAsked } = await serve(({ request, response }, count) => {
-    if (count < 2) request.socket.destroy();
-    else response.end("well");
+    if (count === 2) response.end("well");
+    else request.socket.destroy();
   });
   expect(await submit(question).ended).toMatchObject({
     details: expect.stringMatching(/the service ended before its/),
@@ -402,6 +493,10 @@ test("UJ2 of Submit: what an external API may have done is not asked twice, unle
   const again = submit(question, { retries: 1 });
   expect(await again.ended).toBeUndefined();
   expect([outputOf(again), numAsked()]).toEqual(["well", 3]);
+  expect(await submit(question, { retries: 1 }).ended).toMatchObject({
+    details: expect.stringMatching(/the service ended before its/),
+  });
+  expect(numAsked()).toBe(5);
 });
 
 test("a configuration of an API that cannot be served is refused by key", async () => {

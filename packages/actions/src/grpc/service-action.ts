@@ -26,6 +26,8 @@ import {
   hadRequest,
   isServedPath,
   learnFrom,
+  missingRetryAfter,
+  passingOf,
   retryFor,
   type SentRequest,
   sendRequest,
@@ -60,16 +62,22 @@ export function servedFor(
         ? `service: '${service}' is an external API's, which has no lease: its key stays here; ask it by Submit, or acquire its quota`
         : `service: '${service}' is not served; served are ${known || "none"}`,
     );
-  if (request) checkPath(found, request.path.split("?", 1)[0] ?? "");
+  if (request) checkPath(found, request.path, "the service's paths");
   return found;
 }
 
-function checkPath({ name, paths }: { readonly name: string; readonly paths: readonly string[] }, path: string): void {
-  if (!isServedPath(path, paths))
-    throw new StatusError(
-      grpc.status.INVALID_ARGUMENT,
-      `request.path: '${path.slice(0, 200)}' is not served by '${name}'; served are ${paths.join(", ")}, or add it to the service's paths`,
-    );
+/** Returns the path without its query. `where` of the configuration it could be added. */
+function checkPath(
+  { name, paths }: { readonly name: string; readonly paths: readonly string[] },
+  given: string,
+  where: string,
+): string {
+  const [path = ""] = given.split("?", 1);
+  if (isServedPath(path, paths)) return path;
+  throw new StatusError(
+    grpc.status.INVALID_ARGUMENT,
+    `request.path: '${path.slice(0, 200)}' is not served by '${name}'; served are ${paths.join(", ")}, or add it to ${where}`,
+  );
 }
 
 /** What names no units of its devices gets those that the service runs on. */
@@ -104,7 +112,7 @@ function asksService(services: LeasedServices, message: SubmitMessage, told: Tol
   const { method, path, headers, body } = message.request!;
   return (context) =>
     answered(context, message, told, {
-      failureOf: (answer) => (context.attempt < retries ? retryFor(answer, "passing") : undefined),
+      failureOf: (answer) => (context.attempt < retries ? retryFor(answer) : undefined),
       ask: (send) =>
         askService(services, service, context, (url) => {
           const sent = ["Host", new URL(url).host, ...Object.entries(headers).flat(), "Connection", "close"];
@@ -113,15 +121,14 @@ function asksService(services: LeasedServices, message: SubmitMessage, told: Tol
     });
 }
 
-/** As OpenAI's API asks it, with the attempts of its configuration; those of the message are for further failures. */
+/** As OpenAI's API asks it. Its configuration says how many attempts follow refusals, the message how many follow failures (UJ2). */
 function ofUpstream(upstream: UpstreamModel, message: SubmitMessage, asked: Spec, told: Told): Asked {
   const { name, quota } = upstream;
   const refuse = (field: string, text: string): never => {
     throw new StatusError(grpc.status.INVALID_ARGUMENT, `${field}: ${text}`);
   };
   const { method, path: given, headers: named, body } = message.request!;
-  const [path = ""] = given.split("?", 1);
-  checkPath(upstream, path);
+  const path = checkPath(upstream, given, "'paths' of its entry in openai.upstreams");
   if (method !== "POST") refuse("request.method", `'${method}' is not sent to an external API; POST is`);
   if (quota in asked.cost) refuse(`cost.${quota}`, `is what the configuration says of '${name}'; leave it out`);
   const headers = Object.fromEntries(Object.entries(named).map(([key, value]) => [key.toLowerCase(), value]));
@@ -132,21 +139,25 @@ function ofUpstream(upstream: UpstreamModel, message: SubmitMessage, asked: Spec
     );
   const sent = sentTo(upstream, { path, headers }, Buffer.from(body));
   const { kind, cost, retries } = upstreamSpec(upstream, asked);
-  const limit = Math.max(retries.limit, message.retries);
+  const left = { refused: retries.limit, failed: message.retries };
+  const limit = left.refused + left.failed;
   const spec = { ...asked, kind: asked.kind || kind, cost: { ...asked.cost, ...cost }, retries: { limit } };
   const beganMs = performance.now();
   const { deadlineMs = Number.POSITIVE_INFINITY } = asked;
   const execute: Asked["execute"] = async (context) => {
+    // An API that was not reached took an attempt of either kind.
+    if (context.attempt >= limit) left.refused = left.failed = 0;
     const failureOf = (answer: IncomingMessage): Error | undefined => {
-      const leftMs = deadlineMs - (performance.now() - beganMs);
-      const again = context.attempt < message.retries ? retryFor(answer, "passing") : undefined;
-      return upstreamFailure(answer, context.attempt >= retries.limit, leftMs) ?? again;
+      const failure = upstreamFailure(answer, left, deadlineMs - (performance.now() - beganMs));
+      const which = passingOf(answer);
+      if (failure !== undefined && which !== undefined) left[which]--;
+      return failure;
     };
     try {
       const ask = (send: (request: Sent) => Promise<void>) => send({ ...sent, method });
       return await answered(context, message, told, { failureOf, ask, withheld: withheldOfUpstreams });
     } catch (error) {
-      if (!hadRequest(error) || context.attempt < message.retries) throw error;
+      if (!hadRequest(error) || left.failed-- > 0) throw error;
       // It may have done, and charged, what it was asked.
       throw new TreadleError("action.failed", (error as Error).message, { cause: error });
     }
@@ -195,11 +206,13 @@ async function answered(
   const timer = setTimeout(end, timeoutMs, "timeout");
   const sink: AnswerSink = {
     answered(got) {
-      learnFrom(context, got);
+      const waitMs = learnFrom(context, got);
       const failure = failureOf(got);
       if (failure !== undefined) throw failure;
       const kept = Object.entries(got.headers).filter(([name]) => !withheld.includes(name));
-      answer = { httpStatus: got.statusCode, headers: textOf(Object.fromEntries(kept)) };
+      const retryAfter = missingRetryAfter(got, waitMs);
+      const added = retryAfter === undefined ? {} : { "retry-after": retryAfter };
+      answer = { httpStatus: got.statusCode, headers: { ...textOf(Object.fromEntries(kept)), ...added } };
     },
     take(piece) {
       if (room > 0) told.output("stdout", piece.subarray(0, room));

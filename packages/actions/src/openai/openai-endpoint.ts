@@ -25,12 +25,18 @@ import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import type { Door } from "../grpc/door.ts";
 import { type DoorOptions, openDoorAt, tenantOf } from "../grpc/listen.ts";
-import { parseRetryAfter } from "../managers/quota.ts";
 import { forwardedRequest, forwardedResponse, ofClients } from "../network/forwarded-headers.ts";
 import type { ActionPool } from "../pool/action-pool.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import { askService, type LeasedServices, type ServedService } from "../services/leased-services.ts";
-import { hadRequest, isServedPath, learnFrom, type SentRequest, sendRequest } from "../services/service-request.ts";
+import {
+  hadRequest,
+  isServedPath,
+  learnFrom,
+  missingRetryAfter,
+  type SentRequest,
+  sendRequest,
+} from "../services/service-request.ts";
 import { deadlineOf, isJsonType, modelIn, OpenAiError, servedModel, specFor } from "./openai-request.ts";
 import { type UpstreamModel, upstreamFailure, upstreamRequest, upstreamSpec, withheldOfUpstreams } from "./upstream.ts";
 
@@ -325,9 +331,9 @@ class Endpoint {
     const beganMs = performance.now();
     const { deadlineMs = Number.POSITIVE_INFINITY } = asked;
     return this.#run(upstreamSpec(model, asked), call, (context) => {
-      const isLast = context.attempt >= model.retries;
+      const left = { refused: model.retries - context.attempt, failed: 0 };
       const failureOf = (answer: IncomingMessage) =>
-        upstreamFailure(answer, isLast, deadlineMs - (performance.now() - beganMs));
+        upstreamFailure(answer, left, deadlineMs - (performance.now() - beganMs));
       return forward(call, sent, { context, stallMs, failureOf, withheld: withheldOfUpstreams });
     });
   }
@@ -398,15 +404,14 @@ async function forward(
   }
 }
 
-/** With how long to wait, where a refusal does not say it in a way that is understood. */
+/** With how long to wait, where a refusal does not say it. */
 function headersOf(
   answer: IncomingMessage,
   { withheld = [], waitMs }: { readonly withheld?: readonly string[] | undefined; readonly waitMs: number | undefined },
 ): string[] {
-  const isSaid = parseRetryAfter(answer.headers["retry-after"], Date.now()) !== undefined;
-  if (waitMs === undefined || isSaid) return forwardedResponse(answer, withheld);
-  const headers = forwardedResponse(answer, [...withheld, "retry-after"]);
-  return [...headers, "Retry-After", String(Math.ceil(waitMs / 1000))];
+  const retryAfter = missingRetryAfter(answer, waitMs);
+  if (retryAfter === undefined) return forwardedResponse(answer, withheld);
+  return [...forwardedResponse(answer, [...withheld, "retry-after"]), "Retry-After", retryAfter];
 }
 
 function asOpenAi(error: unknown): OpenAiError {

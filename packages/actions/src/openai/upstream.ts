@@ -4,10 +4,11 @@
  * UJ1 the API's key is this server's: a tenant neither sends nor sees it, and asks only the models and paths that were given. So what
  *     the API could read otherwise than this server does is refused, or not sent.
  * UJ2 what the API refuses (429, 503) stops its quota for everybody until Retry-After. The request is tried again after that, where
- *     its deadline leaves time, and else answered as the API did.
+ *     its deadline leaves time, and else answered as the API did. Attempts after refusals and after failures are counted apart: a
+ *     failed one may have been charged, so only a request that says so has another after it.
  */
 import type { IncomingMessage } from "node:http";
-import { retryFor, type SentRequest } from "../services/service-request.ts";
+import { type Passing, passingOf, retryFor, type SentRequest } from "../services/service-request.ts";
 import { modelAt, OpenAiError } from "./openai-request.ts";
 
 export type UpstreamModel = {
@@ -24,7 +25,7 @@ export type UpstreamModel = {
   readonly units: number;
   /** below /v1, as clients ask for them */
   readonly paths: readonly string[];
-  /** further attempts after a refusal */
+  /** further attempts after refusals */
   readonly retries: number;
 };
 
@@ -70,16 +71,22 @@ export function upstreamRequest(
   return { url, path, headers, body: renamed, authority };
 }
 
+/** Further attempts that are left, by what they follow. */
+export type AttemptsLeft = Readonly<Record<Passing, number>>;
+
+/** The API, or a proxy before it, does not take this server's key. Its words may show a part of that. */
+const ofKey = [401, 403, 407];
+
 /** Why an answer of the API is not passed on: it is of this server's key (UJ1), or another attempt follows (UJ2). `leftMs` until the deadline. */
-export function upstreamFailure(answer: IncomingMessage, isLast: boolean, leftMs: number): Error | undefined {
-  // Its words may show a part of the key.
-  if (answer.statusCode === 401 || answer.statusCode === 403)
+export function upstreamFailure(answer: IncomingMessage, left: AttemptsLeft, leftMs: number): Error | undefined {
+  if (ofKey.includes(answer.statusCode ?? 502))
     return new OpenAiError(
       502,
       "upstream_refused",
       "the external API does not take this server's key, or not for this; its operator has to look at openai.upstreams",
     );
-  const again = isLast ? undefined : retryFor(answer, "refused");
+  const which = passingOf(answer);
+  const again = which === undefined || left[which] <= 0 ? undefined : retryFor(answer);
   const waitMs = Number(again?.details["retryAfterMs"] ?? 0);
   return waitMs < leftMs ? again : undefined;
 }

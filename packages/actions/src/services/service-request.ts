@@ -137,15 +137,27 @@ export function learnFrom(context: ActionContext, { statusCode = 502, headers }:
   return undefined;
 }
 
-/** Too many calls, or a failure that may pass: another attempt may be answered. */
-const passing = [...refusals, 500, 502, 504];
+/** In seconds, where a refusal lacks it or says it in a way that is not understood. `waitMs` is what `tellRefusal` said of it. */
+export function missingRetryAfter({ headers }: IncomingMessage, waitMs: number | undefined): string | undefined {
+  if (waitMs === undefined || parseRetryAfter(headers["retry-after"], Date.now()) !== undefined) return undefined;
+  return String(Math.ceil(waitMs / 1000));
+}
 
-/** What makes the pool try again, no sooner than the service asks for; undefined for an answer that another attempt would not change. */
-export function retryFor(
-  { statusCode = 502, headers }: IncomingMessage,
-  which: "refused" | "passing",
-): TreadleError | undefined {
-  if (!(which === "refused" ? refusals : passing).includes(statusCode)) return undefined;
+const failures = [500, 502, 504];
+
+/** Too many calls, or a failure that may pass: another attempt may be answered. */
+export type Passing = "refused" | "failed";
+
+/** Undefined for an answer that another attempt would not change. */
+export function passingOf({ statusCode = 502 }: IncomingMessage): Passing | undefined {
+  if (refusals.includes(statusCode)) return "refused";
+  return failures.includes(statusCode) ? "failed" : undefined;
+}
+
+/** What makes the pool try again, no sooner than the service asks for; undefined where it would not help. */
+export function retryFor(answer: IncomingMessage): TreadleError | undefined {
+  if (passingOf(answer) === undefined) return undefined;
+  const { statusCode, headers } = answer;
   const retryAfterMs = parseRetryAfter(headers["retry-after"], Date.now());
   const details = retryAfterMs === undefined ? {} : { retryAfterMs };
   return new TreadleError("service.failed", `the service answered with ${statusCode}; try again`, { details });

@@ -190,7 +190,9 @@ class AsyncActions:
         output while it comes. `json` is sent in place of `body`. Without `cost` the service gets as many devices as are worth it
         of those that it runs on. `retries` are for a service that ended, and for 429, 500, 502, 503 and 504. `kind`, where it is
         empty, is the service's name; the others are as of `AsyncTrajectory.submit`. A model of an external API
-        (`openai.upstreams`) may be named in place of a service: it takes units of that one's quota.
+        (`openai.upstreams`) may be named in place of a service: it takes units of that one's quota. 429 and 503 are then tried
+        again as often as the configuration says; `retries` are for 500, 502, 504 and answers that never came. The two are counted
+        apart. A failed request may have been charged, and another attempt is charged again.
         """
         sent, named = body_of(body, json, headers)
         units = cost or {}
