@@ -7,7 +7,8 @@
  * - CR2 no run begins, or goes on, beside another that makes it slower than its `maxSlowdown`.
  * - CR3 a decision takes `decisionMs` at most, where a clock is given; what was not found by then is decided by what is gained
  *   here and now.
- * - CR4 where nobody knows how long something of it takes, as in a run's first step, it begins if both save time whatever is left.
+ * - CR4 where nobody knows how long something of it takes, as in a run's first step, it begins if the last of them ends sooner,
+ *   whatever is left. A run that is computing already then ends later than without it.
  */
 import {
   type Computing,
@@ -40,11 +41,19 @@ const leastLeftPart = 0.1;
 /** Each run is followed until the longest of what goes on has ended so many times, through so many stages at most. */
 const [horizons, mostStages] = [3, 12];
 
+/** Of the waiter beside a holder, and of that holder beside the waiter. */
+type Pair = readonly [Slowdown, Slowdown];
+
 /**
- * Alone, `x` and `y` take x + y. Beside each other, x ends after ax if that is not later than by, and of y is left y - ax/b then. So
- * they take x + y less x(1 - a + a/b), which is positive, whatever x and y are, if and only if 1/a + 1/b > 1.
+ * One after the other, the waiter and a holder take x + y. Beside each other, slowed by a and b, the waiter ends after ax if that is
+ * not later than by, and of the holder y - ax/b is left then. So they take x + y less x(1 - a + a/b), which is positive, whatever x
+ * and y are, if and only if 1/a + 1/b > 1. Beside several holders, a rank computes at the pace of the one that slows it most: a is
+ * the largest of its slowdowns, and each holder has to satisfy the inequality with it.
  */
-const gainsWhateverIsLeft = (a: Slowdown, b: Slowdown): boolean => 1 / cautious(a) + 1 / cautious(b) > 1;
+function gainsWhateverIsLeft(pairs: readonly Pair[]): boolean {
+  const mostSlowed = Math.max(...pairs.map(([ofWaiter]) => cautious(ofWaiter)));
+  return pairs.every(([, ofHolder]) => 1 / mostSlowed + 1 / cautious(ofHolder) > 1);
+}
 
 /** Its standard error counts against it; nobody is faster beside another. */
 const cautious = ({ factor, error }: Slowdown): number => Math.max(1, factor + error);
@@ -111,7 +120,7 @@ export class CoRunner {
       by !== undefined && by.factor > (maxSlowdown ?? Number.POSITIVE_INFINITY);
     if (holders.some((holder, i) => isTooSlow(waiter, known[i]?.[0]) || isTooSlow(holder, known[i]?.[1]))) return false; // CR2
     const problem = this.#problem(question, nowMs);
-    if (problem === undefined) return known.every(([a, b]) => gainsWhateverIsLeft(a!, b!)); // CR4
+    if (problem === undefined) return gainsWhateverIsLeft(known as readonly Pair[]); // CR4
     const effort = new Effort({ deadlineMs: decisionMs, nowMs: this.#nowMs });
     return gainsBeside(problem, this.#method, this.#window, effort);
   }

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { CoRunner } from "../../src/live/co-runner.ts";
 import { RunTrace } from "../../src/live/run-trace.ts";
-import { mostTries } from "../../src/live/slowdown-model.ts";
+import { mostTries, SlowdownModel } from "../../src/live/slowdown-model.ts";
 
 const devices = ["gpu:0", "gpu:1"];
 const turn = (work: string, ms: number, rest: Partial<WorkSample> = {}): WorkSample => ({
@@ -110,6 +110,54 @@ test("in a run's first step, whose length nobody knows, what was measured before
     },
   );
   expect(answers.size).toBe(2);
+});
+
+/** It has no step of any run, and knows works beside each other: by name, how many times as long, of the first and of the second. */
+function knowing(pairs: Readonly<Record<string, readonly [number, number]>>, noise = 0) {
+  const model = new SlowdownModel();
+  for (const pair of Object.keys(pairs))
+    for (const work of pair.split(" ")) for (let i = 0; i < 4; i++) model.add(turn(work, 100), 0.5);
+  for (const [pair, factors] of Object.entries(pairs)) {
+    const works = pair.split(" ");
+    for (const [i, work] of works.entries())
+      for (const sign of [-1, 1, -1, 1]) {
+        const ms = 100 * (factors[i]! + sign * noise);
+        model.add(turn(work, ms, { beside: [works[1 - i]!], passes: 100 }), 0.5);
+      }
+  }
+  return new CoRunner({ known: model.known() });
+}
+
+test("beside several, the waiter is as slow as the one that slows it most makes it (CR4)", () => {
+  const factor = fc.double({ min: 1, max: 3, noNaN: true });
+  const waiter = computing("w", "w");
+  const holders = ["h1", "h2"].map((name, i) => computing(name, name, { devices: [devices[i]!] }));
+  const answers = new Set<boolean>();
+  const four = fc.tuple(factor, factor, factor, factor);
+  fc.assert(
+    fc.property(four, ([byFirst, first, bySecond, second]) => {
+      const mostSlowed = Math.max(byFirst, bySecond);
+      const gains = Math.min(1 / mostSlowed + 1 / first, 1 / mostSlowed + 1 / second) - 1;
+      fc.pre(Math.abs(gains) > 0.01);
+      const runner = knowing({ "w h1": [byFirst, first], "w h2": [bySecond, second] });
+      const begins = runner.sharesNow({ waiter, holders, running: holders, waiting: [] }, 10);
+      answers.add(begins);
+      expect(begins).toBe(gains > 0);
+    }),
+    {
+      numRuns: 60,
+      // Of the first, each pair would gain alone.
+      examples: [[[3, 1.2, 1.2, 3]], [[1.2, 3, 3, 1.2]], [[1.4, 1.2, 1.2, 3]]],
+    },
+  );
+  expect(answers.size).toBe(2);
+});
+
+test("a slowdown that is not well known has to leave room for its standard error (CR4)", () => {
+  const [waiter, holder] = [computing("w", "w"), computing("h", "h")];
+  // 2 / 1.9 is more than 1, and 2 / (1.9 + the error of four samples that are 0.4 off) is not.
+  expect(ask(knowing({ "w h": [1.9, 1.9] }), waiter, holder, 10)).toBe(true);
+  expect(ask(knowing({ "w h": [1.9, 1.9] }, 0.4), waiter, holder, 10)).toBe(false);
 });
 
 test("past its time a decision is what is gained here and now (CR3)", () => {
