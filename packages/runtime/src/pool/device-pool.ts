@@ -56,20 +56,21 @@ export class DevicePool {
 
   /**
    * `oldToken`: at least as large as those of processes that had the pool before. Without `sharing` runs take turns on each device.
-   * Throws `profile.invalid`.
+   * `onNotice`: what of the kept slowdowns is left out. Throws `profile.invalid`.
    */
   constructor(
     limits: PoolLimits,
     now: () => number = () => performance.now(),
     oldToken = 0,
     sharing?: SharingOptions | undefined,
+    onNotice: (text: string) => void = () => {},
   ) {
     if (sharing) {
       const { method, window, slowdowns } = sharing;
       this.#coRunner = new CoRunner({
         method,
         window,
-        known: readSlowdowns(slowdowns),
+        known: readSlowdowns(slowdowns, onNotice),
         nowMs: () => performance.now(),
       });
       this.#slowdowns = slowdowns;

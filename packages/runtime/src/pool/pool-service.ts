@@ -143,7 +143,8 @@ export class PoolService {
     });
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
-    this.#pool = new DevicePool(options.limits, now, log.epoch * tokensAnEpoch, options.sharing);
+    const { limits, sharing, onNotice } = options;
+    this.#pool = new DevicePool(limits, now, log.epoch * tokensAnEpoch, sharing, onNotice);
     const known = [...log.admitted.values()].map(({ process }) => process.mark);
     const strangers = marked.filter(({ mark }) => !known.includes(mark));
     this.#strangers = new Map(strangers.map((each) => [each.mark, each]));

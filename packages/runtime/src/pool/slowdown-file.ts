@@ -8,8 +8,14 @@ import { z } from "zod";
 /** Works have their hardware's key in their names, so that what was measured on one machine says nothing on another. */
 export const slowdownPath = (projectRoot: string): string => join(projectRoot, ".treadle", "slowdowns.json");
 
-/** Undefined where there is none. Throws `profile.invalid` for a file that is none. */
-export function readSlowdowns(path: string): KnownSlowdowns | undefined {
+/** Nobody is that much faster beside another one. A pair is said to be where a component was not warm yet when it was alone. */
+const leastFactor = 0.5;
+
+/**
+ * Undefined where there is none. Pairs that cannot be so are left out, said once, and are measured again. Throws `profile.invalid`
+ * for a file that is none.
+ */
+export function readSlowdowns(path: string, onNotice: (text: string) => void): KnownSlowdowns | undefined {
   let text: string;
   try {
     text = readFileSync(path, "utf8");
@@ -25,8 +31,21 @@ export function readSlowdowns(path: string): KnownSlowdowns | undefined {
   }
   const parsed = KnownSlowdowns.safeParse(json);
   if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error), parsed.error);
-  return parsed.data;
+  const pairs = parsed.data.pairs.filter(isPossible);
+  const wrong = parsed.data.pairs.find((pair) => !isPossible(pair));
+  if (wrong !== undefined) {
+    const { work, beside, told } = wrong;
+    const numWrong = parsed.data.pairs.length - pairs.length;
+    const those = `${numWrong} measured ${numWrong === 1 ? "slowdown" : "slowdowns"}`;
+    const why = `'${work}' beside '${beside}' took '${told.ms}' ms where at least half of the '${told.expected}' ms alone was expected`;
+    onNotice(`'${path}' has ${those} that cannot be so: ${why}; left out, and measured again`);
+  }
+  return { ...parsed.data, pairs };
 }
+
+/** What has no samples yet says nothing. */
+const isPossible = ({ told: { count, expected, ms } }: KnownSlowdowns["pairs"][number]): boolean =>
+  count === 0 || (expected > 0 && ms >= leastFactor * expected);
 
 export async function writeSlowdowns(path: string, known: KnownSlowdowns): Promise<void> {
   mkdirSync(dirname(path), { recursive: true });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { KnownSlowdowns, type PoolReply, RuntimeConfig, type WorkDone } from "@treadle/contracts";
 import { expect, test } from "vitest";
 import { DevicePool } from "../../src/pool/device-pool.ts";
+import { readSlowdowns } from "../../src/pool/slowdown-file.ts";
 import { PoolClient } from "../../src/runner/nodes/pool-client.ts";
 import { closeAfterTest, patient } from "./pool-machine.ts";
 
@@ -16,8 +17,8 @@ const done = (ms: number, beside: readonly string[] = [], passes = 10): WorkDone
 type Said = { readonly type: string; readonly component?: string | null; readonly token?: number };
 
 /** Two runs, whose locks agree to whatever the pool asks. */
-async function sharingPool(slowdowns: string) {
-  const pool = new DevicePool(patient, undefined, undefined, { method: "greedy", window: 3, slowdowns });
+async function sharingPool(slowdowns: string, onNotice?: (text: string) => void) {
+  const pool = new DevicePool(patient, undefined, undefined, { method: "greedy", window: 3, slowdowns }, onNotice);
   closeAfterTest(() => pool.close());
   const runs = await Promise.all(
     ["a", "b"].map(async (name) => {
@@ -92,6 +93,28 @@ test("each alone first, then beside each other, by which it decides from then on
     code: "profile.invalid",
     message: expect.stringContaining(path),
   });
+});
+
+test("kept slowdowns that cannot be so are left out, and said once", async () => {
+  const path = join(mkdtempSync(join(tmpdir(), "treadle-")), "slowdowns.json");
+  const pair = (count: number, expected: number, ms: number) => {
+    const [work, beside] = [`train@a${count}`, `train@b${expected}`];
+    return { ...{ work, beside, memory: 1, tried: count }, told: { count, expected, ms, squares: ms } };
+  };
+  const possible = [pair(0, 0, 0), pair(50, 1000, 500), pair(50, 1000, 1200)];
+  const notSo = [pair(50, 1e9, 0), pair(50, 1000, 499), pair(50, 0, 0), pair(50, 0, 10)];
+  const known = { version: 1, alone: [], pairs: [...notSo, ...possible] };
+  writeFileSync(path, JSON.stringify(known));
+  const notices: string[] = [];
+  expect(readSlowdowns(path, (text) => notices.push(text))).toEqual({ ...known, pairs: possible });
+  expect(notices).toEqual([
+    expect.stringMatching(/4 measured slowdowns .*'train@a50' beside 'train@b1000000000' took '0'/),
+  ]);
+  writeFileSync(path, JSON.stringify({ ...known, pairs: possible }));
+  readSlowdowns(path, expect.unreachable);
+  writeFileSync(path, JSON.stringify(known));
+  await sharingPool(path, (text) => notices.push(text));
+  expect(notices).toHaveLength(2);
 });
 
 test("a run that does not share says nothing of what it computes, nor is it told (PD10)", async () => {
