@@ -1,7 +1,6 @@
-import type { BenchRow } from "@treadle/bench";
 import { TreadleError } from "@treadle/contracts";
 import { Command } from "commander";
-import { type Figure, renderFigure } from "../view/figures.ts";
+import { type Figure, renderFigure, toFigure } from "../view/figures.ts";
 
 export function benchCommand(): Command {
   return new Command("bench")
@@ -43,18 +42,4 @@ function choose(only: string | undefined, allowed: readonly string[]): readonly 
   const unknown = names.find((name) => !allowed.includes(name));
   if (unknown === undefined) return names;
   throw new TreadleError("problem.invalid", `measurement '${unknown}' is not known; allowed are ${allowed.join(", ")}`);
-}
-
-function toFigure(group: string, row: BenchRow): Figure {
-  const { ratioAtMost, ratioAtLeast, ...figure } = row;
-  const { ratio } = row;
-  const target =
-    ratioAtMost !== undefined
-      ? `at most ${ratioAtMost}×`
-      : ratioAtLeast !== undefined
-        ? `at least ${ratioAtLeast}×`
-        : null;
-  const isMet =
-    ratio === null || target === null ? null : ratio <= (ratioAtMost ?? Infinity) && ratio >= (ratioAtLeast ?? 0);
-  return { group, ...figure, target, isMet };
 }

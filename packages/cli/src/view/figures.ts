@@ -1,4 +1,5 @@
 /** Measured figures as lines. */
+import type { BenchRow } from "@treadle/bench";
 import pc from "picocolors";
 import { significant } from "./text.ts";
 
@@ -18,6 +19,19 @@ export type Figure = {
   readonly isMet: boolean | null;
   readonly notMeasured: string;
 };
+
+export function toFigure(group: string, { ratioAtMost, ratioAtLeast, ...figure }: BenchRow): Figure {
+  const { ratio } = figure;
+  const target = targetOf(ratioAtLeast, ratioAtMost);
+  const isMet =
+    ratio === null || target === null ? null : ratio <= (ratioAtMost ?? Infinity) && ratio >= (ratioAtLeast ?? 0);
+  return { group, ...figure, target, isMet };
+}
+
+function targetOf(atLeast: number | undefined, atMost: number | undefined): string | null {
+  if (atLeast === undefined) return atMost === undefined ? null : `at most ${atMost}×`;
+  return atMost === undefined ? `at least ${atLeast}×` : `from ${atLeast}× to ${atMost}×`;
+}
 
 /** Thousands apart, so that six digits read well. */
 function amount(value: number): string {
