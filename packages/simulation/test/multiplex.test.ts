@@ -281,19 +281,19 @@ describe("runs that compute beside each other", () => {
     const settings = MultiplexScenario.parse({ ...scenario, interference: [null, 0, 0.6] });
     const [apart, free, slowed] = [...compareMultiplex(settings)].map(({ draws }) => draws);
     for (const draw of apart!)
-      for (const ratio of [draw.beside, draw.besideAgain, draw.rolloutsBeside, draw.alwaysBeside])
+      for (const ratio of [draw.beside, draw.besideKnown, draw.rolloutsBeside, draw.alwaysBeside])
         expect(ratio).toBeUndefined();
     for (const [i, draw] of free!.entries()) {
       // What costs nothing is only late where it has to be measured.
-      expect(draw.besideAgain!).toBeCloseTo(draw.alwaysBeside!, 6);
+      expect(draw.besideKnown!).toBeCloseTo(draw.alwaysBeside!, 6);
       expect(draw.alwaysBeside!).toBeLessThan(draw.beside!);
       expect(draw.alwaysBeside!).toBeLessThan(draw.rolloutsBeside!);
       expect(draw.rolloutsBeside!).toBeLessThan(draw.serial);
       const dear = slowed![i]!;
       expect(dear.alwaysBeside!).toBeGreaterThan(draw.alwaysBeside!);
-      expect(dear.besideAgain!).toBeLessThan(dear.leases);
-      expect([dear.serial, dear.serialOff]).toEqual([draw.serial, draw.serialOff]);
-      expect(dear.serialOff).toBeLessThan(dear.serial);
+      expect(dear.besideKnown!).toBeLessThan(dear.leases);
+      expect([dear.serial, dear.serialOffPolicy]).toEqual([draw.serial, draw.serialOffPolicy]);
+      expect(dear.serialOffPolicy).toBeLessThan(dear.serial);
     }
   });
 

@@ -36,7 +36,7 @@ export function multiplexRow(comparison: MultiplexComparison): string {
     placement,
     String(maxStaleness),
     significant(median(draws.map(({ serial }) => serial))),
-    over(({ serial, serialOff }) => serial / serialOff),
+    over(({ serial, serialOffPolicy }) => serial / serialOffPolicy),
     over(({ serial, parts }) => parts && serial / parts),
     over(({ serial, steps }) => serial / steps),
     over(({ serial, leases }) => serial / leases),
@@ -44,7 +44,7 @@ export function multiplexRow(comparison: MultiplexComparison): string {
     over(({ serial, rolloutsBeside }) => rolloutsBeside && serial / rolloutsBeside),
     over(({ serial, alwaysBeside }) => alwaysBeside && serial / alwaysBeside),
     over(({ serial, beside }) => beside && serial / beside),
-    over(({ serial, besideAgain }) => besideAgain && serial / besideAgain),
+    over(({ serial, besideKnown }) => besideKnown && serial / besideKnown),
     over(({ bound, leases }) => leases / bound),
     over(({ optimum, leases }) => optimum && leases / optimum),
     maxSlowdown === null ? "–" : String(maxSlowdown),
@@ -68,23 +68,23 @@ export function multiplexSummary(comparisons: readonly MultiplexComparison[]): s
     ["the bound", draws.map(({ bound, leases }) => bound / leases)],
     ["the optimum", draws.map(({ optimum, leases }) => optimum && optimum / leases)],
   ];
-  const best = ({ serial, serialOff, steps, leases, parts = serial, rolloutsBeside, alwaysBeside }: MultiplexDraw) =>
-    Math.min(serial, serialOff, steps, leases, parts, rolloutsBeside ?? serial, alwaysBeside ?? serial);
+  const best = ({ serial, parts = serial, rolloutsBeside = serial, alwaysBeside = serial, ...draw }: MultiplexDraw) =>
+    Math.min(serial, draw.serialOffPolicy, draw.steps, draw.leases, parts, rolloutsBeside, alwaysBeside);
   const besides: readonly (readonly [string, readonly (number | undefined)[]])[] = [
     ["beside each other, over one by one", draws.map(({ serial, beside }) => beside && serial / beside)],
     ["over parts", draws.map(({ parts, beside }) => beside && parts && parts / beside)],
-    ["over one step off", draws.map(({ serialOff, beside }) => beside && serialOff / beside)],
+    ["over one step off", draws.map(({ serialOffPolicy, beside }) => beside && serialOffPolicy / beside)],
     ["over rollouts alone", draws.map(({ rolloutsBeside: plain, beside }) => beside && plain && plain / beside)],
     ["over whoever comes", draws.map(({ alwaysBeside: plain, beside }) => beside && plain && plain / beside)],
     ["over leases", draws.map(({ leases, beside }) => beside && leases / beside)],
     ["over the best of all other ways", draws.map((draw) => draw.beside && best(draw) / draw.beside)],
     [
       "beside each other, slowdowns known, over one by one",
-      draws.map(({ serial, besideAgain: again }) => again && serial / again),
+      draws.map(({ serial, besideKnown: known }) => known && serial / known),
     ],
-    ["over parts", draws.map(({ parts, besideAgain: again }) => again && parts && parts / again)],
-    ["over whoever comes", draws.map(({ alwaysBeside: plain, besideAgain: again }) => again && plain && plain / again)],
-    ["over the best of all other ways", draws.map((draw) => draw.besideAgain && best(draw) / draw.besideAgain)],
+    ["over parts", draws.map(({ parts, besideKnown: known }) => known && parts && parts / known)],
+    ["over whoever comes", draws.map(({ alwaysBeside: plain, besideKnown: known }) => known && plain && plain / known)],
+    ["over the best of all other ways", draws.map((draw) => draw.besideKnown && best(draw) / draw.besideKnown)],
   ];
   const rows = [...ratios, ...besides].flatMap(([name, all]) => {
     const known = all.filter((each) => each !== undefined);

@@ -21,7 +21,7 @@ export type MultiplexDraw = {
   /** one run after the other, each on all devices, in the better placement in hindsight */
   readonly serial: number;
   /** the same, where each run may be a step off-policy */
-  readonly serialOff: number;
+  readonly serialOffPolicy: number;
   /** each on its part of the devices, in the better placement in hindsight; undefined with fewer devices than runs */
   readonly parts: number | undefined;
   /** in turns of whole steps */
@@ -31,7 +31,7 @@ export type MultiplexDraw = {
   /** by leases of works that compute beside each other where that gains; undefined where nothing is said of what that costs */
   readonly beside: number | undefined;
   /** the same, by slowdowns that were measured before, as a pool keeps them */
-  readonly besideAgain: number | undefined;
+  readonly besideKnown: number | undefined;
   /** the same, of rollouts alone, and of whoever comes, two at once on a device: nobody measures what that costs */
   readonly rolloutsBeside: number | undefined;
   readonly alwaysBeside: number | undefined;
@@ -121,22 +121,22 @@ function compareDraw(scenario: MultiplexScenario, setting: Setting, random: Rand
   const table = interference === null ? undefined : slowBeside(interference);
   const beside = table && share({ besides: table, coRunner: { method, window } });
   const known = beside?.learnt?.model.known();
-  const again = known && share({ besides: table, coRunner: { method, window, known } });
-  const plainly = (rule: PlainSharing) =>
+  const withKnown = known && share({ besides: table, coRunner: { method, window, known } });
+  const sharedBy = (rule: PlainSharing) =>
     table && inSeconds(share({ besides: table, policy: plainSharing(rule) }).makespanMs);
   const off = { ...placed, maxStaleness: Math.max(1, maxStaleness) };
   const shown = beside ?? leases;
   const slowdown = runs.map(({ name }, i) => doneMs(shown, name) / (aloneMs[i] as number));
   return {
     serial: inSeconds(serialMs),
-    serialOff: inSeconds(runs.reduce((sum, run) => sum + bestAlone(run, off), 0)),
+    serialOffPolicy: inSeconds(runs.reduce((sum, run) => sum + bestAlone(run, off), 0)),
     parts: devices < runs.length ? undefined : inSeconds(Math.max(...partsOf(runs, placed))),
     steps: inSeconds(share({ keepsForSteps: true }).makespanMs),
     leases: inSeconds(leases.makespanMs),
     beside: beside && inSeconds(beside.makespanMs),
-    besideAgain: again && inSeconds(again.makespanMs),
-    rolloutsBeside: plainly("rollouts"),
-    alwaysBeside: plainly("always"),
+    besideKnown: withKnown && inSeconds(withKnown.makespanMs),
+    rolloutsBeside: sharedBy("rollouts"),
+    alwaysBeside: sharedBy("always"),
     misjudged: table && misjudged(beside?.learnt, table),
     bound: inSeconds(Math.max(busiestMs, ...aloneMs)),
     optimum: devices === 1 ? optimumOf(runs, steps) : undefined,
