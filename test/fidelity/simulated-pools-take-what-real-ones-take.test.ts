@@ -1,6 +1,6 @@
 /**
  * `treadle multiplex` of drawn runs that compute beside each other, and the same runs over the same pool on virtual time. What
- * engines take is emulated, so a busy machine only makes messages and timers late; the bound leaves room for that. `treadle bench
+ * engines take is emulated, so a busy machine only makes messages and timers late; what sharing gains leaves room for that. `treadle bench
  * --only multiplex` has longer runs, and wants 3 % on a machine that does nothing else.
  */
 import { readFile, writeFile } from "node:fs/promises";
@@ -12,6 +12,8 @@ import { temporaryRuns, treadle } from "../support/treadle.ts";
 
 const workflow = fileURLToPath(new URL("../../packages/bench/src/multiplex/drawn-stages", import.meta.url));
 const [devices, steps, scale, turnSeconds] = [2, 8, 0.05, 0.5];
+/** Of runs that take a quarter longer in turns, whichever begins first: less than that is what a busy machine may cost. */
+const firstSeed = 13;
 const slow = slowBeside(0.6);
 const stages = ["rollout", "train"];
 const besides = Object.fromEntries(
@@ -19,8 +21,8 @@ const besides = Object.fromEntries(
 );
 
 test("runs beside each other take what they take on virtual time, and slow each other down by the table", async () => {
-  const runs = (["reasoning", "tools"] as const).map((name, seed) => {
-    return new DrawnRun({ name, shape: runShapes[name], scale, devices, seed: seed + 1 });
+  const runs = (["reasoning", "tools"] as const).map((name, i) => {
+    return new DrawnRun({ name, shape: runShapes[name], scale, devices, seed: firstSeed + i });
   });
   await using folder = await temporaryRuns();
   const ledger = join(folder.path, "ledger.txt");
@@ -44,14 +46,15 @@ test("runs beside each other take what they take on virtual time, and slow each 
   const real = (Math.max(...at("ends")) - Math.min(...at("begins"))) / 1000;
   const placed = { devices, steps, placement: "temporal", maxStaleness: 0, turnSeconds } as const;
   const simulated = shareDrawnRuns(runs, { ...placed, besides: slow }).makespanMs / 1000;
-  const apart = shareDrawnRuns(runs, placed).makespanMs / 1000;
+  const orders = [runs, [...runs].reverse()];
+  const apart = Math.min(...orders.map((all) => shareDrawnRuns(all, placed).makespanMs)) / 1000;
   const percent = (100 * (real - simulated)) / simulated;
   process.stderr.write(
     `${simulated.toFixed(2)} s simulated, ${real.toFixed(2)} s real (${percent.toFixed(1)} %), ${apart.toFixed(2)} s in turns\n`,
   );
-  expect(simulated).toBeLessThan(apart);
+  expect(simulated).toBeLessThan(apart / 1.2);
   expect(real).toBeGreaterThan(simulated * 0.95);
-  expect(real).toBeLessThan(simulated * 1.3);
+  expect(real).toBeLessThan(apart);
   const { slowdowns } = JSON.parse(stdout) as {
     slowdowns: readonly { readonly work: string; readonly beside: string; readonly factor: number }[];
   };
