@@ -35,11 +35,11 @@ export type Place = { readonly path: string } | { readonly host: string; readonl
 const remedy = "give tokens by tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
 /**
- * Connections to a path have no address of their other end. Each gets a number in its place, as they are told apart by it: to whom
- * a call belongs, and so who is idle (CT2), is asked by the peer's address and port.
+ * Connections to a path have no address of their other end. Each gets a number in its place: a call is known to be of a connection
+ * by the peer's address and port, and so is who is idle (CT2).
  */
 let numUnix = 0;
-const named = (socket: Socket): Socket =>
+const numbered = (socket: Socket): Socket =>
   Object.defineProperties(socket, { remoteAddress: { value: "unix" }, remotePort: { value: ++numUnix } });
 
 /** Of `connections`: those of this machine share an address, one of another machine has half. */
@@ -135,7 +135,7 @@ export async function openDoor(options: {
   let bound = "path" in place ? 1 : place.port;
   let failure: unknown;
   for (const at of await addressesOf(place)) {
-    const server = createServer((socket) => void accept("path" in at ? named(socket) : socket));
+    const server = createServer((socket) => void accept("path" in at ? numbered(socket) : socket));
     try {
       bound = await listenAt(server, "path" in at ? at : { ...at, port: bound });
       servers.push(server);
