@@ -507,7 +507,7 @@ describe("when to decide again", () => {
   };
   const busy = [{ units: 7, endsInSeconds: 1 }];
 
-  test("PL4 in strict order, who is behind the one that waits does not count", () => {
+  test("PL4 in strict order, only the action whose turn it is counts", () => {
     const waiting = [on("cpu", "first", 1), ...Array.from({ length: 6 }, (_, i) => on("gpu", `${i}`, 5000))];
     const resources = new Map([
       ["cpu", { free: 1, busy }],

@@ -4,7 +4,7 @@ export { type AcceleratorTool, acceleratorTools } from "./node/accelerators.ts";
 export { numaNodes } from "./node/machine-facts.ts";
 export { type Node, type NodeOptions, openNode } from "./node/node.ts";
 export { nameTaken } from "./node/node-service.ts";
-export { DevicePool, type PoolLimits, type SharingOptions } from "./pool/device-pool.ts";
+export { DevicePool, type DevicePoolOptions, type PoolLimits, type SharingOptions } from "./pool/device-pool.ts";
 export { openPool, poolsAt } from "./pool/open-pool.ts";
 export { openPoolLink } from "./pool/plane-pool-link.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";

@@ -123,7 +123,7 @@ export class Supervisor {
     });
     this.#child.once("close", () => {
       this.#isEndedByUs = this.#killed !== undefined;
-      // One that ended by itself may have left what writes.
+      // Where it ended by itself, what it started may still write.
       this.kill().then(
         () => this.#ended(),
         () => this.#ended(),

@@ -35,8 +35,8 @@ export type Place = { readonly path: string } | { readonly host: string; readonl
 const remedy = "give tokens by tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
 
 /**
- * Connections to a path have no address of their other end. Each gets a number in its place: a call is known to be of a connection
- * by the peer's address and port, and so is who is idle (CT2).
+ * Connections to a path have no address of their other end. Each gets a number in its place, because a call is traced to its
+ * connection by the peer's address and port. That also tells which connections are idle (CT2).
  */
 let numUnix = 0;
 const numbered = (socket: Socket): Socket =>

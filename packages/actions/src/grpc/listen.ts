@@ -21,8 +21,8 @@ const mostArrivals = 32;
 export const usualStallMs = 60_000;
 
 /**
- * `makeServer` is given what stands before every call; `tokenRemedy` is told to who has no known token. What a call asks for has
- * `stallMs` to come (HM1).
+ * `makeServer` is given what stands before every call. A client without a known token is told `tokenRemedy`. The request of a call
+ * has `stallMs` to arrive (HM1).
  */
 export async function listen(
   options: DoorOptions & {

@@ -2,9 +2,9 @@
  * What the system adds to an action of 100 ms that holds no core while it runs (ARL-Tangram §6.4): decision, cores, driver,
  * the way there and back. Every driver, by a held shell and by a command. `sleep 0.1` takes more than 100 ms however it is
  * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here;
- * for containers, in one of the same image, by the engine alone. Over gRPC, the service is another process, and a call that does
- * nothing tells what gRPC takes by itself, called as seldom. Each way is first taken often enough, without the pause, that what
- * is measured is a process that has run for a while, the same by hand included.
+ * for containers, in one of the same image, by the engine alone. Over gRPC, the service is another process. A call that does
+ * nothing, just as rare, tells what gRPC takes by itself. Before, each way and the same by hand are taken up to 200 times without the
+ * pause, as a service has run for a while.
  */
 
 import { spawn } from "node:child_process";

@@ -57,7 +57,7 @@ export type Multiplexed = {
 export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
   const beganMs = performance.now();
   const { limits, sharing, onNotice } = options;
-  const pool = new DevicePool(limits, undefined, undefined, sharing, (text) => onNotice("all", text));
+  const pool = new DevicePool(limits, { sharing, onNotice: (text) => onNotice("all", text) });
   options.onPool(() => pool.view());
   try {
     const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1

@@ -41,6 +41,7 @@ import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
 import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile, tagsOf } from "./profile.ts";
+import { Spending } from "./spending.ts";
 
 /** One call of `generate`. */
 type Call = {
@@ -569,7 +570,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   /** One pass, over so many tokens. */
   #spend(cost: Cost, units: number): Promise<void> {
     const totalMs = this.#drawnMs(cost, units);
-    const spending = { units, totalMs, sinceMs: this.#clock.now(), doneMs: 0 };
+    const spending = new Spending(units, totalMs, this.#clock.now());
     this.#spending.add(spending);
     return new Promise((resolve) => {
       this.#clock.after(totalMs, () => {
@@ -581,12 +582,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   #countSpending(spending: Spending): void {
-    const { units, totalMs, sinceMs } = spending;
-    const doneMs = Math.min(totalMs, this.#clock.now() - sinceMs);
-    const ms = doneMs - spending.doneMs;
-    const part = totalMs > 0 ? ms / totalMs : 1;
-    this.#meter.add({ passes: part, tokens: part * units, ms: ms * this.#clock.pace });
-    spending.doneMs = doneMs;
+    this.#meter.add(spending.count(this.#clock.now(), this.#clock.pace));
   }
 
   #drawnMs(cost: Cost, units: number): number {
@@ -597,5 +593,3 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 }
 
 const bytesOf = (tags: readonly TagMemory[]): number => tags.reduce((sum, { bytes }) => sum + bytes, 0);
-/** A pass under way: what it takes alone, since when, and how much of that was counted. */
-type Spending = { readonly units: number; readonly totalMs: number; readonly sinceMs: number; doneMs: number };

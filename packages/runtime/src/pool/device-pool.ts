@@ -39,6 +39,16 @@ const [longWaitMs, tellAgainMs] = [1000, 10_000];
 /** More than this between two looks at the clock was no time of this process. */
 const mostElapsedMs = 2000;
 
+export type DevicePoolOptions = {
+  readonly now?: () => number;
+  /** at least as large as those of processes that had the pool before */
+  readonly oldToken?: number;
+  /** without it, runs take turns on each device */
+  readonly sharing?: SharingOptions | undefined;
+  /** what of the kept slowdowns is left out */
+  readonly onNotice?: ((text: string) => void) | undefined;
+};
+
 export class DevicePool {
   readonly #state: DevicePoolState;
   readonly #now: () => number;
@@ -54,17 +64,9 @@ export class DevicePool {
   #lookedMs: number;
   #poolMs = 0;
 
-  /**
-   * `oldToken`: at least as large as those of processes that had the pool before. Without `sharing` runs take turns on each device.
-   * `onNotice`: what of the kept slowdowns is left out. Throws `profile.invalid`.
-   */
-  constructor(
-    limits: PoolLimits,
-    now: () => number = () => performance.now(),
-    oldToken = 0,
-    sharing?: SharingOptions | undefined,
-    onNotice: (text: string) => void = () => {},
-  ) {
+  /** Throws `profile.invalid` for kept slowdowns that are none. */
+  constructor(limits: PoolLimits, options: DevicePoolOptions = {}) {
+    const { now = () => performance.now(), oldToken = 0, sharing, onNotice = () => {} } = options;
     if (sharing) {
       const { method, window, slowdowns } = sharing;
       this.#coRunner = new CoRunner({

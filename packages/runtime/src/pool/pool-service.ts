@@ -144,7 +144,7 @@ export class PoolService {
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
     const { limits, sharing, onNotice } = options;
-    this.#pool = new DevicePool(limits, now, log.epoch * tokensAnEpoch, sharing, onNotice);
+    this.#pool = new DevicePool(limits, { now, oldToken: log.epoch * tokensAnEpoch, sharing, onNotice });
     const known = [...log.admitted.values()].map(({ process }) => process.mark);
     const strangers = marked.filter(({ mark }) => !known.includes(mark));
     this.#strangers = new Map(strangers.map((each) => [each.mark, each]));

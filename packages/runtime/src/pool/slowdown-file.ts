@@ -31,16 +31,15 @@ export function readSlowdowns(path: string, onNotice: (text: string) => void): K
   }
   const parsed = KnownSlowdowns.safeParse(json);
   if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error), parsed.error);
-  const pairs = parsed.data.pairs.filter(isPossible);
-  const wrong = parsed.data.pairs.find((pair) => !isPossible(pair));
-  if (wrong !== undefined) {
-    const { work, beside, told } = wrong;
-    const numWrong = parsed.data.pairs.length - pairs.length;
-    const those = `${numWrong} measured ${numWrong === 1 ? "slowdown" : "slowdowns"}`;
+  const wrong = parsed.data.pairs.filter((pair) => !isPossible(pair));
+  const [first] = wrong;
+  if (first !== undefined) {
+    const { work, beside, told } = first;
+    const those = `${wrong.length} measured ${wrong.length === 1 ? "slowdown" : "slowdowns"}`;
     const why = `'${work}' beside '${beside}' took '${told.ms}' ms where at least half of the '${told.expected}' ms alone was expected`;
     onNotice(`'${path}' has ${those} that cannot be so: ${why}; left out, and measured again`);
   }
-  return { ...parsed.data, pairs };
+  return { ...parsed.data, pairs: parsed.data.pairs.filter(isPossible) };
 }
 
 /** What has no samples yet says nothing. */

@@ -18,7 +18,7 @@ type Said = { readonly type: string; readonly component?: string | null; readonl
 
 /** Two runs, whose locks agree to whatever the pool asks. */
 async function sharingPool(slowdowns: string, onNotice?: (text: string) => void) {
-  const pool = new DevicePool(patient, undefined, undefined, { method: "greedy", window: 3, slowdowns }, onNotice);
+  const pool = new DevicePool(patient, { sharing: { method: "greedy", window: 3, slowdowns }, onNotice });
   closeAfterTest(() => pool.close());
   const runs = await Promise.all(
     ["a", "b"].map(async (name) => {

@@ -13,7 +13,7 @@ test("a run learns for whom it waits when that lasts, and when it is over; its d
   let nowMs = 0;
   const never = 1_000_000;
   const limits = { residents: 2, turnMs: never, patienceMs: never, yieldMs: never, beatLimitMs: never };
-  const pool = new DevicePool(limits, () => nowMs);
+  const pool = new DevicePool(limits, { now: () => nowMs });
   const replies = { a: [] as PoolReply[], b: [] as PoolReply[] };
   const pass = (ms: number) => {
     for (let passed = 0; passed < ms; passed += 100) {

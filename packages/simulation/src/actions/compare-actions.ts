@@ -1,17 +1,18 @@
 /** Action-level scheduling against what is done without it, over a grid of workloads. */
 import { type DecideOptions, defaultDecideOptions } from "@treadle/actions/state-machines";
 import { createRandom } from "@treadle/learning";
+import { type BestDegree, bestDegree } from "./best-degree.ts";
 import type { StepFigures } from "./completion-times.ts";
 import { podStep } from "./pod-step.ts";
 import { type ActionScenario, type CodingWorkload, codingWorkloads } from "./scenario.ts";
 import { scheduledStep } from "./scheduled-step.ts";
 import {
   dedicatedServices,
-  degrees,
   drawRequests,
   pooledServices,
   type ServiceFigures,
   type ServiceWorkload,
+  serviceDegrees,
   serviceWorkloads,
 } from "./service-step.ts";
 import { compareSuite, drawSuites, type SuiteComparison } from "./suite-step.ts";
@@ -35,7 +36,7 @@ export type ServiceComparison = {
   /** on as many GPUs */
   readonly pooled: ServiceFigures;
   /** pooled, every request on as many: the best in hindsight */
-  readonly fixed: { readonly dop: number; readonly act: number };
+  readonly fixed: BestDegree;
   /** the fewest GPUs on which pooling is not slower than all of them dedicated; null when none suffices */
   readonly fewestGpus: number | null;
 };
@@ -98,10 +99,7 @@ export function* compareServices({ services, seed }: ActionScenario): Generator<
       if (on(middle).act <= dedicated.act) enough = middle;
       else few = middle;
     }
-    const fixed = degrees
-      .filter((dop) => dop <= gpusPerNode)
-      .map((dop) => ({ dop, act: on(all, { policy: "fixed-dop", dop }).act }))
-      .reduce((best, one) => (one.act < best.act ? one : best));
+    const fixed = bestDegree(serviceDegrees, gpusPerNode, (dop) => on(all, { policy: "fixed-dop", dop }).act);
     const fewestGpus = pooled.act <= dedicated.act ? enough * gpusPerNode : null;
     yield { workload, dedicated, pooled, fixed, fewestGpus };
   }

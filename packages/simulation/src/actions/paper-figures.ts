@@ -1,4 +1,5 @@
 /** Figures of ARL-Tangram §6 beside the ranges that a scenario gives for the same ratio. */
+import { median } from "@treadle/contracts";
 import { bestFixed, type CodingComparison, type ServiceComparison } from "./compare-actions.ts";
 import type { StepFigures } from "./completion-times.ts";
 import type { SuiteComparison } from "./suite-step.ts";
@@ -115,7 +116,7 @@ export type BehindFixed = {
   readonly most: number;
 };
 
-const behind = 1.02;
+const toleratedRatio = 1.02;
 
 export function behindFixed(
   coding: readonly CodingComparison[],
@@ -124,9 +125,8 @@ export function behindFixed(
 ): BehindFixed[] {
   const row = (workloads: string, ratios: readonly number[]): BehindFixed[] => {
     if (ratios.length === 0) return [];
-    const sorted = ratios.toSorted((a, b) => a - b);
-    const numBehind = ratios.filter((ratio) => ratio > behind).length;
-    return [{ workloads, num: ratios.length, numBehind, median: sorted[sorted.length >> 1]!, most: sorted.at(-1)! }];
+    const numBehind = ratios.filter((ratio) => ratio > toleratedRatio).length;
+    return [{ workloads, num: ratios.length, numBehind, median: median(ratios), most: Math.max(...ratios) }];
   };
   const overFixed = (of: readonly SuiteComparison[]): number[] => of.map((c) => c.unitAware / c.fixed.act);
   const together = suites.filter(({ shape }) => shape.rounds === 1);

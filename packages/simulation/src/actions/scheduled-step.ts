@@ -1,14 +1,8 @@
 /** One step of a coding task under action-level scheduling (ARL-Tangram §4, §5.2), on virtual time. */
-import {
-  ActionHistory,
-  ActionSpec,
-  CpuManager,
-  type DecideOptions,
-  formulate,
-  type QueuedAction,
-} from "@treadle/actions/state-machines";
+import { ActionHistory, ActionSpec, CpuManager, type DecideOptions, formulate } from "@treadle/actions/state-machines";
 import { EventQueue } from "../event-queue.ts";
 import { CompletionTimes, type StepFigures } from "./completion-times.ts";
+import { scalingAction } from "./scaling-action.ts";
 import type { CodingWorkload } from "./scenario.ts";
 import type { CodingTrajectory } from "./trajectories.ts";
 import { VirtualPool } from "./virtual-pool.ts";
@@ -57,19 +51,9 @@ export function scheduledStep(
     };
     const score = (): void => {
       const id = `${name}/reward`;
-      const { serialShare, estimate, seconds } = reward;
-      const spec = ActionSpec.parse({
-        kind: "reward",
-        cost: { cpu: { min: 1, max: maxCores } },
-        key: "cpu",
-        elasticity: { type: "amdahl", serialShare },
-        duration: estimate,
-      });
-      const queued: QueuedAction = formulate(id, spec, history, () => coresPerNode);
+      const machine = { maxCores, cores: coresPerNode, overheadSeconds };
       pool.submit({
-        queued: () => queued,
-        request: { actionId: id, trajectory: name, minimum: 1 },
-        secondsOn: (units) => seconds * (serialShare + (1 - serialShare) / units) + overheadSeconds,
+        ...scalingAction({ kind: "reward", id, trajectory: name, ...machine, ...reward }, history),
         ended: (completionSeconds, held) => {
           times.add("reward", completionSeconds);
           times.addBusy(held);

@@ -66,7 +66,7 @@ export function drawRequests(workload: ServiceWorkload, random: Random): Service
   });
 }
 
-export const degrees = [1, 2, 4, 8] as const;
+export const serviceDegrees = [1, 2, 4, 8] as const;
 
 /** Durations are known to the scheduler by their median alone. */
 export function pooledServices(
@@ -77,7 +77,7 @@ export function pooledServices(
 ): ServiceFigures {
   const { gpusPerNode, serialShare, restoreSeconds, requestMedianSeconds, models, modelShare } = workload;
   const queue = new EventQueue();
-  const dops = degrees.filter((dop) => dop <= gpusPerNode);
+  const dops = serviceDegrees.filter((dop) => dop <= gpusPerNode);
   const variants = dops.map((dop) => ({ dop, memoryBytes: modelShare / dop, restoreSeconds: restoreSeconds / dop }));
   const manager = new GpuManager({
     nodes: Math.floor(gpus / gpusPerNode),

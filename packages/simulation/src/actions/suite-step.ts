@@ -2,17 +2,12 @@
  * Test suites that come together on one machine, as at the end of a rollout: drawn shapes, on which nothing was tuned. Elastic degrees
  * against the fixed degree that is best in hindsight for that shape.
  */
-import {
-  ActionHistory,
-  ActionSpec,
-  CpuManager,
-  type DecideOptions,
-  defaultDecideOptions,
-  formulate,
-} from "@treadle/actions/state-machines";
+import { ActionHistory, CpuManager, type DecideOptions, defaultDecideOptions } from "@treadle/actions/state-machines";
 import type { Random } from "@treadle/learning";
 import { normal } from "../durations.ts";
 import { EventQueue } from "../event-queue.ts";
+import { type BestDegree, bestDegree } from "./best-degree.ts";
+import { scalingAction } from "./scaling-action.ts";
 import { VirtualPool } from "./virtual-pool.ts";
 
 /** Seconds on one core, and what the scheduler is told of them. */
@@ -38,7 +33,7 @@ export type SuiteShape = {
 export type SuiteComparison = {
   readonly shape: SuiteShape;
   readonly unitAware: number;
-  readonly fixed: { readonly dop: number; readonly act: number };
+  readonly fixed: BestDegree;
 };
 
 const degrees = [1, 2, 4, 8, 16, 32] as const;
@@ -78,20 +73,11 @@ export function suiteStep({ suites, cores, maxCores }: SuiteShape, options: Part
   const pool = new VirtualPool(queue, manager, { ...defaultDecideOptions, ...options });
   const history = new ActionHistory();
   let sum = 0;
-  for (const [i, { atSeconds, seconds, estimate, serialShare }] of suites.entries()) {
-    const spec = ActionSpec.parse({
-      kind: "suite",
-      cost: { cpu: { min: 1, max: maxCores } },
-      key: "cpu",
-      elasticity: { type: "amdahl", serialShare },
-      duration: estimate,
-    });
-    const queued = formulate(`${i}`, spec, history, () => cores);
-    queue.at(atSeconds * 1000, () =>
+  for (const [i, suite] of suites.entries()) {
+    const own = { kind: "suite", id: `${i}`, trajectory: `${i}`, maxCores, cores, overheadSeconds };
+    queue.at(suite.atSeconds * 1000, () =>
       pool.submit({
-        queued: () => queued,
-        request: { actionId: `${i}`, trajectory: `${i}`, minimum: 1 },
-        secondsOn: (units) => seconds * (serialShare + (1 - serialShare) / units) + overheadSeconds,
+        ...scalingAction({ ...own, ...suite }, history),
         ended: (completionSeconds) => {
           sum += completionSeconds;
           pool.endTrajectory(`${i}`);
@@ -104,8 +90,6 @@ export function suiteStep({ suites, cores, maxCores }: SuiteShape, options: Part
 }
 
 export function compareSuite(shape: SuiteShape): SuiteComparison {
-  const fixed = degrees
-    .filter((dop) => dop <= shape.cores)
-    .map((dop) => ({ dop, act: suiteStep(shape, { policy: "fixed-dop", dop }) }));
-  return { shape, unitAware: suiteStep(shape, {}), fixed: fixed.reduce((a, b) => (b.act < a.act ? b : a)) };
+  const fixed = bestDegree(degrees, shape.cores, (dop) => suiteStep(shape, { policy: "fixed-dop", dop }));
+  return { shape, unitAware: suiteStep(shape, {}), fixed };
 }
