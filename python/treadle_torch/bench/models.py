@@ -54,7 +54,7 @@ FULL = Sizes(
     new_tokens=256,
     large_sequences=32,
     rows=48,
-    steps=4,
+    steps=2,
 )
 QUICK = Sizes(
     small=_qwen3(2, 32, 48, 4, 2, 8, 97, tied=False),

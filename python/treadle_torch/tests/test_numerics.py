@@ -1,7 +1,13 @@
 """Packing, chunks of logits, draws and steps: each against the plain way to compute the same."""
 
+import importlib.util
 import math
+import os
+import random
+import subprocess
+import sys
 import unittest
+from dataclasses import replace
 from unittest import mock
 
 import torch
@@ -13,6 +19,9 @@ from treadle_torch.decoding import _inverse
 from treadle_torch.optimiser import AdamW, Step
 from treadle_torch.packing import pack
 from treadle_torch.parameters import Parameters
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRETED = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
 
 
 class Packing(unittest.TestCase):
@@ -86,6 +95,31 @@ class Logprobs(unittest.TestCase):
                         torch.testing.assert_close((*actual, *own), (*expected, *other), rtol=1e-4, atol=1e-5)
 
 
+    @unittest.skipIf(importlib.util.find_spec("triton") is None, "needs Triton, which builds of PyTorch for CPUs alone do not bring")
+    def test_the_kernels_compute_what_pytorch_does(self):
+        """Where there is no device, Triton's interpreter runs them, in a process of its own: it is chosen once."""
+        sizes = ((5, 9001), (3, 16), (1, 4096), (4, 4097), (2, 1), (40, 97))
+        cases = [(*size, random.randrange(2**32)) for size in sizes]
+        code = "import torch; from treadle_torch import logprobs, logprobs_kernel as kernels; "
+        code += f"print([case for case in {cases} if logprobs.differs(kernels, torch.device('{DEVICE}'), *case)])"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **INTERPRETED}
+        said = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, check=True, capture_output=True, text=True)
+        self.assertEqual(said.stdout.strip(), "[]", "rows, vocabulary and seed")
+
+    def test_a_kernel_that_is_off_is_noticed(self):
+        class Off(logprobs.Plain):
+            @staticmethod
+            def slopes_(logits, tokens, temperatures, entropies, normalisers, of_logprobs, of_entropies):
+                return logprobs.Plain.slopes_(logits, tokens, temperatures, entropies + 0.01, normalisers, of_logprobs, of_entropies)
+
+        self.assertFalse(logprobs.differs(logprobs.Plain, torch.device("cpu")))
+        self.assertTrue(logprobs.differs(Off, torch.device("cpu")))
+
+    @unittest.skipUnless(torch.cuda.is_available(), "needs a CUDA device")
+    def test_on_a_device_they_are_used(self):
+        self.assertIsNot(logprobs._kernels(), logprobs.Plain)
+
+
 class Draws(unittest.TestCase):
     def test_draws_are_those_of_the_embedded_engine(self):
         """What `mix` of packages/engines/src/random.ts says of the same words."""
@@ -113,17 +147,18 @@ class Steps(unittest.TestCase):
             torch.manual_seed(6)
             named = [("a", torch.nn.Parameter(torch.randn(5, 3))), ("b", torch.nn.Parameter(torch.randn(4)))]
             optimiser = AdamW(Parameters(named))
-            for _ in range(3):
+            # One has nothing to weigh.
+            for one in (step, step, replace(step, scale=0.0), step):
                 gradients = [torch.randn_like(each) for _, each in named]
                 optimiser.parameters.gradients = gradients
                 if is_fused:
-                    norm = math.sqrt(sum(each.square().sum().item() for each in gradients)) * step.scale
+                    norm = math.sqrt(sum(each.square().sum().item() for each in gradients)) * one.scale
                     with torch.no_grad():
-                        self.assertGreater(optimiser.bound(step, min(norm, 1.0)), max(each.abs().max() for _, each in named))
-                        optimiser.step_fused(gradients, step.scale * min(1.0, 1.0 / norm), step)
+                        self.assertGreater(optimiser.bound(one, min(norm, 1.0)), max(each.abs().max() for _, each in named))
+                        optimiser.step_fused(gradients, one.scale * min(1.0, 1.0 / max(norm, 1e-30)), one)
                     optimiser.steps += 1
                 else:
-                    optimiser.step(step)
+                    optimiser.step(one)
             results.append([each.detach() for _, each in named] + [each for moments in optimiser.moments() for each in moments])
         for one, other in zip(*results):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

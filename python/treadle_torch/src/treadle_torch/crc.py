@@ -16,6 +16,8 @@ import torch
 
 ROW_BYTES = 256
 WORD_BYTES = 4
+# Rows of a tensor, all but its first ones, whose CRCs the device combines.
+SPAN = 2**10
 # At once, which bounds what the intermediate values take.
 ROWS = 2**22
 ONES = 0xFFFF_FFFF
@@ -33,21 +35,35 @@ def checksums(rows: torch.Tensor, sizes: Sequence[int]) -> list[int]:
     """Of tensors of so many bytes; `rows` has their bytes, `[sum of num_rows, 256]` uint8, in a row each or more."""
     words = rows.view(torch.int32)
     raw = torch.cat([_of_rows(part) for part in words.split(ROWS)]) if len(words) > 0 else words.new_empty(0)
-    groups: dict[int, list[int]] = defaultdict(list)
-    for index, size in enumerate(sizes):
-        groups[(max(1, num_rows(size)) - 1).bit_length()].append(index)
-    parts = raw.split([num_rows(size) for size in sizes])
+    counts = [num_rows(size) for size in sizes]
+    spans = [-(-count // SPAN) for count in counts]
+    # All tensors at once, each with nothing before its first row, until few numbers of it are left, which the host combines.
+    parts = raw.new_zeros(sum(spans) * SPAN)
+    shifts, before = [], 0
+    for count, span in zip(counts, spans, strict=True):
+        before += span * SPAN - count
+        shifts.append(before)
+    places = torch.tensor(shifts, device=raw.device).repeat_interleave(torch.tensor(counts, device=raw.device), output_size=len(raw))
+    parts[places.add_(torch.arange(len(raw), device=raw.device))] = raw
+    parts = _halved(parts, SPAN.bit_length() - 1, ROW_BYTES).cpu()
     found = [0] * len(sizes)
-    for levels, indices in groups.items():
-        one_each = raw.new_zeros(len(indices), 2**levels)
-        for place, index in enumerate(indices):
-            if (count := len(parts[index])) > 0:
-                one_each[place, -count:] = parts[index]
-        for level in range(levels):
-            one_each = _apply(_zeros(ROW_BYTES << level), one_each[:, 0::2]) ^ one_each[:, 1::2]
-        for index, value in zip(indices, one_each[:, 0].tolist(), strict=True):
+    groups: dict[int, list[tuple[int, torch.Tensor]]] = defaultdict(list)
+    for index, part in enumerate(parts.split(spans)):
+        groups[(max(1, len(part)) - 1).bit_length()].append((index, part))
+    for levels, members in groups.items():
+        one_each = parts.new_zeros(len(members), 2**levels)
+        for place, (_, part) in enumerate(members):
+            one_each[place, 2**levels - len(part) :] = part
+        for (index, _), value in zip(members, _halved(one_each, levels, SPAN * ROW_BYTES)[:, 0].tolist(), strict=True):
             found[index] = (value & ONES) ^ _image(_zeros(sizes[index]), ONES) ^ ONES
     return found
+
+
+def _halved(parts: torch.Tensor, times: int, num_bytes: int) -> torch.Tensor:
+    """CRCs of so many bytes each, side by side in the last dimension, combined by twos."""
+    for time in range(times):
+        parts = _apply(_zeros(num_bytes << time), parts[..., 0::2]) ^ parts[..., 1::2]
+    return parts
 
 
 def _of_rows(words: torch.Tensor) -> torch.Tensor:

@@ -78,7 +78,7 @@ class AdamW:
                 "whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate"
             )
         factor = step.scale * min(1.0, step.max_grad_norm / max(grad_norm, 5e-324))
-        if gradients[0].is_cuda and factor != 0 and self.bound(step, bounded) < LARGEST_WEIGHT:
+        if gradients[0].is_cuda and self.bound(step, bounded) < LARGEST_WEIGHT:
             self.step_fused(gradients, factor, step)
         else:
             self._step_exactly(masters, gradients, factor, step)
@@ -95,8 +95,11 @@ class AdamW:
         return weight * (1 + step.learning_rate * step.weight_decay) + moved
 
     def step_fused(self, gradients: list[torch.Tensor], factor: float, step: Step) -> None:
-        """Takes the gradients: they are scaled in place."""
+        """Takes the gradients: they are scaled in place. By a factor of 0 they are nothing, as where no token of a batch has weight."""
         masters = self.parameters.masters()
+        if factor == 0:
+            torch._foreach_zero_(gradients)
+            factor = 1.0
         device = masters[0].device
         for decays in (True, False):
             which = [index for index, each in enumerate(masters) if (each.dim() > 1) == decays and each.numel() > 0]
