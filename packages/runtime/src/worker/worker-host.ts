@@ -51,6 +51,7 @@ import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "..
 import { hostFilesOf } from "./host-files.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
+import { SavingCost } from "./saving-cost.ts";
 import { SwapTimes } from "./swap-times.ts";
 import { Telemetry } from "./telemetry.ts";
 import { moduleHere, refuseOfPeers } from "./trusted-input.ts";
@@ -104,6 +105,7 @@ class WorkerHost {
   readonly #runner: Peer;
   readonly #endpoint: Endpoint;
   readonly #log: Logger;
+  readonly #savingCost = new SavingCost((advice) => this.#log.warn(advice));
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links: PeerLinks;
@@ -387,7 +389,7 @@ class WorkerHost {
       if (request.saveIn !== undefined) {
         const files = await this.#save(request.saveIn);
         if (request.savesLater) this.#saveLater(request.sequence, files);
-        else reply.saved = await files.written;
+        else reply.saved = await this.#savingCost.awaited(files.written, startedMs, durationMs);
       }
       if (observation) reply.observation = observation;
       await this.#devices.ending(call);
