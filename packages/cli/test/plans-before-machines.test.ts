@@ -129,8 +129,12 @@ test("as JSON has the estimates of each case, also of what if, corrected by what
     for (const { corrections } of estimates) expect(corrections.batches.factor).toBeCloseTo(1, 4); // it is as was estimated
   }
   const paths: { to: string; path: string; why: string }[] = plans[0].weights;
-  expect(new Set(paths.map(({ to, path }) => `${to} ${path}`))).toEqual(new Set(["rollout disk", "inference disk"]));
-  for (const { why } of paths) expect(why).toContain("writes in '/shared'");
+  // The devices are planned for as the CUDA devices that they are.
+  expect(new Set(paths.map(({ to, path }) => `${to} ${path}`))).toEqual(new Set(["rollout disk", "inference ipc"]));
+  for (const { path, why } of paths)
+    expect(why).toContain(path === "ipc" ? "maps and verifies" : "writes in '/shared'");
+  const [rollout] = plans[0].estimates;
+  expect(rollout.arithmetic.at(-1)).toMatch(/new weights by 'disk': 15\.3 GiB at 655\.4 MiB\/s/);
   const [few, many] = plans.map(({ estimates }: { estimates: { seconds: number }[] }) => estimates.at(-1)!.seconds);
   expect(many).toBeLessThan(few);
 }, 180_000);

@@ -58,7 +58,9 @@ export {
   type RehearsedPart,
   rehearse,
   rehearsedDevices,
+  withArithmetic,
 } from "./rehearsal/rehearse.ts";
+export { areSameWays, rehearsedWays, slowestWays, type WeightWays } from "./rehearsal/weight-ways.ts";
 
 export { type ModelEngine, type WeightPath, weightPaths } from "./weights/weight-paths.ts";
 

@@ -5,13 +5,19 @@ import { basename, resolve } from "node:path";
 import { type DeviceSpec, type EngineFacts, type ModelWork, Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
 import {
+  areSameWays,
   isRehearsed,
   type ModelEngine,
   type PlanFromProfile,
   planFromProfile,
   type Rehearsal,
   rehearsedDevices,
+  rehearsedWays,
+  slowestWays,
+  type WeightPath,
+  type WeightWays,
   weightPaths,
+  withArithmetic,
 } from "@treadle/planner";
 import { keptProfiles, validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
@@ -25,7 +31,7 @@ import { knownProfile } from "./known-profile.ts";
 import { measureProfile } from "./measure.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
-import { type RehearsalFlags, type Rehearsed, rehearsalOf, withRehearsal } from "./rehearsal.ts";
+import { type RehearsalFlags, type Rehearsed, type Rehearser, rehearsalOf, withRehearsal } from "./rehearsal.ts";
 import { repeated, withSettings } from "./settings.ts";
 
 type PlanFlags = RehearsalFlags & {
@@ -113,15 +119,19 @@ export function planCommand(): Command {
             const startedMs = performance.now();
             const limits = { deadlineMs, nowMs: () => performance.now() };
             const count = target.devices.filter(({ kind }) => kind === rehearsal?.device).length;
-            const estimated = rehearsal?.at({ devices: count, batch: target.batch });
+            const plan = (known: Profile) => {
+              const wanted = { components, nodeGroups, pinned, trialTolerance, wishes, ...target, ...limits };
+              if (plans.length === 0)
+                on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
+              return planFromProfile(known, wanted);
+            };
+            const engines = enginesOf(launched);
+            const estimated =
+              rehearsal && planRehearsed(rehearsal, { devices: count, batch: target.batch }, engines, plan);
             if (estimated) rehearsed.push(estimated);
-            const known = estimated?.rehearsal.profile ?? profile;
-            const wanted = { components, nodeGroups, pinned, trialTolerance, wishes, ...target, ...limits };
-            const found = planFromProfile(known, wanted);
-            if (plans.length === 0)
-              on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
+            const found = estimated?.found ?? plan(profile);
             plans.push(found);
-            const weights = weightPaths(found.plan, enginesOf(launched));
+            const weights = estimated?.weights ?? weightPaths(found.plan, engines);
             cases.push({ title, ...target, found, searchMs: performance.now() - startedMs, weights });
           }
           return { plan: plans[0]!.plan, why: [] };
@@ -162,6 +172,27 @@ async function confirm(message: string): Promise<boolean> {
     { value: false, name: "no" },
   ];
   return select({ message, choices });
+}
+
+/**
+ * Which way new weights take depends on the plan, and the plan on what they take: it is made again until both agree, each time
+ * with the slowest way of any of these plans.
+ */
+function planRehearsed(
+  rehearsal: Rehearser,
+  target: Parameters<Rehearser["at"]>[0],
+  engines: readonly ModelEngine[],
+  plan: (profile: Profile) => PlanFromProfile,
+): Rehearsed & { readonly found: PlanFromProfile; readonly weights: readonly WeightPath[] } {
+  let ways: WeightWays = {};
+  while (true) {
+    const estimated = rehearsal.at({ ...target, ways });
+    const found = withArithmetic(estimated.rehearsal, () => plan(estimated.rehearsal.profile));
+    const now = rehearsedWays(found.plan, engines, rehearsal.device);
+    const slower = slowestWays(ways, now.ways);
+    if (areSameWays(ways, slower)) return { ...estimated, found, weights: now.paths };
+    ways = slower;
+  }
 }
 
 /** Of those that say what their engines are. */

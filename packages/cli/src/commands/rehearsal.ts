@@ -33,7 +33,7 @@ export type Rehearsed = { readonly rehearsal: Rehearsal; readonly setting: Rehea
 /** Estimates on clusters of one kind of device. */
 export type Rehearser = {
   readonly device: string;
-  readonly at: (target: { readonly devices: number; readonly batch: number }) => Rehearsed;
+  readonly at: (target: Pick<RehearsalSetting, "devices" | "batch" | "ways">) => Rehearsed;
 };
 
 /** What the runner says of a launched component. */

@@ -2,7 +2,7 @@
 import { type ComponentProfile, type ModelSizes, mean, type Profile, TreadleError } from "@treadle/contracts";
 import type { Hardware } from "./costs.ts";
 import { figuresNameOf, figuresOf } from "./device-figures.ts";
-import { type Estimate, estimate, type ModelComponent } from "./estimate.ts";
+import { type Estimate, estimate, type ModelComponent, type RehearsedStep } from "./estimate.ts";
 import type { ModelShape } from "./model-shape.ts";
 
 /** What is estimated each by its own formula: batches, what ends a step, moves of weights, and swaps. */
@@ -64,7 +64,8 @@ export type CorrectedBy = { readonly corrections: Corrections } | { readonly ref
 export function correctionsOf(
   component: ModelComponent,
   { profile, isAsked }: Calibration,
-  estimated: { readonly device: string; readonly samples: number } & Pick<Hardware, "shape" | "lengths">,
+  estimated: { readonly device: string } & Pick<RehearsedStep, "samples" | "ways"> &
+    Pick<Hardware, "shape" | "lengths">,
 ): CorrectedBy {
   const measured = profile.components[component.name];
   if (measured === undefined || !(isAsked || isOf(measured, estimated.shape))) return { corrections: {} };
@@ -76,7 +77,12 @@ export function correctionsOf(
     own = estimate(
       { figures: figuresOf(estimated.device), shape: estimated.shape, lengths },
       { ...component, devicesPerRank: measured.devicesPerRank },
-      { devices, batch, samples: Math.max(1, Math.round(profile.sequences?.perItem ?? estimated.samples)) },
+      {
+        devices,
+        batch,
+        samples: Math.max(1, Math.round(profile.sequences?.perItem ?? estimated.samples)),
+        ways: estimated.ways,
+      },
     );
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;

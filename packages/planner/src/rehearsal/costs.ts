@@ -3,6 +3,7 @@
  * long as its arithmetic or its memory does, whichever is longer. Pure.
  */
 import { expectedLongest, normalQuantile } from "../profile/longest-item.ts";
+import type { WeightPathName } from "../weights/weight-paths.ts";
 import { type DeviceFigures, devicesPerNode, efficiencies, networkRate } from "./device-figures.ts";
 import {
   contextOfResponse,
@@ -13,6 +14,7 @@ import {
   sequenceTokens,
 } from "./lengths.ts";
 import { activeParameters, type ModelShape, touchedParameters } from "./model-shape.ts";
+import { secondsByWay } from "./weight-ways.ts";
 
 export type Hardware = { readonly figures: DeviceFigures; readonly shape: ModelShape; readonly lengths: Lengths };
 
@@ -164,8 +166,14 @@ export function trainingBytes(hardware: Hardware, devices: number): number {
   return shardBytes(hardware, devices) + gathered + inputs + layerBytes(hardware) + logitBytes(shape);
 }
 
-/** From a trainer's shards to every device of an engine, each of which gets its own part. */
-export const weightsSeconds = ({ figures, shape }: Hardware, devices: number, degree: number): number =>
+/** From a trainer's shards to every device of an engine, each of which gets its own part; or whole to each rank, by a known way. */
+export const weightsSeconds = (
+  { figures, shape }: Hardware,
+  devices: number,
+  degree: number,
+  way?: WeightPathName,
+): number =>
+  (way && secondsByWay(shape, way)) ??
   weightBytes(shape) / degree / ((devices > devicesPerNode ? networkRate : figures.linkRate) * efficiencies.links);
 
 /** Between a device and the host's memory. */

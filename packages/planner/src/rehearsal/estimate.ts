@@ -24,6 +24,7 @@ import {
 import { devicesPerNode } from "./device-figures.ts";
 import { longestSequence, sequenceTokens } from "./lengths.ts";
 import type { ModelShape } from "./model-shape.ts";
+import { describeWay, type WeightWays } from "./weight-ways.ts";
 
 export type ModelComponent = {
   readonly name: string;
@@ -41,6 +42,8 @@ export type RehearsedStep = {
   readonly batch: number;
   /** responses to each of them */
   readonly samples: number;
+  /** by which new weights reach components */
+  readonly ways?: WeightWays | undefined;
 };
 
 export type Estimate = {
@@ -99,9 +102,10 @@ function trainingEstimate(
 function generationEstimate(
   hardware: Hardware,
   { name }: ModelComponent,
-  { devices, batch, samples }: RehearsedStep,
+  { devices, batch, samples, ways }: RehearsedStep,
   degrees: readonly number[],
 ): Estimate {
+  const way = ways?.[name];
   const { shape, lengths, figures } = hardware;
   const holding = degrees.filter((each) => placesOf(hardware, each) >= 1 && holdsLongest(hardware, each));
   if (holding.length === 0) {
@@ -128,12 +132,13 @@ function generationEstimate(
     bytesPerDevice,
     isSharded: false,
     onceSeconds: 0,
-    serialSeconds: weightsSeconds(hardware, devices, degree),
+    serialSeconds: weightsSeconds(hardware, devices, degree, way),
     swapSeconds: swapSeconds(hardware, weightBytes(shape) / degree),
     lengthSpread: longestSpread(samples, lengths.spread),
     arithmetic: [
       weightsOf(hardware, degree),
       `keys and values of ${Math.round((cache * degree) / ofSequence)} sequences at once, each of ${Math.round(sequenceTokens(lengths))} tokens of ${formatBytes(cacheBytes(shape, degree))}, over ${plural(degree)}: ${formatBytes(cache)}; a rank has room for ${Math.floor(placesOf(hardware, degree))}, on devices of ${formatBytes(figures.memoryBytes)}`,
+      ...(way ? [describeWay(shape, way)] : []),
     ],
   };
 }
@@ -142,9 +147,10 @@ function generationEstimate(
 function scoringEstimate(
   hardware: Hardware,
   { name }: ModelComponent,
-  { devices, samples }: RehearsedStep,
+  { devices, samples, ways }: RehearsedStep,
   degrees: readonly number[],
 ): Estimate {
+  const way = ways?.[name];
   const { shape, figures } = hardware;
   const degree = degrees.find((each) => scoringBytes(hardware, each) <= figures.memoryBytes) ?? degrees.at(-1)!;
   const bytes = scoringBytes(hardware, degree);
@@ -156,9 +162,9 @@ function scoringEstimate(
     bytesPerDevice: () => bytes,
     isSharded: false,
     onceSeconds: 0,
-    serialSeconds: weightsSeconds(hardware, devices, degree),
+    serialSeconds: weightsSeconds(hardware, devices, degree, way),
     swapSeconds: swapSeconds(hardware, weightBytes(shape) / degree),
-    arithmetic: [weightsOf(hardware, degree), pass],
+    arithmetic: [weightsOf(hardware, degree), pass, ...(way ? [describeWay(shape, way)] : [])],
   };
 }
 

@@ -110,6 +110,22 @@ export function rehearse(profile: Profile, setting: RehearsalSetting): Rehearsal
   };
 }
 
+/** Of a plan on what was estimated: what is refused for its memory says what that is made of. */
+export function withArithmetic<T>({ parts }: Pick<Rehearsal, "parts">, plan: () => T): T {
+  try {
+    return plan();
+  } catch (error) {
+    if (!(error instanceof TreadleError) || error.code !== "placement.impossible") throw error;
+    const part = parts.find(({ component }) => component === error.details["component"]);
+    if (!part || !("neededBytes" in error.details)) throw error;
+    const [what, remedy] = error.message.split(/; (?=[^;]*$)/);
+    throw new TreadleError(error.code, `${what} (${part.arithmetic.join("; ")}); ${remedy}`, {
+      details: error.details,
+      cause: error,
+    });
+  }
+}
+
 /** Devices of nodes as most are built. */
 export function rehearsedDevices(device: string, count: number): DeviceSpec[] {
   const { memoryBytes } = figuresOf(device);
