@@ -52,6 +52,20 @@ describe("the loss by hand", () => {
     close(gradient, [0, -1.1]);
   });
 
+  test("without bounds that anything exceeds it is importance sampling alone, of whatever ratio and advantage", () => {
+    const number = fc.double({ min: -8, max: 8, noNaN: true }).map(Math.fround);
+    fc.assert(
+      fc.property(number, number, number, (advantage, old, new_) => {
+        const batch = row({ weights: [2], advantages: [advantage], old: [old] });
+        const { metrics, gradient } = referenceLoss({ ...spec, clipLow: 1, clipHigh: 1e9 }, batch, [0, new_]);
+        const expected = -2 * Math.exp(new_ - old) * advantage;
+        expect(Math.abs(metrics.loss - expected)).toBeLessThanOrEqual(1e-9 * Math.abs(expected));
+        expect(Math.abs(gradient[1]! - expected)).toBeLessThanOrEqual(1e-9 * Math.abs(expected));
+        expect(metrics.clipFraction).toBe(0);
+      }),
+    );
+  });
+
   test("clips above for good tokens, below for bad ones, each with its own bound", () => {
     // ratio 2 against 1.28 with A = 1; ratio 0.5 against 0.8 with A = −1; ratio 2 with A = −1 is not clipped
     const batch = row({ weights: [1, 1, 1], advantages: [1, -1, -1], old: [0, 0, 0] });
