@@ -33,7 +33,7 @@ describe("drivers", () => {
     ["docker.authFile", { docker: { image: "any", authFile: "auth.json" } }, {}],
     ["network", { docker: { image: "any" } }, { network: "host" as const }],
   ] as const)("PGR1: under an agent '%s' is refused, as sandboxes are the agent's", async (key, given, more) => {
-    const rights = { node: "a", project: "/srv", interpreters: [], programs: [], variables: [] };
+    const rights = { node: "a", project: "/srv", interpreters: [], programs: [], models: [], variables: [] };
     vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
     const drivers =
       key === "cgroup"

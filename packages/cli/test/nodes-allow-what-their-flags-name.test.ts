@@ -6,7 +6,7 @@ const permissionsWith = (flags: readonly string[]) => {
   command.parseOptions([...flags]);
   return permissionsOf(command.opts());
 };
-const nothing = { interpreters: [], flags: [], programs: [], env: [] };
+const nothing = { interpreters: [], flags: [], programs: [], models: [], env: [] };
 
 test("an agent without flags allows nothing", () => {
   expect(permissionsWith([])).toEqual(nothing);
@@ -16,6 +16,7 @@ test.each([
   [["--allow-interpreter", "/opt/node/bin/node"], { interpreters: ["/opt/node/bin/node"] }],
   [["--allow-flag=--expose-gc"], { flags: ["--expose-gc"] }],
   [["--allow-program", "/opt/judge"], { programs: ["/opt/judge"] }],
+  [["--allow-models", "/models"], { models: ["/models"] }],
   [["--allow-env", "HF_HOME"], { env: ["HF_HOME"] }],
   [["--allow-env", "HF_HOME", "--allow-env", "HF_TOKEN"], { env: ["HF_HOME", "HF_TOKEN"] }],
 ])("%j allows exactly that", (flags, allowed) => {

@@ -97,6 +97,8 @@ export const WorkerPermissions = z.strictObject({
   flags: z.array(z.string().min(1)).default([]),
   /** programs that workers' configurations may name, with arguments of theirs, as absolute paths or names */
   programs: z.array(z.string().min(1)).default([]),
+  /** folders below which models may lie that workers read, besides the project, as absolute paths */
+  models: z.array(z.string().regex(/^\//, "must be an absolute path, as /models")).default([]),
   /** names of environment variables, besides those that say which devices a process sees and how many threads it has */
   env: z.array(z.string().regex(variable, "must be the name of a variable")).default([]),
 });

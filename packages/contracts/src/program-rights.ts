@@ -20,6 +20,8 @@ export const ProgramRights = z.strictObject({
   interpreters: z.array(z.string()),
   /** programs with whatever arguments the configuration gives them */
   programs: z.array(z.string()),
+  /** folders below which models may lie, besides the project */
+  models: z.array(z.string()).default([]),
   /** variables that the configuration may set for them, or have read */
   variables: z.array(z.string()),
 });
@@ -73,6 +75,34 @@ export function checkVariables(names: readonly string[], key: string, env: Envir
     rights,
     `names the variable '${refused}' in '${key}'; start its agent with '--allow-env ${refused}' where that can be allowed, or leave it out`,
   );
+}
+
+/** Throws `node.forbidden` for a folder to write to that is not the project's (PGR1). */
+export function checkWrittenFolder(folder: string, key: string, env: Environment = process.env): void {
+  const rights = programRights(env);
+  if (rights === undefined || isOfProject(folder, rights)) return;
+  throw forbiddenProgram(
+    rights,
+    `writes to '${folder}' ('${key}'); give a folder below '${rights.project}', outside of 'runs'`,
+  );
+}
+
+/** Throws `node.forbidden` for the folder of a model that is neither the project's nor where the agent has its models (PGR1). */
+export function checkModelFolder(folder: string, key: string, env: Environment = process.env): void {
+  const rights = programRights(env);
+  if (rights === undefined || isOfProject(folder, rights)) return;
+  if (rights.models.some((root) => isBelow(folder, root))) return;
+  throw forbiddenProgram(
+    rights,
+    `reads the model in '${folder}' ('${key}'); start its agent with '--allow-models ${folder}', or a folder above it, or give a folder below '${rights.project}'`,
+  );
+}
+
+/** Itself among them; symbolic links as they are. */
+function isBelow(path: string, root: string): boolean {
+  if (!isAbsolute(path) || path.split(sep).includes("..")) return false;
+  const [first] = relative(root, path).split(sep);
+  return first !== "..";
 }
 
 /**

@@ -1,8 +1,10 @@
 import { expect, test } from "vitest";
 import { TreadleError } from "../src/index.ts";
 import {
+  checkModelFolder,
   checkProgram,
   checkVariables,
+  checkWrittenFolder,
   ProgramRights,
   programRightsVariable,
   pythonInterpreter,
@@ -27,6 +29,8 @@ test("PGR1: where no agent limits it, a configuration names what it likes", () =
   expect(pythonInterpreter("/tmp/evil.sh", "engine.python", {})).toBe("/tmp/evil.sh");
   expect(outcome(() => checkProgram("/bin/sh", "judge.command", {}))).toBeUndefined();
   expect(outcome(() => checkVariables(["NODE_OPTIONS"], "judge.environment", {}))).toBeUndefined();
+  expect(outcome(() => checkModelFolder("/etc", "engine.path", {}))).toBeUndefined();
+  expect(outcome(() => checkWrittenFolder("/etc", "engine.weightsFolder", {}))).toBeUndefined();
 });
 
 test("PGR1: under an agent a script runs by the agent's Python, one of the project's, or one that the agent names", () => {
@@ -54,4 +58,32 @@ test("PGR1: under an agent programs and variables are exactly those that it name
   expect(outcome(() => checkVariables(["OMP_NUM_THREADS", "LD_PRELOAD"], "judge.environment", env))).toBe(
     "node.forbidden",
   );
+});
+
+test("PGR1: under an agent models lie below the project or where it says, and weights are written below the project", () => {
+  const env = limited({ models: ["/models", "/mnt/a b/"] });
+  const reads = (folder: string) => outcome(() => checkModelFolder(folder, "engine.path", env));
+  const writes = (folder: string) => outcome(() => checkWrittenFolder(folder, "engine.weightsFolder", env));
+  for (const own of ["models/tiny", "/srv/p/models/tiny"])
+    expect([own, reads(own), writes(own)]).toEqual([own, undefined, undefined]);
+  for (const named of ["/models", "/models/qwen", "/mnt/a b/x/y"]) {
+    expect([named, reads(named)]).toEqual([named, undefined]);
+    expect([named, writes(named)]).toEqual([named, "node.forbidden"]);
+  }
+  const others = [
+    "/",
+    "/etc",
+    "/models2",
+    "/models/../etc",
+    "/mnt/a",
+    "../p2",
+    "/srv/p",
+    "/srv/p/runs/x",
+    "/srv/p/../q",
+    "",
+  ];
+  for (const other of others) {
+    expect([other, reads(other)]).toEqual([other, "node.forbidden"]);
+    expect([other, writes(other)]).toEqual([other, "node.forbidden"]);
+  }
 });

@@ -116,7 +116,7 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
   });
 
   test("PGR1: a variable that the agent does not let configurations name; nothing of it leaves", async () => {
-    const rights = { node: "a", project: folder, interpreters: [], programs: [], variables: [] };
+    const rights = { node: "a", project: folder, interpreters: [], programs: [], models: [], variables: [] };
     vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
     vi.stubEnv("TREADLE_TEST_SECRET", "of the agent's user");
     const asked = attach(kind, { apiKey: "of the agent's user" }, { apiKeyVariable: "TREADLE_TEST_SECRET" });

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type EngineFacts, TreadleError } from "@treadle/contracts";
-import { forbiddenProgram, isOfProject, programRights } from "@treadle/contracts/program-rights";
+import { checkModelFolder, checkWrittenFolder } from "@treadle/contracts/program-rights";
 import {
   decodeSeconds,
   EmulatedDevice,
@@ -103,6 +103,9 @@ const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | Vl
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
   const { config, rank, log, hostFiles } = worker;
   if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true, adapts: false });
+  checkModelFolder(config.engine.model, "engine.model");
+  if (config.engine.weightsFolder !== undefined)
+    checkWrittenFolder(config.engine.weightsFolder, "engine.weightsFolder");
   return ServerEngine.create(config.model, config.engine, { rank, hostFiles, warn: (message) => log.warn(message) });
 }
 
@@ -128,7 +131,8 @@ async function makeEngine(
     const choice = config.engine;
     const torch = isServer(choice) ? { ...choice.trainer, path: choice.model } : choice;
     if (torch?.kind === "torch") {
-      if (torch.weightsFolder !== undefined) checkFolder(torch.weightsFolder, "engine.weightsFolder");
+      if (torch.weightsFolder !== undefined) checkWrittenFolder(torch.weightsFolder, "engine.weightsFolder");
+      if (torch.path !== undefined) checkModelFolder(torch.path, isServer(choice) ? "engine.model" : "engine.path");
       const accelerators = ids.filter(isAccelerator).length;
       if (generates && accelerators > 1)
         log.warn(
@@ -155,7 +159,7 @@ async function openGroups(
   { folder, deadlineMs, tensorRanks }: z.infer<typeof Collectives>,
 ): Promise<Pick<EmulatedEngineOptions, "group" | "tensorGroup">> {
   const { component, rank, worldSize, messages } = worker;
-  checkFolder(folder, "emulated.collectives.folder");
+  checkWrittenFolder(folder, "emulated.collectives.folder");
   const refuse = (what: string) => {
     throw new TreadleError("config.invalid", `'emulated.collectives' of '${component}': ${what}`);
   };
@@ -177,18 +181,10 @@ async function openGroups(
 }
 
 function openDevices(ids: readonly string[], { folder, sizeMiB }: z.infer<typeof DeviceMemory>): EmulatedDevice[] {
-  checkFolder(folder, "emulated.deviceMemory.folder");
+  checkWrittenFolder(folder, "emulated.deviceMemory.folder");
   mkdirSync(folder, { recursive: true });
   return ids.map((name) => {
     const path = join(folder, name.replaceAll(/[^\w-]/g, "-"));
     return new EmulatedDevice({ name, capacityBytes: sizeMiB * mib, path });
   });
-}
-
-/** PGR1. */
-function checkFolder(folder: string, key: string): void {
-  const rights = programRights();
-  if (rights === undefined || isOfProject(folder, rights)) return;
-  const remedy = `give a folder below '${rights.project}', outside of 'runs'`;
-  throw forbiddenProgram(rights, `writes to '${folder}' ('${key}'); ${remedy}`);
 }

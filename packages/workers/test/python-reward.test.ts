@@ -131,7 +131,7 @@ test("calls that are open when the process ends are answered with its end (PR1)"
 });
 
 test("PGR1: under an agent only files of the project, neither hidden nor installed nor of runs, are imported", async () => {
-  const rights = { node: "a", project: folder, interpreters: [], programs: [], variables: [] };
+  const rights = { node: "a", project: folder, interpreters: [], programs: [], models: [], variables: [] };
   vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
   try {
     const elsewhere = [

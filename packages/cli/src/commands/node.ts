@@ -50,6 +50,7 @@ type RawFlags = NatsFlags & {
   readonly allowInterpreter: readonly string[];
   readonly allowFlag: readonly string[];
   readonly allowProgram: readonly string[];
+  readonly allowModels: readonly string[];
   readonly allowEnv: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
   readonly devices: Readonly<Record<string, string>>;
@@ -64,13 +65,14 @@ type RawFlags = NatsFlags & {
   readonly project?: string;
 };
 
-type PermissionFlags = Pick<RawFlags, "allowInterpreter" | "allowFlag" | "allowProgram" | "allowEnv">;
+type PermissionFlags = Pick<RawFlags, "allowInterpreter" | "allowFlag" | "allowProgram" | "allowModels" | "allowEnv">;
 
 /** What the agent allows runners: what its flags name, and nothing besides. */
 export const permissionsOf = (raw: PermissionFlags): WorkerPermissions => ({
   interpreters: [...raw.allowInterpreter],
   flags: [...raw.allowFlag],
   programs: [...raw.allowProgram],
+  models: [...raw.allowModels],
   env: [...raw.allowEnv],
 });
 
@@ -110,6 +112,12 @@ export function nodeCommand(): Command {
     .option(
       "--allow-program <path>",
       "a program that workers' configurations may name here, with arguments of theirs; /bin/sh: tools without isolation",
+      repeated,
+      [],
+    )
+    .option(
+      "--allow-models <folder>",
+      "below it lie models that workers' configurations may name here, besides those below the project",
       repeated,
       [],
     )

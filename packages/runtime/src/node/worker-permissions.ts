@@ -54,9 +54,9 @@ export function checkWorkerStart(start: WorkerStart, permissions: WorkerPermissi
 
 /** What workers may start of what their configuration names, by the same rules. */
 export function rightsOf(permissions: WorkerPermissions, node: string, project: string): ProgramRights {
-  const { interpreters, programs, env } = permissions;
+  const { interpreters, programs, models, env } = permissions;
   const variables = [...harmless, ...env.filter((name) => !never.test(name))]; // NA4
-  return { node, project, interpreters, programs, variables };
+  return { node, project, interpreters, programs, models, variables };
 }
 
 function forbidden(what: string, node: string): TreadleError {
