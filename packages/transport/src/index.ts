@@ -32,5 +32,7 @@ export { createPeer, type PeerOptions } from "./link/peer.ts";
 export { defaultLinkLimits, type LinkLimits } from "./link/socket-link.ts";
 export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./memory/payloads.ts";
 export { removeSegment, removeSegments, segmentFolder } from "./memory/shared-memory.ts";
+export { Reaper } from "./programs/reaper.ts";
+export { ServerProgram, type ServerProgramOptions } from "./programs/server-program.ts";
 export { openRelay, type Relay, type RelayOptions } from "./relay/relay.ts";
 export { replaceFile } from "./replace-file.ts";

@@ -36,6 +36,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import { Reaper } from "@treadle/transport";
 import type { EgressProxy } from "../network/egress-proxy.ts";
 import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
@@ -54,7 +55,6 @@ import { DiskGuard, lacksRoom, reserveOf, roomIn } from "./disk-guard.ts";
 import { deviceOf, diskImagesLack, forgetDiskImage, makeDiskImage, withDiskImage } from "./disk-image.ts";
 import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
-import { Reaper } from "./reaper.ts";
 import {
   baseEnvironment,
   type ExecRequest,

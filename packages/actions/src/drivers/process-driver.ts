@@ -4,10 +4,10 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve, sep } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { Reaper } from "@treadle/transport";
 import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import { runCommand, spawnCommand } from "./command.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
-import { Reaper } from "./reaper.ts";
 import {
   baseEnvironment,
   type ExecRequest,

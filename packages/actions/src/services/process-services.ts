@@ -7,16 +7,14 @@
  * SV2 `restore` returns when the service answers; one that does not in time, or that cannot be woken, is ended.
  * SV3 after `close`, or any death of this process, no service is left.
  */
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
-import { createServer } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
 import { checkProgram, checkVariables } from "@treadle/contracts/program-rights";
 import { timeLimit } from "@treadle/contracts/time-limit";
+import { Reaper, ServerProgram } from "@treadle/transport";
 import { z } from "zod";
-import { Reaper } from "../drivers/reaper.ts";
 import type { RestoreWay } from "../managers/gpu.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ServiceHost } from "../pool/service-preparation.ts";
@@ -55,10 +53,9 @@ export type ProcessServicesOptions = {
 
 type Running = {
   readonly instance: ServiceInstance;
-  readonly child: ChildProcess;
-  readonly url: string;
-  readonly ended: Promise<void>;
-  readonly complaint: () => string;
+  readonly program: ServerProgram;
+  /** once it has answered */
+  url: string;
   state: "starting" | "awake" | "asleep";
   isAsked: boolean;
 };
@@ -69,10 +66,8 @@ const calls = {
 } as const;
 
 const callTimeoutMs = 60_000;
-const graceMs = 5000;
 /** An engine that works may take as long to say that it is well. */
 const deadMs = 30_000;
-const pollMs = 50;
 
 export class ProcessServices implements ServiceHost {
   readonly #services: ReadonlyMap<string, z.infer<typeof ModelService>>;
@@ -112,9 +107,9 @@ export class ProcessServices implements ServiceHost {
         signal.throwIfAborted();
       }
     }
-    const running = await this.#start(instance, service);
+    const running = this.#start(instance, service, signal);
     try {
-      await this.#untilHealthy(running, service, signal);
+      running.url = await running.program.ready;
       running.state = "awake";
       return asleep === undefined ? "started" : "otherwise";
     } catch (error) {
@@ -143,7 +138,11 @@ export class ProcessServices implements ServiceHost {
   /** After a request to it broke: one that does not answer any more is ended, and told as lost. */
   async endIfDead(instance: ServiceInstance, limitMs = deadMs): Promise<void> {
     const running = this.#running.get(keyOf(instance));
-    if (running === undefined || (await isHealthy(running.url + this.#service(instance).healthPath, limitMs))) return;
+    if (
+      running === undefined ||
+      (await isHealthy(running.url + this.#service(instance).healthPath, timeLimit(limitMs)))
+    )
+      return;
     await this.#end(running);
     this.#options.onLost?.(instance);
   }
@@ -178,10 +177,10 @@ export class ProcessServices implements ServiceHost {
   /** Of the processes on this device, in equal parts on the devices of each. */
   async #residentBytes(node: number, device: number): Promise<number> {
     let sum = 0;
-    for (const { instance, child } of this.#running.values()) {
+    for (const { instance, program } of this.#running.values()) {
       const { chunk } = instance;
       if (chunk.node !== node || device < chunk.start || device >= chunk.start + chunk.size) continue;
-      const status = await readFile(`/proc/${child.pid}/status`, "utf8").catch(() => "");
+      const status = await readFile(`/proc/${program.pid}/status`, "utf8").catch(() => "");
       sum += (Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1] ?? 0) * 1024) / chunk.size;
     }
     return sum;
@@ -196,87 +195,44 @@ export class ProcessServices implements ServiceHost {
     );
   }
 
-  async #start(instance: ServiceInstance, service: z.infer<typeof ModelService>): Promise<Running> {
-    const port = await freePort();
+  #start(instance: ServiceInstance, service: z.infer<typeof ModelService>, signal: AbortSignal): Running {
     const { start, size } = instance.chunk;
     const devices = this.#acceleratorsOf(start, size).join();
     const [program, ...words] = service.command;
-    const args = words.map((word) =>
+    const fill = (word: string, port: number): string =>
       word
         .replaceAll("{port}", String(port))
         .replaceAll("{dop}", String(instance.dop))
-        .replaceAll("{devices}", devices),
-    );
-    const child = spawn(program as string, args, {
-      env: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },
-      stdio: ["ignore", "ignore", "pipe"],
-      detached: true,
-    });
-    let complaint = "";
-    child.stderr.on("data", (bytes) => {
-      complaint = `${complaint}${bytes}`.slice(-2000);
-    });
+        .replaceAll("{devices}", devices);
     const key = keyOf(instance);
-    const ended = new Promise<void>((resolve) => {
-      const settle = (): void => {
-        if (child.pid !== undefined) this.#reaper.forget(child.pid);
-        if (this.#running.get(key) === running) this.#running.delete(key);
-        if (!running.isAsked && running.state !== "starting") this.#options.onLost?.(instance);
-        resolve();
-      };
-      child.once("exit", settle);
-      child.once("error", (error) => {
-        complaint = error.message;
-        settle();
-      });
-    });
-    const url = `http://127.0.0.1:${port}`;
     const running: Running = {
       instance,
-      child,
-      url,
-      ended,
-      complaint: () => complaint,
+      program: new ServerProgram({
+        name: `service '${key}'`,
+        command: (port) => ({ program: program as string, args: words.map((word) => fill(word, port)) }),
+        environment: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },
+        probe: (url, limit) => isHealthy(url + service.healthPath, limit),
+        probed: service.healthPath,
+        startTimeoutMs: service.startTimeoutMs,
+        startTimeoutKey: "startTimeoutMs",
+        reaper: this.#reaper,
+        signal,
+      }),
+      url: "",
       state: "starting",
       isAsked: false,
     };
-    if (child.pid !== undefined) this.#reaper.watch(child.pid);
+    void running.program.ended.then(() => {
+      if (this.#running.get(key) === running) this.#running.delete(key);
+      if (!running.isAsked && running.state !== "starting") this.#options.onLost?.(instance);
+    });
     this.#running.set(key, running);
     return running;
   }
 
-  async #untilHealthy(
-    running: Running,
-    { healthPath, startTimeoutMs }: z.infer<typeof ModelService>,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { instance, url, complaint } = running;
-    const startedMs = performance.now();
-    let hasEnded = false;
-    void running.ended.then(() => {
-      hasEnded = true;
-    });
-    for (;;) {
-      const leftMs = Math.max(1, Math.ceil(startedMs + startTimeoutMs - performance.now()));
-      const answers = await isHealthy(url + healthPath, Math.min(leftMs, callTimeoutMs), signal);
-      signal.throwIfAborted();
-      if (hasEnded)
-        throw failed(instance, "ended before it answered", `its last words: ${complaint().trim() || "none"}`);
-      if (answers) return;
-      if (performance.now() - startedMs > startTimeoutMs)
-        throw failed(instance, `did not answer at ${healthPath} within ${startTimeoutMs} ms`, "raise startTimeoutMs");
-      await delay(pollMs);
-    }
-  }
-
-  /** With all that it started: engines run their ranks as processes of their own. */
   async #end(running: Running): Promise<void> {
     running.isAsked = true;
-    const { pid } = running.child;
-    signalGroup(pid, "SIGTERM");
-    await Promise.race([running.ended, delay(graceMs, undefined, { ref: false })]);
-    signalGroup(pid, "SIGKILL");
-    await running.ended;
+    await running.program.end();
   }
 }
 
@@ -286,8 +242,8 @@ const keyOf = ({ service, dop, chunk }: ServiceInstance): string =>
 const failed = (instance: ServiceInstance, what: string, remedy: string): TreadleError =>
   new TreadleError("service.failed", `service '${keyOf(instance)}' ${what}; ${remedy}`);
 
-const isHealthy = (url: string, limitMs: number, signal?: AbortSignal): Promise<boolean> =>
-  fetch(url, { signal: timeLimit(limitMs, signal) }).then(
+const isHealthy = (url: string, signal: AbortSignal): Promise<boolean> =>
+  fetch(url, { signal }).then(
     (answer) => answer.ok,
     () => false,
   );
@@ -301,17 +257,6 @@ async function post(url: string, signal?: AbortSignal): Promise<void> {
   });
   await answer.arrayBuffer();
   if (!answer.ok) throw new Error(`'${url}' answered ${answer.status}`);
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
 }
 
 /** Of this machine's NVIDIA devices, whatever the node. */
@@ -328,12 +273,4 @@ async function nvidiaFreeBytes(_node: number, devices: readonly number[]): Promi
     .trim()
     .split("\n")
     .map((mebibytes) => Number(mebibytes) * 2 ** 20);
-}
-
-function signalGroup(group: number | undefined, name: NodeJS.Signals): void {
-  try {
-    if (group !== undefined) process.kill(-group, name);
-  } catch {
-    // It has ended.
-  }
 }
