@@ -72,7 +72,7 @@ export interface Engine {
   /** Ends running calls as `release` does and frees everything; the engine is not used again. */
   close(): Promise<void>;
   /** Resolves when it can compute no more and was not closed: a process of its own has ended. Absent where it has none. */
-  readonly ended?: Promise<TreadleError>;
+  readonly ended?: Promise<TreadleError> | undefined;
 }
 
 export type EngineMemory = {

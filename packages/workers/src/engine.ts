@@ -43,12 +43,12 @@ const Collectives = z.strictObject({
 });
 
 /**
- * What runs a model: the embedded engine in the worker's process, PyTorch in one of its own, or a server that runs already
- * and generates, beside PyTorch, which trains.
+ * What runs a model: the embedded engine in the worker's process, PyTorch in one of its own, or a server that generates,
+ * beside PyTorch, which trains.
  */
 export const EngineChoice = z.discriminatedUnion("kind", [
   z.strictObject({
-    /** `embedded`, in the worker's process; `torch`, in one of its own; `sglang` or `vllm`, a server that runs already */
+    /** `embedded`, in the worker's process; `torch`, in one of its own; `sglang` or `vllm`, a server */
     kind: z.literal("embedded"),
   }),
   TorchConfig,
@@ -96,17 +96,25 @@ export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineC
 }
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
+/** Their numbers on their node. */
+export const cudaDevices = (ids: readonly string[]): number[] =>
+  ids.flatMap((id) => /(?:^|\/)cuda:(\d+)$/.exec(id)?.[1] ?? []).map(Number);
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
   choice?.kind === "sglang" || choice?.kind === "vllm";
 
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
   const { config, rank, log, hostFiles } = worker;
+  const devices = cudaDevices(worker.devices.ids);
   if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true, adapts: false });
   checkModelFolder(config.engine.model, "engine.model");
   if (config.engine.weightsFolder !== undefined)
     checkWrittenFolder(config.engine.weightsFolder, "engine.weightsFolder");
-  return ServerEngine.create(config.model, config.engine, { rank, hostFiles, warn: (message) => log.warn(message) });
+  return ServerEngine.create(config.model, config.engine, {
+    ...{ rank, devices, hostFiles },
+    warn: (message) => log.warn(message),
+    log: (line) => log.info(line),
+  });
 }
 
 /**

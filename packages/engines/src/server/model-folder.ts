@@ -72,6 +72,13 @@ export class ModelFolder {
     return new ModelFolder(path, config.data, await layoutOf(path, shards));
   }
 
+  /** of most of its weights, as servers call it; what is written for them is in it, but for `float16` */
+  get dtype(): "float32" | "float16" | "bfloat16" {
+    const dtypes = [...this.#layout.values()].map(({ dtype }) => dtype);
+    const isMostly = (name: string) => 2 * dtypes.filter((dtype) => dtype === name).length > dtypes.length;
+    return isMostly("BF16") ? "bfloat16" : isMostly("F16") ? "float16" : "float32";
+  }
+
   /** Throws `engine.weights-mismatch` unless they are whole, and of this model. */
   check(weights: Weights): void {
     checkWeights(this.#layoutOf(weights.policyVersion, weights.parameters), weights);

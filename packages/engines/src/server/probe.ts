@@ -9,7 +9,12 @@ export type RouteAnswer = { readonly need: RouteNeed; readonly status: number; r
 export type Findings = { readonly gaps: readonly string[]; readonly warnings: readonly string[] };
 
 /** What an engine does with its server besides generating. */
-export type Use = { readonly sharesDevices: boolean; readonly loadsAdapters: boolean };
+export type Use = {
+  readonly sharesDevices: boolean;
+  readonly loadsAdapters: boolean;
+  /** it was started for the engine, and listens on this machine alone */
+  readonly isLaunched: boolean;
+};
 
 /** What is missing, and what should be known, of a server with these routes. */
 export function judgeRoutes(name: string, routes: readonly RouteAnswer[], use: Use): Findings {
@@ -30,7 +35,7 @@ export function judgeRoutes(name: string, routes: readonly RouteAnswer[], use: U
     (need.isOptional ? warnings : gaps).push(what);
   }
   const open = wanted.filter(({ anonymousStatus }) => anonymousStatus !== 401 && anonymousStatus !== 403);
-  if (open.length > 0 && gaps.length === 0) {
+  if (open.length > 0 && gaps.length === 0 && !use.isLaunched) {
     const paths = open.map(({ need }) => `'${need.path}'`).join(", ");
     warnings.push(
       `${name} answers ${paths} without a key: whoever reaches its port can end its requests and replace its weights; let it listen on a loopback address, or close its port to others`,
@@ -39,13 +44,10 @@ export function judgeRoutes(name: string, routes: readonly RouteAnswer[], use: U
   return { gaps, warnings };
 }
 
-/** What is wrong between a server, the model's folder and the model that is configured. */
-export function judgeFacts(
-  facts: ServerFacts,
-  folder: ModelFolder,
-  model: { readonly vocabSize: number; readonly contextLength: number },
-  { sharesDevices, loadsAdapters }: Use,
-): string[] {
+type Limits = { readonly vocabSize: number; readonly contextLength: number };
+
+/** What is wrong between the model's folder and the model that is configured, which is known before there is a server. */
+export function judgeFolder(folder: ModelFolder, model: Limits): string[] {
   const gaps: string[] = [];
   if (model.vocabSize > folder.vocabSize)
     gaps.push(
@@ -55,6 +57,17 @@ export function judgeFacts(
     gaps.push(
       `model.contextLength is '${model.contextLength}' where engine.model reads '${folder.contextLength}' tokens; lower it`,
     );
+  return gaps;
+}
+
+/** What is wrong between a server, the model's folder and the model that is configured. */
+export function judgeFacts(
+  facts: ServerFacts,
+  folder: ModelFolder,
+  model: Limits,
+  { sharesDevices, loadsAdapters }: Omit<Use, "isLaunched">,
+): string[] {
+  const gaps: string[] = [];
   if (facts.contextLength !== undefined && model.contextLength > facts.contextLength)
     gaps.push(
       `model.contextLength is '${model.contextLength}' where the server takes '${facts.contextLength}' tokens; lower it, or start the server with as many`,
@@ -112,12 +125,9 @@ export async function probeRoutes(client: HttpClient, needs: readonly RouteNeed[
   return routes;
 }
 
-export function refuseServer(name: string, url: string, gaps: readonly string[]): void {
+export function refuseServer(server: string, gaps: readonly string[]): void {
   if (gaps.length === 0) return;
-  throw new TreadleError(
-    "config.invalid",
-    `${name} at ${url} cannot be used:${gaps.map((gap) => `\n- ${gap}`).join("")}`,
-  );
+  throw new TreadleError("config.invalid", `${server} cannot be used:${gaps.map((gap) => `\n- ${gap}`).join("")}`);
 }
 
 /** Of the memory that a server shares, what its weights take where they leave without its cache; undefined where it is one piece. */

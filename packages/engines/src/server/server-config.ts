@@ -2,11 +2,14 @@ import { isLoopback, TreadleError } from "@treadle/contracts";
 import { checkVariables } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { TorchConfig } from "../torch/torch-config.ts";
+import { LaunchSettings } from "./server-launch.ts";
 
-/** Of an inference server that runs already, whatever its kind. Each engine needs a server of its own. */
+/** Of an inference server, whatever its kind: one that runs already, or one that Treadle starts. Each engine has a server of its own. */
 const ServerSettings = z.strictObject({
-  /** where the server listens, or one address for each rank; a rank loads weights into its server and ends what others compute there */
-  url: z.union([z.url({ protocol: /^https?$/ }), z.array(z.url({ protocol: /^https?$/ })).min(1)]),
+  /** where a server listens that runs already, or one address for each rank; a rank loads weights into its server and ends what others compute there */
+  url: z.union([z.url({ protocol: /^https?$/ }), z.array(z.url({ protocol: /^https?$/ })).min(1)]).optional(),
+  /** how each rank starts a server of its own, on its own devices, which ends with the rank */
+  launch: LaunchSettings.optional(),
   /** local folder of the Hugging Face model that the server serves, and that is trained; the server reads it, too */
   model: z.string().min(1),
   /** name of the environment variable with the server's key, which goes with each call */
@@ -34,19 +37,33 @@ const ServerSettings = z.strictObject({
   trainer: TorchConfig.omit({ path: true }).prefault({ kind: "torch" }),
 });
 
+type Choice = Pick<z.infer<typeof ServerSettings>, "url" | "launch" | "apiKeyVariable" | "allowRemote">;
+const isOne = ({ url, launch }: Choice): boolean => (url === undefined) !== (launch === undefined);
+const oneOf = { error: "give 'url', of a server that runs already, or 'launch', and not both" };
+const fitsLaunch = ({ launch, apiKeyVariable, allowRemote }: Choice): boolean =>
+  launch === undefined || (apiKeyVariable === undefined && !allowRemote);
+const ofUrl = {
+  error:
+    "'apiKeyVariable' and 'allowRemote' are for 'url'; leave them out, as a server of 'launch' has a key of its own",
+};
+
 /** A model that SGLang serves. */
-export const SglangConfig = ServerSettings.extend({ kind: z.literal("sglang") });
+export const SglangConfig = ServerSettings.extend({ kind: z.literal("sglang") })
+  .refine(isOne, oneOf)
+  .refine(fitsLaunch, ofUrl);
 export type SglangConfig = z.infer<typeof SglangConfig>;
 
 /** A model that vLLM serves. */
-export const VllmConfig = ServerSettings.extend({ kind: z.literal("vllm") });
+export const VllmConfig = ServerSettings.extend({ kind: z.literal("vllm") })
+  .refine(isOne, oneOf)
+  .refine(fitsLaunch, ofUrl);
 export type VllmConfig = z.infer<typeof VllmConfig>;
 
 export type ServerConfig = SglangConfig | VllmConfig;
 
 /** The address of a rank's own server. Throws `config.invalid` where there is none, or it is beyond this machine unasked. */
 export function urlOf({ url, allowRemote }: ServerConfig, rank: number): string {
-  const urls = typeof url === "string" ? [url] : url;
+  const urls = url === undefined ? [] : typeof url === "string" ? [url] : url;
   const own = urls[rank];
   if (own === undefined) {
     throw new TreadleError(

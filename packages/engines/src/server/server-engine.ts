@@ -1,11 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import {
   type Clock,
   type Completion,
   type HostFiles,
-  isLoopback,
   type ReleasableTag,
   type Sampling,
   TreadleError,
@@ -21,15 +20,15 @@ import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.
 import { checkBegun, resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { initialWeightsId, weightsIdOf } from "../parameters.ts";
-import { SglangProtocol } from "../sglang/sglang-protocol.ts";
 import { canOpen, type WeightFiles, weightFilesOf } from "../torch/weight-files.ts";
-import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { refusedTicket } from "../weight-ticket.ts";
-import { ConnectionLost, HttpClient } from "./http-client.ts";
-import { type MadeFolder, ModelFolder } from "./model-folder.ts";
-import { judgeFacts, judgeRoutes, ownBytesOf, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
+import { ConnectionLost, type HttpClient } from "./http-client.ts";
+import type { LaunchedServer } from "./launched-server.ts";
+import type { MadeFolder, ModelFolder } from "./model-folder.ts";
+import { type OpenServer, openServer } from "./open-server.ts";
+import { probeLogprobs } from "./probe.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
-import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
+import { type ServerConfig, SglangConfig, VllmConfig } from "./server-config.ts";
 import { ServerMemory } from "./server-memory.ts";
 import { type ServerProtocol, serverTags } from "./server-protocol.ts";
 import { ServerWeights } from "./server-weights.ts";
@@ -43,6 +42,10 @@ const abortEveryMs = 1_000;
 export type ServerOptions = {
   /** of the ranks of a component; default 0 */
   readonly rank?: number | undefined;
+  /** the accelerators of the rank, on which its own server computes; default: none */
+  readonly devices?: readonly number[] | undefined;
+  /** takes what its own server prints */
+  readonly log?: ((line: string) => void) | undefined;
   /** takes what a person should know of the server */
   readonly warn?: ((message: string) => void) | undefined;
   /** of deadlines; default: this machine's */
@@ -52,7 +55,7 @@ export type ServerOptions = {
 };
 
 /**
- * A model that SGLang or vLLM serves, attached by its address. It generates; what trains is elsewhere.
+ * A model that SGLang or vLLM serves, attached by its address, or started here. It generates; what trains is elsewhere.
  *
  * Owns the server's requests, and its weights (`ServerWeights`): nobody else may use it meanwhile. Weights reach it as a
  * folder that the server reads, with the file that a trainer on PyTorch has published, where this process can open it, and else
@@ -66,6 +69,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly #client: HttpClient;
   readonly #protocol: ServerProtocol;
   readonly #model: ModelFolder;
+  readonly #launched: LaunchedServer | undefined;
   readonly #limits: { readonly vocabSize: number; readonly contextLength: number };
   readonly #weightsFolder: string;
   readonly #stores: WeightFiles["roots"];
@@ -88,11 +92,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
   private constructor(
     config: ServerConfig,
-    client: HttpClient,
-    protocol: ServerProtocol,
-    model: ModelFolder,
-    limits: { readonly vocabSize: number; readonly contextLength: number },
-    weightsBytes: number | undefined,
+    { client, protocol, model, weightsBytes, launched }: OpenServer,
+    contextLength: number,
     weightsFolder: string,
     { warn, clock, hostFiles }: ServerOptions & { readonly warn: (message: string) => void; readonly clock: Clock },
   ) {
@@ -102,7 +103,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#client = client;
     this.#protocol = protocol;
     this.#model = model;
-    this.#limits = limits;
+    this.#limits = { vocabSize: model.vocabSize, contextLength };
+    this.#launched = launched;
     this.#memory = new ServerMemory({ sharedBytes: (config.sharedMemoryMiB ?? 0) * mib, weightsBytes, clock });
     this.#weightsFolder = weightsFolder;
     this.#stores = weightFilesOf(config.trainer, hostFiles)?.roots ?? [];
@@ -125,7 +127,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   static async create(
     model: z.input<typeof TransformerConfig>,
     server: z.input<typeof SglangConfig> | z.input<typeof VllmConfig>,
-    { rank = 0, warn = () => {}, clock = systemClock, hostFiles }: ServerOptions = {},
+    { rank = 0, devices = [], warn = () => {}, log = () => {}, clock = systemClock, hostFiles }: ServerOptions = {},
   ): Promise<ServerEngine> {
     const choice = z.discriminatedUnion("kind", [SglangConfig, VllmConfig]);
     const parsed = z.strictObject({ model: TransformerConfig, engine: choice }).safeParse({ model, engine: server });
@@ -135,45 +137,28 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         `server engine's configuration refused: ${z.prettifyError(parsed.error)}`,
       );
     const { engine: config, model: limits } = parsed.data;
-    const url = urlOf(config, rank);
-    const apiKey = apiKeyOf(config);
-    const client = new HttpClient(url, apiKey, config.callTimeoutMs, clock);
-    if (apiKey !== undefined && !isLoopback(new URL(url).hostname) && !url.startsWith("https:"))
-      warn(`the key of ${url} goes over the network as it is; put TLS before the server, and use its https address`);
-    const protocol = config.kind === "sglang" ? new SglangProtocol(client) : new VllmProtocol(client);
+    const open = await openServer(config, limits, { rank, devices, warn, log, clock });
+    const close = async () => {
+      open.client.close();
+      await open.launched?.close();
+    };
+    const weightsFolder = await makeWeightsFolder(config.weightsFolder, open.client.url).catch(async (error) => {
+      await close();
+      throw error;
+    });
+    const engine = new ServerEngine(config, open, limits.contextLength, weightsFolder, { warn, clock, hostFiles });
     try {
-      const folder = await ModelFolder.open(resolve(config.model));
-      const loadsAdapters = config.loads === "adapter";
-      const use = { sharesDevices: config.sharedMemoryMiB !== undefined, loadsAdapters };
-      if (loadsAdapters && config.trainer.lora === undefined)
-        refuseServer(protocol.name, url, [
-          "engine.loads is 'adapter', and engine.trainer trains none; set engine.trainer.lora, or engine.loads to 'weights'",
-        ]);
-      const routes = judgeRoutes(protocol.name, await probeRoutes(client, protocol.needs), use);
-      refuseServer(protocol.name, url, routes.gaps);
-      const facts = await protocol.describe();
-      refuseServer(protocol.name, url, judgeFacts(facts, folder, limits, use));
-      for (const warning of routes.warnings) warn(warning);
-      if (!facts.isDeterministic)
-        warn(
-          `${protocol.name} at ${url} does not promise the same tokens for the same key whatever runs beside them; ${protocol.determinismRemedy}`,
-        );
-      const ownBytes = ownBytesOf(facts, config.sharedMemoryMiB, (what) => warn(`${protocol.name} at ${url} ${what}`));
-      const weightsFolder = await makeWeightsFolder(config.weightsFolder, url);
-      const sizes = { vocabSize: folder.vocabSize, contextLength: limits.contextLength };
-      const own = { warn, clock, hostFiles };
-      const engine = new ServerEngine(config, client, protocol, folder, sizes, ownBytes, weightsFolder, own);
-      try {
-        await engine.#attach();
-      } catch (error) {
-        await engine.close();
-        throw error;
-      }
+      await engine.#attach();
       return engine;
     } catch (error) {
-      client.close();
+      await engine.close();
       throw error;
     }
+  }
+
+  /** of a server that was started for this engine */
+  get ended(): Promise<TreadleError> | undefined {
+    return this.#launched?.ended;
   }
 
   get policyVersion(): number {
@@ -288,8 +273,9 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#unwatch?.();
-    await this.release().catch(() => {}); // what a server that is gone holds is gone, too
+    if (!this.#launched) await this.release().catch(() => {}); // what a server that is gone holds is gone, too
     this.#client.close();
+    await this.#launched?.close();
     await rm(this.#weightsFolder, { recursive: true, force: true });
   }
 
@@ -535,8 +521,9 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       if (this.#running.size === 0) return;
       this.#protocol.alive().then(
         () => this.#running.size > 0 && this.#watchOver(),
-        (error: unknown) => {
+        (error: Error) => {
           for (const { call } of this.#running) this.#fail(call, error);
+          this.#launched?.giveUp(`does not say that it is well (${error.message})`);
         },
       );
     });

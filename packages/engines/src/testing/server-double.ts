@@ -22,6 +22,10 @@ export type Fault =
 export type DoubleOptions = {
   /** folder of a tiny model (`writeTinyModel`) */
   readonly model: string;
+  /** default: a free one */
+  readonly port?: number | undefined;
+  /** by which it says that it serves its model */
+  readonly name?: string | undefined;
   /** goes with each call to a guarded route */
   readonly apiKey?: string | undefined;
   /** whether log-probabilities are of temperature 1 whatever is sampled */
@@ -127,6 +131,7 @@ export abstract class ServerDouble {
 
   constructor(options: DoubleOptions) {
     this.options = options;
+    this.#port = options.port ?? 0;
     this.#renew();
   }
 

@@ -66,7 +66,7 @@ export class SglangDouble extends ServerDouble {
       },
       "GET /v1/models": {
         isGuarded: guarded,
-        handle: () => ({ body: { data: [{ id: "tiny", max_model_len: this.contextLength }] } }),
+        handle: () => ({ body: { data: [{ id: this.options.name ?? "tiny", max_model_len: this.contextLength }] } }),
       },
       "POST /generate": {
         isGuarded: guarded,

@@ -51,7 +51,9 @@ export class VllmDouble extends ServerDouble {
       "GET /v1/models": {
         isGuarded: true,
         handle: () => ({
-          body: { data: [{ id: "tiny", root: this.options.model, max_model_len: this.contextLength }] },
+          body: {
+            data: [{ id: this.options.name ?? "tiny", root: this.options.model, max_model_len: this.contextLength }],
+          },
         }),
       },
       "GET /server_info": {

@@ -21,6 +21,7 @@ import { timeLimit } from "@treadle/contracts/time-limit";
 import { createCharacterTokenizer } from "@treadle/learning";
 import { type Cluster, type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
+import { cudaDevices } from "../engine.ts";
 import type { RewardModelConfig } from "./reward-model-config.ts";
 
 /** Times are means in seconds. */
@@ -210,7 +211,7 @@ export class AcceleratedRewardModelWorker extends RewardModelWorker {
 
   protected override accelerators(): readonly number[] {
     const { ids } = this.devices;
-    const numbers = ids.flatMap((id) => /(?:^|\/)cuda:(\d+)$/.exec(id)?.[1] ?? []).map(Number);
+    const numbers = cudaDevices(ids);
     if (numbers.length === this.config.devices) return numbers;
     throw new TreadleError(
       "config.invalid",
