@@ -1,27 +1,26 @@
-/** A shipped workflow that samples from a live vLLM and trains on PyTorch: `npm run test:vllm` starts one; skipped elsewhere. */
+/** A shipped workflow that samples from a live vLLM, which it starts, and trains on PyTorch: by `npm run test:vllm`; skipped elsewhere. */
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
+import { liveLaunch, liveModel } from "../support/live-vllm.ts";
 import { projectRoot } from "../support/project.ts";
 
-const { TREADLE_VLLM_URL: url, TREADLE_VLLM_MODEL: model } = process.env;
-
-test.skipIf(url === undefined || model === undefined)(
+test.skipIf(liveLaunch === undefined || liveModel === undefined)(
   "reasoning-grpo samples from vLLM what PyTorch trains: what is imitated arrives, and log-probabilities agree",
   async () => {
     const runsRoot = await mkdtemp(join(tmpdir(), "treadle-vllm-run-"));
     try {
       const workflow = join(projectRoot, "workflows/reasoning-grpo");
-      const engine = `engine={kind: vllm, url: "${url}", model: "${model}"}`;
+      const engine = `engine=${JSON.stringify({ kind: "vllm", launch: liveLaunch, model: liveModel })}`;
       const sizes = ["steps=3", "batch=64", "imitation.maxRounds=16", "evaluation.problems=160"];
       const { summary } = await runWorkflow({
         workflow,
         configFile: join(workflow, "torch.yaml"),
         projectRoot,
         runsRoot,
-        overrides: [engine, ...sizes, "trace=false"],
+        overrides: [engine, ...sizes, "trace=false", "supervision.startTimeoutMs=1200000"],
         onEvent: () => {},
       });
       // Greedy answers of the server, by weights that PyTorch has trained.

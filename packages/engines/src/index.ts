@@ -33,6 +33,7 @@ export { sealWeights, weightsIdOf } from "./parameters.ts";
 export type { Pieces } from "./pieces.ts";
 export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
+export { type InstallableServer, installableServers } from "./server/server-launchers.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";
 export { torchPackageFolder } from "./torch/torch-process.ts";

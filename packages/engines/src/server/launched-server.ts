@@ -17,7 +17,7 @@ import { checkProgram, checkVariables, pythonInterpreter } from "@treadle/contra
 import { Reaper, ServerProgram } from "@treadle/transport";
 import { z } from "zod";
 import { HttpClient } from "./http-client.ts";
-import type { LaunchRequest, LaunchSettings, ServerLauncher } from "./server-launch.ts";
+import { installOf, type LaunchRequest, type LaunchSettings, pythonOf, type ServerLauncher } from "./server-launch.ts";
 
 const maxLoggedBytes = 8 * 2 ** 20;
 const maxLineLength = 2_000;
@@ -229,16 +229,11 @@ function bounded(log: (line: string) => void, apiKey: string): (line: string) =>
   };
 }
 
-function explained(
-  error: Error,
-  { name, module, install }: ServerLauncher,
-  { python, command }: LaunchSettings,
-  apiKey: string,
-): Error {
+function explained(error: Error, launcher: ServerLauncher, { python, command }: LaunchSettings, apiKey: string): Error {
   const message = error.message.replaceAll(apiKey, "***");
   const program = python ?? command?.[0];
   const key = python === undefined ? "engine.launch.command" : "engine.launch.python";
-  const top = module.split(".")[0]!;
+  const top = launcher.module.split(".")[0]!;
   const isAbsent = ["ENOENT", "EACCES"].includes((error.cause as NodeJS.ErrnoException | undefined)?.code ?? "");
   const isUninstalled = new RegExp(`No module named '?${top}\\b`).test(message);
   if (!isAbsent && !isUninstalled)
@@ -246,7 +241,7 @@ function explained(
   const lacks = isAbsent ? "cannot be started" : `has no module '${top}'`;
   return new TreadleError(
     "config.invalid",
-    `'${program}', which ${key} names for ${name}, ${lacks}; run 'python3 -m venv ${top} && ${top}/bin/${install}', and set engine.launch.python to '${top}/bin/python'`,
+    `'${program}', which ${key} names for ${launcher.name}, ${lacks}; run '${installOf(launcher)}', and set engine.launch.python to '${pythonOf(launcher)}'`,
     { cause: error },
   );
 }

@@ -2,15 +2,14 @@
 import { resolve } from "node:path";
 import { type Clock, isLoopback } from "@treadle/contracts";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
-import { sglangLauncher } from "../sglang/sglang-launcher.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
-import { vllmLauncher } from "../vllm/vllm-launcher.ts";
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { HttpClient } from "./http-client.ts";
 import { LaunchedServer } from "./launched-server.ts";
 import { ModelFolder } from "./model-folder.ts";
 import { judgeFacts, judgeFolder, judgeRoutes, ownBytesOf, probeRoutes, refuseServer } from "./probe.ts";
 import { apiKeyOf, type ServerConfig, urlOf } from "./server-config.ts";
+import { serverLaunchers } from "./server-launchers.ts";
 import type { ServerProtocol } from "./server-protocol.ts";
 
 export type OpenServerOptions = {
@@ -37,7 +36,7 @@ export async function openServer(
   limits: TransformerConfig,
   { rank, devices, warn, log, clock }: OpenServerOptions,
 ): Promise<OpenServer> {
-  const name = config.kind === "sglang" ? "SGLang" : "vLLM";
+  const { name } = serverLaunchers[config.kind];
   const model = await ModelFolder.open(resolve(config.model));
   const loadsAdapters = config.loads === "adapter";
   const gaps = judgeFolder(model, limits);
@@ -80,7 +79,7 @@ function launch(
   model: ModelFolder,
   options: Pick<OpenServerOptions, "devices" | "log" | "clock">,
 ): Promise<LaunchedServer> {
-  return LaunchedServer.start(kind === "sglang" ? sglangLauncher : vllmLauncher, settings!, {
+  return LaunchedServer.start(serverLaunchers[kind], settings!, {
     ...options,
     callTimeoutMs,
     request: {

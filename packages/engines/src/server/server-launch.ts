@@ -56,8 +56,8 @@ export type ServerLauncher = {
   readonly name: string;
   /** what `python -m` runs */
   readonly module: string;
-  /** how it is installed, in an environment of its own */
-  readonly install: string;
+  /** its distributions on PyPI; the first is the one to install */
+  readonly distributions: readonly [string, ...string[]];
   /** arguments that are not the user's to give */
   readonly own: readonly string[];
   readonly words: (request: LaunchRequest) => ServerWords;
@@ -65,3 +65,9 @@ export type ServerLauncher = {
 
 /** Most adapters that a server has at once: a new one is loaded before the one before it is dropped. */
 export const numAdapters = "2";
+
+/** How to get one, in an environment of its own, since servers and PyTorch's trainer need different versions of packages. */
+export const installOf = ({ distributions: [name] }: Pick<ServerLauncher, "distributions">): string =>
+  `python3 -m venv ${name} && ${name}/bin/pip install ${name}`;
+export const pythonOf = ({ distributions: [name] }: Pick<ServerLauncher, "distributions">): string =>
+  `${name}/bin/python`;

