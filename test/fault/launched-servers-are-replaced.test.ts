@@ -6,6 +6,7 @@ import { tinyWeights, writeTinyModel } from "@treadle/engines/testing";
 import { expect, test } from "vitest";
 import { writeDoublePython } from "../../packages/engines/test/support/double-python.ts";
 import { until } from "../support/cluster.ts";
+import { NodesWorld } from "../support/nodes.ts";
 import { projectRoot } from "../support/project.ts";
 import { runnersOfEachTest } from "../support/runner-process.ts";
 
@@ -74,7 +75,7 @@ test.each(["vllm", "sglang"])(
     expect(serversOf(run.model)).not.toContain(frozen);
     await run.step(4);
     const worker = run.events.findLast(
-      (event) => event.type === "worker-restarted" && event.worker.startsWith("rollout"),
+      (event) => event.type === "worker-restarted" && event.worker.startsWith("served-rollout"),
     );
     process.kill((worker as { pid: number }).pid, "SIGKILL");
     expect([await run.exited, run.threw()]).toEqual([0, undefined]);
@@ -84,7 +85,7 @@ test.each(["vllm", "sglang"])(
     expect(serversOf(run.model)).toEqual([]);
     expect(serversOf(calm.model)).toEqual([]);
     const logs = await readFile(
-      join(runners.root, readdirSync(runners.root).find((name) => existsLog(name))!, "logs", "rollout-0.log"),
+      join(runners.root, readdirSync(runners.root).find((name) => existsLog(name))!, "logs", "served-rollout-0.log"),
       "utf8",
     );
     expect(logs).toContain(`a double of ${kind} starts`);
@@ -94,7 +95,7 @@ test.each(["vllm", "sglang"])(
 
 const existsLog = (name: string): boolean => {
   try {
-    return readdirSync(join(runners.root, name, "logs")).includes("rollout-0.log");
+    return readdirSync(join(runners.root, name, "logs")).includes("served-rollout-0.log");
   } catch {
     return false;
   }
@@ -108,4 +109,26 @@ test("S4 a runner that is killed leaves no server, and nothing that a server has
   run.child.kill("SIGKILL");
   await run.exited;
   await until(() => serversOf(run.model).length === 0, "the servers to end", 60_000);
+}, 600_000);
+
+test("S4 a node agent that is killed leaves no server, and it starts none that it was not told to allow", async () => {
+  await using world = await NodesWorld.open();
+  const model = join(world.root, "model");
+  await writeTinyModel(model, sizes, tinyWeights(sizes, 1));
+  const launch = { python: await writeDoublePython(world.root) };
+  const engine = `rollout.engine=${JSON.stringify({ kind: "vllm", model, launch })}`;
+  const overrides = [engine, `ledger=${join(world.root, "ledger")}`, "cluster.devices=2"];
+  const strict = await world.startNode("a");
+  const refused = world.startRun(overrides, "new", world.runs, "served");
+  expect(await refused.exited).toBe(1);
+  expect(refused.events.at(-1)).toMatchObject({ message: expect.stringContaining("--allow-interpreter") });
+  await strict.kill();
+
+  const node = await world.startNode("b", ["--allow-interpreter", launch.python]);
+  const run = world.startRun(overrides, "new", world.runs, "served");
+  await run.event("step-started", ({ step }) => step === 2);
+  expect(serversOf(model, answering)).toHaveLength(2);
+  await node.kill();
+  await until(() => serversOf(model).length === 0, "the servers of a killed agent to end", 60_000);
+  run.child.kill("SIGKILL");
 }, 600_000);

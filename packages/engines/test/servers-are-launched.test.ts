@@ -67,7 +67,8 @@ function serversOf(text: string): { readonly pid: number; readonly words: readon
     }
   });
 }
-const serverPid = () => serversOf(tiny).find(({ words }) => words.includes("-m"))!.pid;
+const server = () => serversOf(tiny).find(({ words }) => words.includes("-m"))!;
+const serverPid = () => server().pid;
 async function eventually(look: () => boolean): Promise<void> {
   while (!look()) await new Promise((later) => setTimeout(later, 20));
 }
@@ -93,7 +94,7 @@ describe.each(["vllm", "sglang"] as const)("of kind %s", (kind) => {
 
   test("LSV3 its key is in no list of processes, and in nothing that it prints here", async () => {
     const { lines } = await launch(kind);
-    const [{ words } = { words: [] }] = serversOf(tiny).filter(({ words }) => words.includes("-m"));
+    const { words } = server();
     expect(words.join(" ")).not.toMatch(/[0-9a-f]{64}/);
     expect(lines.join("\n")).not.toMatch(/[0-9a-f]{64}/);
     if (kind === "sglang") expect(lines.join("\n")).toContain("api_key='***'");
@@ -115,7 +116,7 @@ describe.each(["vllm", "sglang"] as const)("of kind %s", (kind) => {
     const trainer = { kind: "torch", lora: { rank: 9 } };
     const { engine } = await launch(kind, {}, { loads: "adapter", trainer });
     expect(await engine.generate(prompts, sampling)).toHaveLength(3);
-    const [{ words } = { words: [] }] = serversOf(tiny).filter(({ words }) => words.includes("-m"));
+    const { words } = server();
     expect(words[words.indexOf("--max-lora-rank") + 1]).toBe(kind === "vllm" ? "16" : "9");
   });
 

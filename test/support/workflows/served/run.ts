@@ -7,6 +7,11 @@ import { z } from "zod";
 
 const Config = z.strictObject({ ledger: z.string(), rollout: RolloutConfig });
 
+/** Of this project, as agents start no other code. */
+export class ServedRollout extends RolloutWorker {
+  static override readonly module: string = import.meta.url;
+}
+
 export class WriterWorker extends Worker<{ readonly ledger: string }> {
   async write(groups: Source<z.infer<typeof EpisodeGroup>>): Promise<void> {
     for await (const batch of groups.batches())
@@ -19,7 +24,7 @@ export class WriterWorker extends Worker<{ readonly ledger: string }> {
 }
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const rollout = cluster.launch(RolloutWorker, config.rollout, { ranks: { fixed: 2 } });
+  const rollout = cluster.launch(ServedRollout, config.rollout, { ranks: { fixed: 2 } });
   const writer = cluster.launch(WriterWorker, { ledger: config.ledger });
   const prompts = cluster.channel("prompts", Prompt);
   const groups = cluster.channel("groups", EpisodeGroup);
