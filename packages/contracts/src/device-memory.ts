@@ -18,6 +18,8 @@ export const TagMemory = z.strictObject({
   bytes: z.number().nonnegative(),
   releaseSeconds: z.number().nonnegative(),
   restoreSeconds: z.number().nonnegative(),
+  /** names the memory where several workers have it in common, tag by tag: it is there once, and gone when the last of them has released it */
+  sharedAs: z.string().min(1).max(100).optional(),
 });
 export type TagMemory = z.infer<typeof TagMemory>;
 

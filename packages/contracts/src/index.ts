@@ -241,6 +241,7 @@ export {
   RecordingHeader,
   recordingFormat,
 } from "./recording.ts";
+export { SharedWeights } from "./shared-weights.ts";
 export {
   Attributes,
   AttributeValue,

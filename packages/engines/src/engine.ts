@@ -4,6 +4,7 @@ import type {
   LossSpec,
   ReleasableTag,
   Sampling,
+  SharedWeights,
   TagMemory,
   TrainBatch,
   TreadleError,
@@ -61,6 +62,14 @@ export interface Engine {
    * short, altered or another's.
    */
   loadTicket?(ticket: WeightTicket): Promise<void>;
+  /**
+   * The rank of the trainer whose module it computes with; absent where its weights are its own. Such an engine loads none: it computes
+   * with what the trainer has, whatever it was told last, and starts its completions over at each step of the trainer. `policyVersion` is
+   * that of its last answer, and `weightsId` is undefined once it knows of others than it took.
+   */
+  readonly trainerRank?: number;
+  /** Of an engine with `trainerRank`: from now on its weights are these or newer ones. Moves nothing. Throws `service.failed` when they are in another process. */
+  takeShared?(weights: SharedWeights): Promise<void>;
   /**
    * Gives the model's device memory back; a host copy of the parameters stays. Calls that run end with `engine.released`,
    * or the release itself is refused with `engine.busy` by an engine that cannot take memory from what computes. `tags`: only those, of
@@ -230,6 +239,8 @@ export interface Trainable extends Engine {
    * published before. Absent, with `readTicket`, where an engine hands out bytes alone; undefined where it is configured to.
    */
   publish?(): Promise<Publication | undefined>;
+  /** What engines have that compute with its module; absent where none may. */
+  readonly shared?: SharedWeights | undefined;
   /**
    * The same weights in files, where the ticket says that they are on a device. Throws `engine.weights-mismatch` when newer ones have
    * taken their place. Absent where an engine publishes on none.

@@ -34,6 +34,8 @@ export type { Pieces } from "./pieces.ts";
 export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { type InstallableServer, installableServers } from "./server/server-launchers.ts";
+export { checkShared } from "./torch/module-offer.ts";
+export { SharedTorchEngine } from "./torch/shared-torch-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";
 export { torchPackageFolder } from "./torch/torch-process.ts";

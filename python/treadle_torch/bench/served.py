@@ -17,14 +17,14 @@ import torch
 from treadle_torch._generated import engine_pb2 as pb
 
 SOURCES = pathlib.Path(__file__).resolve().parents[1] / "src"
-STREAMED = {"Generate": (True, True), "Score": (True, True), "ForwardBackward": (True, False), "Write": (True, False), "Read": (False, True), "ReadSaved": (False, True)}
+STREAMED = {"Attach": (False, True), "Generate": (True, True), "Score": (True, True), "ForwardBackward": (True, False), "Write": (True, False), "Read": (False, True), "ReadSaved": (False, True)}
 PIECE = 2**20
 
 
 class Served:
     """Starts at once; `wait` returns when it answers."""
 
-    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False, processes: int = 1, weight_files: dict[str, Any] | None = None) -> None:
+    def __init__(self, model: dict[str, Any], *, slots: int, device: str, dtype: str, cuda_graphs: bool = False, checkpoints: bool = False, processes: int = 1, weight_files: dict[str, Any] | None = None, shared: bool = False) -> None:
         folder = tempfile.mkdtemp(prefix="treadle-bench-")
         settings = {
             "address": f"unix:{folder}/engine.sock",
@@ -42,6 +42,7 @@ class Served:
             "cuda_graphs": cuda_graphs,
             "lora": None,
             "loaded": True,
+            "shared": shared,
             "weight_files": weight_files or {"store": None, "roots": [], "on_device": False},
             "model": model,
         }

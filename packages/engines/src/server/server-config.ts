@@ -33,8 +33,8 @@ const ServerSettings = z.strictObject({
    * alone, over the weights in `model`, which is little to read, and for which the server must have been started
    */
   loads: z.enum(["weights", "adapter"]).default("weights"),
-  /** what trains `model`, since the server only generates; default: PyTorch as it comes */
-  trainer: TorchConfig.omit({ path: true }).prefault({ kind: "torch" }),
+  /** what trains `model`, since the server only generates; default: PyTorch as it comes. It shares its process with nobody */
+  trainer: TorchConfig.omit({ path: true, process: true }).prefault({ kind: "torch" }),
 });
 
 type Choice = Pick<z.infer<typeof ServerSettings>, "url" | "launch" | "apiKeyVariable" | "allowRemote">;

@@ -6,13 +6,22 @@ import type * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { type Pieces, piecesOf } from "../pieces.ts";
-import type { TorchProcess } from "./torch-process.ts";
 
 const protoPath = join(packageFolder(import.meta.url), "protos/engines/v1/engine.proto");
 
 const chunkBytes = 2 ** 20;
 /** within which the end of a process is known after its socket has closed */
 const endingMs = 2_000;
+
+/** The process that answers, as a client of it knows it. */
+export type TorchPeer = {
+  readonly address: string;
+  readonly token: string;
+  /** as which this engine has attached to another's process; absent where the process is its own */
+  readonly client?: string;
+  /** resolves when it can be called no more */
+  readonly ended: Promise<TreadleError>;
+};
 
 export type Turn = { readonly epoch: string; readonly sequence: number };
 
@@ -50,25 +59,26 @@ export class TorchClient {
   readonly #client: grpc.Client;
   readonly #metadata: grpc.Metadata;
   readonly #status: typeof grpc.status;
-  readonly #process: TorchProcess;
+  readonly #process: TorchPeer;
   readonly #timeoutMs: number;
 
   private constructor(
     { Metadata, status }: typeof grpc,
     client: grpc.Client,
-    process: TorchProcess,
+    process: TorchPeer,
     timeoutMs: number,
   ) {
     this.#client = client;
     this.#metadata = new Metadata();
     this.#metadata.set("authorization", `Bearer ${process.token}`);
+    if (process.client !== undefined) this.#metadata.set("treadle-client", process.client);
     this.#status = status;
     this.#process = process;
     this.#timeoutMs = timeoutMs;
   }
 
   /** gRPC is imported here: every worker has engines, few have this one. */
-  static async create(process: TorchProcess, timeoutMs: number): Promise<TorchClient> {
+  static async create(process: TorchPeer, timeoutMs: number): Promise<TorchClient> {
     const [grpc, { loadSync }] = await Promise.all([import("@grpc/grpc-js"), import("@grpc/proto-loader")]);
     const loaded = loadSync(protoPath, { keepCase: true, longs: Number, defaults: true, oneofs: true });
     const definition = loaded["treadle.engines.v1.Engine"] as unknown as grpc.ServiceDefinition;
@@ -128,6 +138,11 @@ export class TorchClient {
     });
     void send({ call, header, data: [data], stall, over });
     yield* this.#pieces(method, call, stall);
+  }
+
+  /** Answers, and lasts as long as the process and this client do. */
+  attach(client: string): grpc.ClientReadableStream<Message> {
+    return (this.#client as unknown as Downloads)["Attach"]!({ client }, this.#metadata, {});
   }
 
   generate(): GenerateCall {

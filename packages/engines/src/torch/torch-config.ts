@@ -13,7 +13,7 @@ export const LoraConfig = z.strictObject({
     .default(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
 });
 
-/** A model on PyTorch, in a Python process of its own. */
+/** A model on PyTorch, in a Python process of its own, or of its trainer. */
 export const TorchConfig = z.strictObject({
   kind: z.literal("torch"),
   /** folder of a Hugging Face model with weights in safetensors; default: a Qwen3 of the sizes in `model`, with random weights */
@@ -34,6 +34,8 @@ export const TorchConfig = z.strictObject({
   lora: LoraConfig.optional(),
   /** replays recorded steps of generation, on CUDA alone */
   cudaGraphs: z.boolean().default(false),
+  /** `shared`: what samples and scores on a trainer's device computes in its process, with the module that it trains, and has no weights of its own. Of the trainer and of those that share it, with equal settings else; no adapters, and one process */
+  process: z.enum(["own", "shared"]).default("own"),
   /** how weights reach engines on PyTorch and servers: `device`, in the memory of a CUDA device that both compute on, where there is room, else as `ticket`; `ticket`, as files that they read, where they can; `bytes`, always through Node */
   weightsBy: z.enum(["device", "ticket", "bytes"]).default("device"),
   /** where those files are written; a folder on a file system that nodes share serves engines of other nodes, too. Default: the host's memory, at /dev/shm, where there is room */

@@ -6,6 +6,7 @@ import {
   type LossSpec,
   ReleasableTag,
   type Sampling,
+  type SharedWeights,
   type TrainBatch,
   TreadleError,
   type Weights,
@@ -38,6 +39,7 @@ import {
 } from "../parameters.ts";
 import { piecesOf } from "../pieces.ts";
 import { checkTicket } from "../weight-ticket.ts";
+import { checkShared, offerModule, type Rank, requireHostFiles, settingsOf } from "./module-offer.ts";
 import { type Message, TorchClient, type Turn } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
 import { TorchGenerations } from "./torch-generations.ts";
@@ -49,6 +51,7 @@ import {
   floatsIn,
   lossMessage,
   publicationOf,
+  scored,
   tagsIn,
   tagsMessage,
   ticketMessage,
@@ -74,6 +77,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #client: TorchClient;
   readonly #described: Described;
   readonly #isSharded: boolean;
+  readonly #isShared: boolean;
+  #withdraw: () => Promise<void> = async () => {};
   readonly #generations: TorchGenerations;
   readonly ended: Promise<TreadleError>;
   #isClosed = false;
@@ -92,9 +97,14 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     process: TorchProcess,
     client: TorchClient,
     described: Described,
-    { isSharded, isLoaded }: { readonly isSharded: boolean; readonly isLoaded: boolean },
+    {
+      isSharded,
+      isShared,
+      isLoaded,
+    }: { readonly isSharded: boolean; readonly isShared: boolean; readonly isLoaded: boolean },
   ) {
     super();
+    this.#isShared = isShared;
     this.#isSharded = isSharded;
     this.#wasLoaded = isLoaded;
     this.config = config;
@@ -119,8 +129,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       hostFiles,
       processes = 1,
       adapts = true,
+      offer,
     }: {
       readonly loaded?: boolean;
+      /** as which others find it that are to share its module, where `process` is `shared` */
+      readonly offer?: Rank | undefined;
       /** false: without the adapters that the configuration asks for, as one that gets whole weights needs to be */
       readonly adapts?: boolean;
       /** over which the model is sharded (`fully_shard`), with a device each; such an engine trains and scores, and does not generate */
@@ -136,6 +149,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`,
       );
     }
+    const isShared = parsed.data.torch.process === "shared";
+    if (isShared) checkShared(parsed.data.torch, processes, false);
     const files = weightFilesOf(parsed.data.torch, hostFiles);
     const process = await TorchProcess.start(parsed.data.model, parsed.data.torch, {
       loaded,
@@ -150,10 +165,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         process,
         client,
         describedBy(await client.unary("Describe", {})),
-        { isSharded: processes > 1, isLoaded: loaded },
+        { isSharded: processes > 1, isShared, isLoaded: loaded },
       );
       if (!loaded) await engine.release();
       await engine.#look();
+      if (isShared && offer) await engine.#offer(parsed.data, offer, hostFiles);
       return engine;
     } catch (error) {
       client.close();
@@ -168,6 +184,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   get weightsId(): string | undefined {
     return this.#weightsId;
+  }
+
+  /** What others have that share its module; absent where its process is its own. */
+  get shared(): SharedWeights | undefined {
+    if (!this.#isShared) return undefined;
+    return { process: this.#described.epoch, policyVersion: this.#policyVersion };
   }
 
   /** of the Python process */
@@ -406,16 +428,28 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     // A process that is gone has nothing left to release.
     if (!this.#process.failure) await this.release().catch(() => {});
     this.#client.close();
+    await this.#withdraw();
     await this.#process.end();
+  }
+
+  async #offer(
+    { model, torch }: { readonly model: TransformerConfig; readonly torch: TorchConfig },
+    rank: Rank,
+    hostFiles: HostFiles | undefined,
+  ): Promise<void> {
+    const { device: computesOn } = await this.#client.unary("Health", {});
+    const { address, token } = this.#process;
+    const settings = settingsOf(model, torch);
+    const { component, rank: number, worldSize, devices } = rank;
+    const offer = { component, rank: number, worldSize, devices: [...devices], address, token, settings };
+    this.#withdraw = await offerModule({ ...offer, computesOn: computesOn as string }, requireHostFiles(hostFiles));
+    void this.#process.ended.then(this.#withdraw);
   }
 
   #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
     return this.exclusively(output, async () => {
       checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
-      const { tokens, temperatures, weights, columns } = rows;
-      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures, weights });
-      const pieces = this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
-      const result = await this.#whole(floatsIn(pieces, rows.rows * columns));
+      const result = await this.#whole(scored(this.#client, output, rows));
       this.refuseReleased(output);
       return result;
     });
@@ -491,7 +525,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   async #look(): Promise<void> {
     const reply = await this.#client.unary("Memory", {});
     const residentBytes = reply["resident_bytes"] as number;
-    const tags = tagsIn(reply);
+    const tags = tagsIn(reply, this.#isShared ? this.#described.epoch : undefined);
     const taggedBytes = this.#wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
     const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes, taggedBytes);
     const hostBytes = reply["host_bytes"] as number;

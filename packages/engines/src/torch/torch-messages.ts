@@ -14,7 +14,7 @@ import type { GenerateOptions, Publication, TokenRows } from "../engine.ts";
 import type { ParameterShape } from "../parameters.ts";
 import { PieceReader } from "../pieces.ts";
 import { sealTicket } from "../weight-ticket.ts";
-import { type GenerateCall, type Message, write } from "./torch-client.ts";
+import { type GenerateCall, type Message, type TorchClient, write } from "./torch-client.ts";
 
 const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
 /** as they are numbered */
@@ -116,13 +116,14 @@ export const tagsMessage = (tags: readonly ReleasableTag[]): Message => ({
   tags: tags.map((tag) => `TAG_${tag.toUpperCase()}`),
 });
 
-/** What the process has under each tag. */
-export function tagsIn(reply: Message): TagMemory[] {
+/** What the process has under each tag; `sharedAs`: several clients do. */
+export function tagsIn(reply: Message, sharedAs?: string): TagMemory[] {
   return (reply["tags"] as Message[]).map((each) => ({
     tag: tagNames[each["tag"] as number] as ReleasableTag,
     bytes: each["bytes"] as number,
     releaseSeconds: each["release_seconds"] as number,
     restoreSeconds: each["restore_seconds"] as number,
+    ...(sharedAs !== undefined && { sharedAs }),
   }));
 }
 
@@ -169,6 +170,14 @@ export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors, de
 
 export const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>
   new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
+/** A number of each token; 0 where there are weights, and they are 0. */
+export function scored(client: TorchClient, output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
+  const { tokens, temperatures, weights, columns } = rows;
+  const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures, weights });
+  const pieces = client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
+  return floatsIn(pieces, rows.rows * columns);
+}
 
 export async function floatsIn(pieces: AsyncGenerator<Uint8Array>, length: number): Promise<Float32Array> {
   const floats = new Float32Array(length);

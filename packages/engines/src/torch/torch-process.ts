@@ -118,6 +118,7 @@ export class TorchProcess {
       cuda_graphs: config.cudaGraphs,
       lora: adapts && config.lora ? { alpha: 2 * config.lora.rank, ...config.lora } : null,
       loaded,
+      shared: config.process === "shared",
       weight_files: {
         store: weightFiles?.store ?? null,
         roots: weightFiles?.roots ?? [],

@@ -72,7 +72,7 @@ def _lead(settings: dict[str, Any]) -> None:
     if files["store"] is not None:
         store = Store(**files["store"])
     roots = [Root(**each) for each in files["roots"]]
-    server = serve(engine, settings["address"], settings["token"], store, roots)
+    server = serve(engine, settings["address"], settings["token"], store, roots, is_shared=settings["shared"])
     print(json.dumps({"ready": True}), flush=True)
     server.wait_for_termination()
 

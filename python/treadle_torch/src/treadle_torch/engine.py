@@ -24,6 +24,7 @@ import torch
 
 from .adapters import digest_of, exported, merged
 from .checkpoint import Checkpoint, Saved, apply_checkpoint, encode, read_checkpoint, save
+from .clients import OWNER, Needs
 from .device import HOST, DeviceMemory, Placement, measure, size_of
 from .errors import Refusal, invalid
 from .generation import Decoder, Generation
@@ -108,6 +109,8 @@ class Engine:
         self.base = digest_of(self.frozen.used(), model.scale) if self.frozen.names and shards.is_lead else None
         self.optimiser = AdamW(self.parameters)
         self.policy_version = 0
+        # Grows whenever parameters change: versions of a step that is undone and made again are equal.
+        self.weights_serial = 0
         self._blocks = None if self.frozen.names or not shards.is_alone else blocks
         # The last is what is published; those before it are mapped still.
         self._offers: list[tuple[Ticket, Offer]] = []
@@ -119,7 +122,8 @@ class Engine:
         # For each byte, as the last move took.
         self._move_seconds = {"release": 1 / ASSUMED_BYTES, "restore": 1 / ASSUMED_BYTES}
         self._cache_bytes = 0
-        self._paused = False
+        self._needs = Needs()
+        # No client needs them on the device.
         self._released: set[str] = set(TAGS)
         self._began: float | None = None
         self._is_closed = False
@@ -133,7 +137,7 @@ class Engine:
     def health(self) -> Health:
         began = self._began
         busy = 0.0 if began is None else time.monotonic() - began
-        return Health(busy, len(self._jobs), self._paused, tuple(tag for tag in TAGS if tag in self._released))
+        return Health(busy, len(self._jobs), self._decoder.is_paused(OWNER), tuple(tag for tag in TAGS if tag in self._released))
 
     @property
     def device_uuid(self) -> str:
@@ -163,7 +167,7 @@ class Engine:
             torch.cuda.set_device(self.placement.device)  # a thread has its own, and sharding asks for it
         while not self._is_closed:
             with self._wake:
-                while not self._jobs and (self._paused or not self._decoder.can_step()):
+                while not self._jobs and not self._decoder.can_step():
                     self._wake.wait()
                 job = self._jobs.popleft() if self._jobs else None
             self._began = time.monotonic()
@@ -189,9 +193,9 @@ class Engine:
 
     # What follows runs on the thread.
 
-    def refuse_released(self, method: str, *tags: str) -> None:
-        """PE3."""
-        if self._released.intersection(tags or TAGS):
+    def refuse_released(self, method: str, *tags: str, client: str = OWNER) -> None:
+        """PE3, SM2."""
+        if not self._needs.has(client, *(tags or TAGS)):
             raise Refusal("engine.released", f"'{method}' was called on a released engine; call restore first")
 
     def refuse_adapted(self) -> None:
@@ -204,7 +208,8 @@ class Engine:
             raise invalid(
                 f"an engine of '{self.shards.size}' processes trains and scores; what generates has one device, or is a server"
             )
-        self.refuse_released("generate", "weights", "cache")
+        self.refuse_released("generate", "weights", "cache", client=generation.client)
+        self._needs.generates(generation.client)
         self._decoder.begin(generation)
 
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None) -> None:
@@ -216,52 +221,80 @@ class Engine:
     def cancel(self, generation: Generation) -> None:
         self._decoder.cancel(generation)
 
-    def pause(self) -> None:
-        self._paused = True
+    def pause(self, client: str = OWNER) -> None:
+        self._decoder.pause(client)
 
-    def resume(self) -> None:
-        self._paused = False
+    def resume(self, client: str = OWNER) -> None:
+        self._decoder.resume(client)
 
-    def release(self, tags: Iterable[str]) -> Moved:
-        """Gives device memory back: weights and optimiser move to the host, the cache is dropped."""
-        leaving = [tag for tag in tags if tag not in self._released]
+    def attach(self, client: str) -> None:
+        self._needs.attach(client)
+
+    def detach(self, client: str) -> None:
+        """SM3."""
+        self._decoder.fail(Refusal("engine.released", "'generate' was running when its client left"), client)
+        self._decoder.resume(client)
+        self._moved("release", self._needs.forget(client), self._release)
+
+    def release(self, tags: Iterable[str], client: str = OWNER) -> Moved:
+        """Gives device memory back: weights and optimiser move to the host, the cache is dropped (SM1)."""
+        lost = list(tags)
         if "weights" in self._released:
             self._leave_device()  # somebody may have mapped what was published when they were
+        if "weights" in lost or "cache" in lost:
+            self._decoder.fail(Refusal("engine.released", "'generate' was running when the engine was released"), client)
+        leaving = self._needs.release(client, lost)
         self._tell("release", tags=leaving)
         self._cache_bytes = self._decoder.cache_bytes or self._cache_bytes
         return self._moved("release", leaving, self._release)
 
-    def restore(self, tags: Iterable[str]) -> Moved:
-        coming = [tag for tag in tags if tag in self._released]
+    def restore(self, tags: Iterable[str], client: str = OWNER) -> Moved:
+        if not self._needs.knows(client):
+            raise Refusal("service.failed", "'restore' was called by a client that has left")
+        coming = self._needs.restore(client, tags)
         self._tell("restore", tags=coming)
         return self._moved("restore", coming, self._restore)
 
-    def tags(self) -> list[TagMemory]:
-        """Of this process. Nothing of a cache is moved: it is dropped, and made again. Weights have room for those that are published."""
+    def tags(self, client: str = OWNER) -> list[TagMemory]:
+        """Of this process. Nothing of a cache is moved: it is dropped, and made again. Weights have room for those that are published.
+
+        What clients have in common each of them tells.
+        """
         published = max(self._offers[-1][1].size, sum(offer.num_bytes for _, offer in self._offers)) if self._offers else 0
-        held = {
-            "weights": [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()],
-            "optimiser": self.optimiser.held(),
-        }
-        told = [TagMemory("cache", self._decoder.cache_bytes or self._cache_bytes, 0, 0)]
+        held = {"weights": self._weights_held()}
+        if client == OWNER:
+            held["optimiser"] = self.optimiser.held()
+        cache = (self._decoder.cache_bytes or self._cache_bytes) if self._needs.has_generated(client) else 0
+        told = [TagMemory("cache", cache, 0, 0)]
         for tag, tensors in held.items():
             size = size_of(tensors) if self.placement.is_cuda else 0
             size += published if tag == "weights" else 0
             told.append(TagMemory(tag, size, *(size * seconds for seconds in self._move_seconds.values())))
         return told
 
-    def memory(self) -> tuple[int, int]:
-        """Bytes that a release gives back, or on a released device are left there, and those on the host."""
+    def memory(self, client: str = OWNER) -> tuple[int, int]:
+        """Bytes that a release of the client gives back, or on a released device has left there, and those on the host.
+
+        What only others need is theirs; what several need, each of them tells.
+        """
+        cache = self._decoder.cache_bytes if self._needs.has_cache(client) else 0
+        weights = size_of(self._weights_held()) if self.placement.is_cuda and "weights" not in self._released else 0
+        if client != OWNER:
+            return cache + (weights if self._needs.has(client, "weights") else 0), 0
         held = [*self.parameters.held(), *self.frozen.held(), *self.optimiser.held()]
         on_host = size_of(each for each in held if each.device.type == "cpu")
-        if self.placement.is_cuda:
-            published = sum(offer.num_bytes for _, offer in self._offers)
-            return torch.cuda.memory_allocated(self.placement.device) + published, on_host
-        return self._decoder.cache_bytes, on_host
+        if not self.placement.is_cuda:
+            return cache, on_host
+        published = sum(offer.num_bytes for _, offer in self._offers)
+        others = self._decoder.cache_bytes - cache + (0 if self._needs.has(OWNER, "weights") else weights)
+        return max(0, torch.cuda.memory_allocated(self.placement.device) - others) + published, on_host
 
-    def score(self, batch: dict[str, torch.Tensor], output: str) -> torch.Tensor:
+    def _weights_held(self) -> list[torch.Tensor]:
+        return [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()]
+
+    def score(self, batch: dict[str, torch.Tensor], output: str, client: str = OWNER) -> torch.Tensor:
         """`[rows, columns]`; 0 in the first column, and where there are weights, and they are 0."""
-        self.refuse_released(output, "weights")
+        self.refuse_released(output, "weights", client=client)
         if output == "values" and self.model.value is None:
             raise invalid("the model has no value head where values were asked for")
         self._tell("score", batch=shapes_of(batch), output=output)
@@ -297,9 +330,7 @@ class Engine:
         self.refuse_released("optimStep", "weights", "optimiser")
         self._tell("optim_step", step=asdict(step))
         grad_norm = self.optimiser.step(step)
-        self.policy_version += 1
-        self._decoder.restart()
-        return grad_norm, self.policy_version
+        return grad_norm, self._changed(self.policy_version + 1)
 
     def read(self, state: str) -> bytes:
         """Whole, where this is the first process."""
@@ -344,9 +375,7 @@ class Engine:
     def resume_from(self, checkpoint: Checkpoint) -> int:
         self._tell("resume_from", policy_version=checkpoint.policy_version, steps=checkpoint.steps)
         apply_checkpoint(checkpoint, self.optimiser)
-        self.policy_version = checkpoint.policy_version
-        self._decoder.restart()
-        return self.policy_version
+        return self._changed(checkpoint.policy_version)
 
     def take_gradients(self, wholes: list[torch.Tensor] | None) -> None:
         if not self.shards.is_alone and not self.shards.has_parts:
@@ -360,9 +389,14 @@ class Engine:
         self.refuse_released("loadWeights", "weights")
         self._tell("load", policy_version=policy_version)
         self.parameters.write(self.parameters.parts(wholes))
+        return self._changed(policy_version)
+
+    def _changed(self, policy_version: int) -> int:
+        """PE2."""
         self.policy_version = policy_version
+        self.weights_serial += 1
         self._decoder.restart()
-        return self.policy_version
+        return policy_version
 
     def publish(self, store: Store | None) -> Ticket | Obstacle | None:
         """The weights that passes compute with, in the numbers that they compute in.
@@ -510,7 +544,7 @@ class Engine:
         if tag == "weights":
             self._leave_device()
         if tag != "optimiser":
-            self._decoder.release(Refusal("engine.released", "'generate' was running when the engine was released"))
+            self._decoder.free()
         if tag == "cache":
             return 0
         own = self.shards.move(HOST.device) if tag == "weights" and self.shards.has_parts else 0
@@ -545,7 +579,7 @@ class Engine:
             return self.optimiser.held()
         if self.shards.has_parts:
             return self.parameters.copies()
-        return [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()]
+        return self._weights_held()
 
 
 def shapes_of(batch: dict[str, torch.Tensor]) -> dict[str, list[int]]:

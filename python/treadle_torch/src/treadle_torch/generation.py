@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from . import draws
+from .clients import OWNER
 from .decoding import Reading, SlotModel
 from .device import Placement
 from .errors import Refusal
@@ -77,10 +78,11 @@ class Sequence:
 
 
 class Generation:
-    """One call; its replies end with None, or with what it failed with."""
+    """One call of a client; its replies end with None, or with what it failed with."""
 
-    def __init__(self, sampling: Sampling, prompts: list[tuple[int, list[int]]]) -> None:
+    def __init__(self, sampling: Sampling, prompts: list[tuple[int, list[int]]], client: str = OWNER) -> None:
         self.sampling = sampling
+        self.client = client
         self.replies: queue.SimpleQueue[Reply | Exception | None] = queue.SimpleQueue()
         self.waiting = deque(Sequence(self, index, key, tokens) for index, (key, tokens) in enumerate(prompts))
         self.unfinished = len(prompts)
@@ -103,6 +105,8 @@ class Decoder:
         self._model = SlotModel(model, placement, num_slots, uses_graphs=uses_graphs)
         self._occupants: list[Sequence | None] = [None] * num_slots
         self._generations: list[Generation] = []
+        # SM2: clients whose sequences wait.
+        self._paused: set[str] = set()
         # Whether the device has what the next step reads: then nothing but that step has moved a sequence.
         self._is_told = False
 
@@ -118,13 +122,24 @@ class Decoder:
 
     def can_step(self) -> bool:
         """Whether something can be computed before anybody answers for a held sequence."""
-        if any(one is not None and not one.held for one in self._occupants):
+        if self._active():
             return True
-        return any(one is None for one in self._occupants) and any(each.waiting for each in self._generations)
+        return any(one is None for one in self._occupants) and self._next_waiting() is not None
+
+    def pause(self, client: str) -> None:
+        self._paused.add(client)
+        self._is_told = False
+
+    def resume(self, client: str) -> None:
+        self._paused.discard(client)
+        self._is_told = False
+
+    def is_paused(self, client: str) -> bool:
+        return client in self._paused
 
     def step(self, policy_version: int) -> None:
         self._seat()
-        active = [(slot, one) for slot, one in enumerate(self._occupants) if one is not None and not one.held]
+        active = self._active()
         # Prompts first: whoever has one token to read goes on together.
         prompts = [(slot, one) for slot, one in active if one.length - one.position > 1]
         if prompts:
@@ -182,12 +197,20 @@ class Decoder:
         self._remove(generation)
         generation.replies.put(None)
 
-    def release(self, error: Refusal) -> None:
-        for generation in list(self._generations):
+    def fail(self, error: Refusal, client: str | None = None) -> None:
+        """What a client generates, or all, ends with that."""
+        for generation in [each for each in self._generations if client in (None, each.client)]:
             self._remove(generation)
             generation.replies.put(error)
+
+    def free(self) -> None:
+        """The cache; nothing is being generated."""
         self._is_told = False
         self._model.free()
+
+    def release(self, error: Refusal) -> None:
+        self.fail(error)
+        self.free()
 
     def _remove(self, generation: Generation, index: int | None = None) -> list[Sequence]:
         if generation not in self._generations:
@@ -208,11 +231,21 @@ class Decoder:
         for slot, one in enumerate(self._occupants):
             if one is not None:
                 continue
-            waiting = next((each.waiting for each in self._generations if each.waiting), None)
+            waiting = self._next_waiting()
             if waiting is None:
                 return
             self._occupants[slot] = waiting.popleft()
             self._is_told = False
+
+    def _next_waiting(self) -> deque[Sequence] | None:
+        return next((each.waiting for each in self._generations if each.waiting and each.client not in self._paused), None)
+
+    def _active(self) -> list[tuple[int, Sequence]]:
+        return [
+            (slot, one)
+            for slot, one in enumerate(self._occupants)
+            if one is not None and not one.held and one.generation.client not in self._paused
+        ]
 
     @staticmethod
     def _within_chunk(prompts: list[tuple[int, Sequence]]) -> list[tuple[int, Sequence]]:
@@ -239,7 +272,7 @@ class Decoder:
             assert one is not None
             self._model.move(source, target, one.position)
             self._occupants[target], self._occupants[source] = one, None
-        return [(slot, one) for slot, one in enumerate(self._occupants) if one is not None and not one.held]
+        return self._active()
 
     @staticmethod
     def _reading(slot: int, one: Sequence) -> Reading:

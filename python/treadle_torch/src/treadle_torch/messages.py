@@ -71,7 +71,7 @@ def health_message(health: Health, placement: Placement) -> pb.HealthReply:
     )
 
 
-def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int, vocab_size: int) -> Generation:
+def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int, vocab_size: int, client: str) -> Generation:
     first = next(requests, None)
     if first is None or first.WhichOneof("kind") != "start":
         raise invalid("a generation begins with what is to be sampled")
@@ -92,7 +92,7 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
         seed=start.seed,
         extensible=start.extensible,
     )
-    return Generation(sampling, prompts)
+    return Generation(sampling, prompts, client)
 
 
 def reply_message(reply: Reply) -> pb.GenerateReply:

@@ -1,6 +1,6 @@
 """The gRPC door to an engine (packages/engines/protos/engines/v1/engine.proto).
 
-PS1 whoever has not the token is refused.
+PS1 whoever has not the token is refused, and of those that have attached, what is not theirs to call (SM2).
 PS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
 """
 
@@ -21,6 +21,7 @@ import transformers
 
 from ._generated import engine_pb2 as pb
 from .checkpoint import Saved, read_file
+from .clients import OWNER
 from .device import measure
 from .engine import Engine
 from .errors import Refusal, invalid
@@ -49,6 +50,9 @@ from .weight_files import Obstacle, Root, Store, read
 # Each generation has a thread while it runs; calls beside them must find one, too.
 THREADS = 1024
 
+# What those that have attached may call, of whom the model is not.
+OF_ALL = frozenset(("Attach", "Describe", "Memory", "Health", "Generate", "Score", "Pause", "Resume", "Release", "Restore"))
+
 STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients"}
 
 
@@ -75,13 +79,44 @@ class Turns:
 
 
 class EngineService:
-    def __init__(self, engine: Engine, store: Store | None, roots: list[Root]) -> None:
+    def __init__(self, engine: Engine, store: Store | None, roots: list[Root], is_shared: bool) -> None:
         self._engine = engine
+        self._is_shared = is_shared
         self._store = store
         self._roots = roots
         self._turns = Turns()
         self._saved: tuple[str, Saved] | None = None
         self._reader = ThreadPoolExecutor(1)
+        self._attached: set[str] = set()
+
+    def Attach(self, request: pb.AttachRequest, context: grpc.ServicerContext) -> Iterator[pb.AttachReply]:
+        """SM3. Its end is the end of the call, however that comes: of a client that is stopped, when it answers no ping."""
+        client, ended = request.client, threading.Event()
+        if not self._is_shared:
+            raise invalid("nobody attaches to this engine: its configuration does not share it")
+        if client == OWNER or client in self._attached:
+            raise invalid(f"client '{client}' cannot attach: it has no name, or another's")
+        if not context.add_callback(ended.set):
+            return
+        self._engine.submit(lambda: self._engine.attach(client)).result()
+        self._attached.add(client)
+        try:
+            yield pb.AttachReply()
+            ended.wait()
+        finally:
+            self._attached.discard(client)
+            self._engine.submit(lambda: self._engine.detach(client))
+
+    def client_of(self, method: str, context: grpc.ServicerContext) -> str:
+        """SM2."""
+        client = str(dict(context.invocation_metadata()).get("treadle-client", OWNER))
+        if client == OWNER or method == "Attach":
+            return client
+        if client not in self._attached:
+            raise Refusal("service.failed", f"'{method}' was called by a client that is not attached, or not any more")
+        if method not in OF_ALL:
+            raise invalid(f"'{method}' changes or reads a model that another client trains; call it there")
+        return client
 
     def Describe(self, _: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.Description:
         engine = self._engine
@@ -99,36 +134,48 @@ class EngineService:
         )
 
     def Memory(self, _: pb.MemoryRequest, context: grpc.ServicerContext) -> pb.MemoryReply:
-        engine = self._engine
-        resident, host = engine.submit(engine.memory).result()
-        device = engine.submit(lambda: measure(engine.placement)).result()
-        tags = [tag_message(each) for each in engine.submit(engine.tags).result()]
-        return pb.MemoryReply(resident_bytes=resident, host_bytes=host, device=device_message(device), tags=tags)
+        engine, client = self._engine, self.client_of("Memory", context)
+
+        def look() -> pb.MemoryReply:
+            resident, host = engine.memory(client)
+            return pb.MemoryReply(
+                resident_bytes=resident,
+                host_bytes=host,
+                device=device_message(measure(engine.placement)),
+                tags=[tag_message(each) for each in engine.tags(client)],
+                policy_version=engine.policy_version,
+                weights_serial=engine.weights_serial,
+            )
+
+        return engine.submit(look).result()
 
     def Health(self, _: pb.HealthRequest, context: grpc.ServicerContext) -> pb.HealthReply:
         return health_message(self._engine.health, self._engine.placement)
 
     def Pause(self, _: pb.PauseRequest, context: grpc.ServicerContext) -> pb.PauseReply:
-        self._engine.submit(self._engine.pause).result()
+        client = self.client_of("Pause", context)
+        self._engine.submit(lambda: self._engine.pause(client)).result()
         return pb.PauseReply()
 
     def Resume(self, _: pb.ResumeRequest, context: grpc.ServicerContext) -> pb.ResumeReply:
-        self._engine.submit(self._engine.resume).result()
+        client = self.client_of("Resume", context)
+        self._engine.submit(lambda: self._engine.resume(client)).result()
         return pb.ResumeReply()
 
     def Release(self, request: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
-        tags = read_tags(request.tags)
-        return pb.ReleaseReply(moved=moved_message(self._engine.submit(lambda: self._engine.release(tags)).result()))
+        tags, client = read_tags(request.tags), self.client_of("Release", context)
+        return pb.ReleaseReply(moved=moved_message(self._engine.submit(lambda: self._engine.release(tags, client)).result()))
 
     def Restore(self, request: pb.RestoreRequest, context: grpc.ServicerContext) -> pb.RestoreReply:
-        tags = read_tags(request.tags)
-        return pb.RestoreReply(moved=moved_message(self._engine.submit(lambda: self._engine.restore(tags)).result()))
+        tags, client = read_tags(request.tags), self.client_of("Restore", context)
+        return pb.RestoreReply(moved=moved_message(self._engine.submit(lambda: self._engine.restore(tags, client)).result()))
 
     def Generate(
         self, requests: Iterator[pb.GenerateRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.GenerateReply]:
         engine = self._engine
-        generation = read_generation(requests, engine.model.context_length, engine.model.vocab_size)
+        client = self.client_of("Generate", context)
+        generation = read_generation(requests, engine.model.context_length, engine.model.vocab_size, client)
         engine.submit(lambda: engine.generate(generation)).result()
         context.add_callback(lambda: engine.submit(lambda: engine.cancel(generation)))
         threading.Thread(target=self._follow, args=(requests, generation), daemon=True).start()
@@ -154,9 +201,10 @@ class EngineService:
             pass  # the callback of the call's end has cancelled it
 
     def Score(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
+        client = self.client_of("Score", context)
         header, batch = read_batch(parts)
         output = "values" if header.output == pb.BatchHeader.VALUES else "logprobs"
-        result = self._engine.submit(lambda: self._engine.score(batch, output)).result()
+        result = self._engine.submit(lambda: self._engine.score(batch, output, client)).result()
         yield from chunks(result.numpy().tobytes())
 
     def ForwardBackward(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> pb.LossMetrics:
@@ -265,15 +313,19 @@ def _tell(error: BaseException, context: grpc.ServicerContext) -> None:
     context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _handler(method: Any, request: Any, takes_stream: bool, gives_stream: bool) -> grpc.RpcMethodHandler:
+def _handler(service: EngineService, name: str, request: Any, takes_stream: bool, gives_stream: bool) -> grpc.RpcMethodHandler:
+    method = getattr(service, name)
+
     def unary(value: Any, context: grpc.ServicerContext) -> Any:
         try:
+            service.client_of(name, context)
             return method(value, context)
         except Exception as error:  # noqa: BLE001
             return _tell(error, context)
 
     def stream(value: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
+            service.client_of(name, context)
             yield from method(value, context)
         except Exception as error:  # noqa: BLE001
             _tell(error, context)
@@ -302,15 +354,24 @@ class TokenCheck(grpc.ServerInterceptor):
         return proceed(details) if hmac.compare_digest(str(given), self._expected) else self._refuse
 
 
-def serve(engine: Engine, address: str, token: str, store: Store | None = None, roots: list[Root] | None = None) -> grpc.Server:
-    service = EngineService(engine, store, roots or [])
+def serve(
+    engine: Engine,
+    address: str,
+    token: str,
+    store: Store | None = None,
+    roots: list[Root] | None = None,
+    *,
+    is_shared: bool = False,
+) -> grpc.Server:
+    service = EngineService(engine, store, roots or [], is_shared)
     methods = pb.DESCRIPTOR.services_by_name["Engine"].methods
     handlers = {
         method.name: _handler(
-            getattr(service, method.name),
+            service,
+            method.name,
             getattr(pb, method.input_type.name),
             takes_stream=method.name in ("Generate", "Score", "ForwardBackward", "Write"),
-            gives_stream=method.name in ("Generate", "Score", "Read", "ReadSaved"),
+            gives_stream=method.name in ("Attach", "Generate", "Score", "Read", "ReadSaved"),
         )
         for method in methods
     }
@@ -320,6 +381,9 @@ def serve(engine: Engine, address: str, token: str, store: Store | None = None, 
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
+    if is_shared:
+        # A client that is stopped answers none: what it has begun ends (SM3).
+        options += [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 60_000)]
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[TokenCheck(token)], options=options)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("treadle.engines.v1.Engine", handlers),))
     if server.add_insecure_port(address) == 0:

@@ -24,6 +24,16 @@ WEIGHTS: State
 GRADIENTS: State
 CHECKPOINT: State
 
+class AttachRequest(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: str
+    def __init__(self, client: _Optional[str] = ...) -> None: ...
+
+class AttachReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -159,16 +169,20 @@ class Description(_message.Message):
     def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ..., trained: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., device_uuid: _Optional[str] = ...) -> None: ...
 
 class MemoryReply(_message.Message):
-    __slots__ = ("resident_bytes", "host_bytes", "device", "tags")
+    __slots__ = ("resident_bytes", "host_bytes", "device", "tags", "policy_version", "weights_serial")
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_SERIAL_FIELD_NUMBER: _ClassVar[int]
     resident_bytes: int
     host_bytes: int
     device: DeviceMemory
     tags: _containers.RepeatedCompositeFieldContainer[TagMemory]
-    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ..., device: _Optional[_Union[DeviceMemory, _Mapping]] = ..., tags: _Optional[_Iterable[_Union[TagMemory, _Mapping]]] = ...) -> None: ...
+    policy_version: int
+    weights_serial: int
+    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ..., device: _Optional[_Union[DeviceMemory, _Mapping]] = ..., tags: _Optional[_Iterable[_Union[TagMemory, _Mapping]]] = ..., policy_version: _Optional[int] = ..., weights_serial: _Optional[int] = ...) -> None: ...
 
 class TagMemory(_message.Message):
     __slots__ = ("tag", "bytes", "release_seconds", "restore_seconds")

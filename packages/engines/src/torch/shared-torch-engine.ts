@@ -1,0 +1,347 @@
+/**
+ * An engine on PyTorch in the process of the trainer on its device, with the module that is trained: it generates and scores, and has no
+ * weights of its own.
+ *
+ * It has attached to that process and ends none: with the process end its calls, and it itself (`ended`).
+ * ST1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
+ *     `weightsId` is undefined until it takes what the trainer has published.
+ * ST2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
+ */
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  type Completion,
+  type HostFiles,
+  ReleasableTag,
+  type Sampling,
+  type SharedWeights,
+  TreadleError,
+} from "@treadle/contracts";
+import type { z } from "zod";
+import { checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
+import { TransformerConfig } from "../embedded/transformer-config.ts";
+import type { EngineMemory, GenerateOptions, GenerationEngine, TokenRows, TrainingEngine } from "../engine.ts";
+import { resolveSampling } from "../model-engine.ts";
+import { OrderedEngine } from "../ordered-engine.ts";
+import {
+  checkSameModule,
+  checkShared,
+  chooseOffer,
+  type ModuleOffer,
+  moduleOffers,
+  type Rank,
+  requireHostFiles,
+  settingsOf,
+} from "./module-offer.ts";
+import { type Message, TorchClient } from "./torch-client.ts";
+import { TorchConfig } from "./torch-config.ts";
+import { TorchGenerations } from "./torch-generations.ts";
+import { type Described, describedBy, scored, tagsIn, tagsMessage } from "./torch-messages.ts";
+
+const pollMs = 100;
+
+type Attachment = {
+  readonly offer: ModuleOffer;
+  readonly client: TorchClient;
+  readonly described: Described;
+  readonly ended: Promise<TreadleError>;
+  readonly leave: () => void;
+};
+
+export class SharedTorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
+  readonly kind = "torch";
+  readonly config: TransformerConfig;
+  readonly ended: Promise<TreadleError>;
+  readonly #attachment: Attachment;
+  readonly #generations: TorchGenerations;
+  #control: Promise<unknown> = Promise.resolve();
+  #isClosed = false;
+  #policyVersion = 0;
+  #serial = 0;
+  /** of the weights that it has taken */
+  #takenSerial: number | undefined;
+  #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
+  #wasLoaded = false;
+
+  private constructor(config: TransformerConfig, attachment: Attachment) {
+    super();
+    void super.release(); // until it is restored
+    this.config = config;
+    this.#attachment = attachment;
+    const { client, described } = attachment;
+    this.#generations = new TorchGenerations(client, described, () => this.#look());
+    this.ended = new Promise((resolve) => {
+      void attachment.ended.then((error) => {
+        if (!this.#isClosed) resolve(error);
+      });
+    });
+  }
+
+  /**
+   * Waits for the trainer on the rank's devices, for `startTimeoutMs`; nothing is restored on its device yet. Throws `config.invalid` where
+   * its module cannot be shared, or none is there.
+   */
+  static async attach(
+    model: z.input<typeof TransformerConfig>,
+    torch: z.input<typeof TorchConfig>,
+    { rank, hostFiles }: { readonly rank: Rank; readonly hostFiles: HostFiles | undefined },
+  ): Promise<SharedTorchEngine> {
+    const [config, settings] = [TransformerConfig.parse(model), TorchConfig.parse(torch)];
+    checkShared(settings, 1, true);
+    const attachment = await attachTo(config, settings, rank, requireHostFiles(hostFiles));
+    const engine = new SharedTorchEngine(config, attachment);
+    try {
+      await engine.#look();
+      return engine;
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+  }
+
+  get trainerRank(): number {
+    return this.#attachment.offer.rank;
+  }
+
+  get policyVersion(): number {
+    return this.#policyVersion;
+  }
+
+  /** ST1. */
+  get weightsId(): string | undefined {
+    if (this.#takenSerial !== this.#serial) return undefined;
+    return `shared-${this.#attachment.described.epoch}-${this.#serial}`;
+  }
+
+  memory(): EngineMemory {
+    return this.#memory;
+  }
+
+  async takeShared({ process, policyVersion }: SharedWeights): Promise<void> {
+    const { offer, described } = this.#attachment;
+    const trainer = `'${offer.component}/${offer.rank}'`;
+    if (process !== described.epoch) {
+      throw new TreadleError(
+        "service.failed",
+        `this engine computes with the module of ${trainer}, and the weights are in another process, which trains something else or has started again; pull those of ${trainer}, or set engine.process to 'own'`,
+      );
+    }
+    await this.#look();
+    if (this.#policyVersion < policyVersion) {
+      throw new TreadleError(
+        "engine.weights-mismatch",
+        `the module of ${trainer} has weights of version '${this.#policyVersion}' where '${policyVersion}' was published`,
+      );
+    }
+    this.#takenSerial = this.#serial;
+  }
+
+  async generate(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    options: GenerateOptions = {},
+  ): Promise<Completion[]> {
+    this.refuseReleased("generate");
+    const resolved = resolveSampling(sampling);
+    const { contextLength, vocabSize } = this.#attachment.described;
+    checkPrompts(prompts, options, contextLength, vocabSize);
+    return this.computing(this.#generations.generate(prompts, resolved, options));
+  }
+
+  abort(): void {
+    this.#generations.abort();
+  }
+
+  pause(): Promise<void> {
+    return this.#controlled("Pause");
+  }
+
+  resume(): void {
+    this.#controlled("Resume").catch(() => {}); // whoever waits for a token is told
+  }
+
+  logprobs(rows: TokenRows): Promise<Float32Array> {
+    return this.#score("logprobs", rows);
+  }
+
+  async values(rows: TokenRows): Promise<Float32Array> {
+    requireValueHead(this.config.valueHead);
+    return this.#score("values", rows);
+  }
+
+  override async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    if (tags.length === 0) return; // a message without any is of all
+    const released = super.release(tags);
+    await this.#controlled("Release", tagsMessage(tags));
+    await released;
+    await this.#look();
+  }
+
+  override async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
+    if (tags.length === 0) return;
+    // It needs what is trained of none.
+    const own = tags.filter((tag) => tag !== "optimiser");
+    if (own.length > 0) await this.#controlled("Restore", tagsMessage(own));
+    await super.restore(tags);
+    this.#wasLoaded = true;
+    await this.#look();
+  }
+
+  /** The process goes on. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.release().catch(() => {}); // with the attachment ends what is left
+    this.#attachment.leave();
+  }
+
+  // ST2.
+
+  loadWeights(): Promise<void> {
+    return this.#refuse("loadWeights");
+  }
+  exportWeights(): Promise<never> {
+    return this.#refuse("exportWeights");
+  }
+  forwardBackward(): Promise<never> {
+    return this.#refuse("forwardBackward");
+  }
+  optimStep(): Promise<never> {
+    return this.#refuse("optimStep");
+  }
+  gradients(): Promise<never> {
+    return this.#refuse("gradients");
+  }
+  setGradients(): Promise<void> {
+    return this.#refuse("setGradients");
+  }
+  load(): Promise<void> {
+    return this.#refuse("load");
+  }
+  save(): AsyncIterable<Uint8Array> {
+    const refused = () => this.#refuse("save");
+    return { [Symbol.asyncIterator]: () => ({ next: refused }) };
+  }
+
+  async #refuse(method: string): Promise<never> {
+    const { component, rank } = this.#attachment.offer;
+    throw new TreadleError(
+      "engine.invalid-request",
+      `'${method}' needs weights of the engine's own, and it shares those of '${component}/${rank}'; ask the trainer, or set engine.process to 'own', as for what is scored against a reference`,
+    );
+  }
+
+  #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
+    return this.exclusively(output, async () => {
+      const { client, described } = this.#attachment;
+      checkRows(rows, described.contextLength, described.vocabSize);
+      const result = await scored(client, output, rows);
+      this.refuseReleased(output);
+      return result;
+    });
+  }
+
+  /** One after another, whatever else waits. */
+  #controlled(method: "Pause" | "Resume" | "Release" | "Restore", request: Message = {}): Promise<void> {
+    const turn = this.#control.then(async () => {
+      await this.#attachment.client.unary(method, request);
+    });
+    this.#control = turn.catch(() => {});
+    return turn;
+  }
+
+  async #look(): Promise<void> {
+    const { client, described } = this.#attachment;
+    const reply = await client.unary("Memory", {});
+    this.#policyVersion = reply["policy_version"] as number;
+    this.#serial = reply["weights_serial"] as number;
+    const residentBytes = reply["resident_bytes"] as number;
+    const tags = tagsIn(reply, described.epoch);
+    const taggedBytes = this.#wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
+    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes, taggedBytes);
+    this.#memory = { residentBytes, loadedBytes, hostBytes: 0, ...(this.#wasLoaded && { tags }) };
+  }
+}
+
+async function attachTo(
+  model: TransformerConfig,
+  torch: TorchConfig,
+  rank: Rank,
+  hostFiles: HostFiles,
+): Promise<Attachment> {
+  const deadline = Date.now() + torch.startTimeoutMs;
+  let last: { readonly offers: readonly ModuleOffer[]; readonly error?: unknown } = { offers: [] };
+  while (Date.now() < deadline) {
+    const offers = await moduleOffers(hostFiles);
+    last = { offers };
+    const offer = chooseOffer(offers, rank);
+    if (offer) {
+      checkSameModule(offer, settingsOf(model, torch), rank);
+      try {
+        return await attach(offer, torch.callTimeoutMs);
+      } catch (error) {
+        if (!(error instanceof TreadleError) || error.code !== "service.failed") throw error;
+        last = { offers, error }; // it is about to go, or has gone: its trainer starts again
+      }
+    } else if (isComplete(offers)) break;
+    await delay(pollMs);
+  }
+  throw missing(torch, rank, last);
+}
+
+/** No other rank of these trainers is still to come. */
+const isComplete = (offers: readonly ModuleOffer[]): boolean =>
+  offers.length > 0 &&
+  offers.every(
+    ({ component, worldSize }) =>
+      new Set(offers.filter((other) => other.component === component).map(({ rank }) => rank)).size === worldSize,
+  );
+
+async function attach(offer: ModuleOffer, timeoutMs: number): Promise<Attachment> {
+  const trainer = `'${offer.component}/${offer.rank}'`;
+  const client = `${process.pid}-${randomUUID()}`;
+  let end!: (error: TreadleError) => void;
+  const ended = new Promise<TreadleError>((resolve) => {
+    end = resolve;
+  });
+  const { address, token } = offer;
+  const called = await TorchClient.create({ address, token, client, ended }, timeoutMs);
+  const lease = called.attach(client);
+  const over = (cause?: unknown) =>
+    end(
+      new TreadleError(
+        "service.failed",
+        `the process of ${trainer}, whose module this engine shares, has ended or cannot be reached`,
+        { cause },
+      ),
+    );
+  lease.on("error", over).on("end", over);
+  const isHere = new Promise<undefined>((resolve) => void lease.once("data", () => resolve(undefined)));
+  const leave = () => {
+    lease.cancel();
+    called.close();
+  };
+  try {
+    const failed = await Promise.race([isHere, ended]);
+    if (failed) throw failed;
+    return { offer, client: called, described: describedBy(await called.unary("Describe", {})), ended, leave };
+  } catch (error) {
+    leave();
+    throw error;
+  }
+}
+
+function missing(
+  { startTimeoutMs }: TorchConfig,
+  { component, rank, devices }: Rank,
+  { offers, error }: { readonly offers: readonly ModuleOffer[]; readonly error?: unknown },
+): TreadleError {
+  const others = offers.map((offer) => `'${offer.component}/${offer.rank}' on '${offer.devices.join(",")}'`);
+  const found = others.length > 0 ? `those of this host are ${others.join(", ")}` : "none is on this host";
+  const why = error instanceof Error ? `; the last attempt failed: ${error.message}` : "";
+  return new TreadleError(
+    "config.invalid",
+    `engine.process of '${component}' is 'shared', but no trainer whose engine.process is 'shared' is on the devices of '${component}/${rank}' ('${devices.join(",")}') within engine.startTimeoutMs ('${startTimeoutMs}'): ${found}${why}; ` +
+      `place '${component}' on the trainer's devices, or set its engine.process to 'own'`,
+    { cause: error },
+  );
+}
