@@ -9,6 +9,8 @@ export type EngineFacts = {
   readonly device?: "auto" | "cpu" | "cuda" | undefined;
   /** what an engine on PyTorch trains are adapters, merged into what it publishes */
   readonly trainsAdapters?: boolean | undefined;
+  /** an engine on PyTorch is in one process with its trainer's, or is the trainer's, and shares its module */
+  readonly sharesProcess?: boolean | undefined;
   /** where an engine on PyTorch writes these files; default: the memory of its host */
   readonly publishesIn?: string | undefined;
   /** where a server reads its weights; default: the temporary folder of its rank's host */

@@ -1,18 +1,30 @@
-import { type ReleasableTag, type TagMemory, TreadleError, type Weights, type WeightTicket } from "@treadle/contracts";
+import {
+  type ReleasableTag,
+  type SharedWeights,
+  type TagMemory,
+  TreadleError,
+  type Weights,
+  type WeightTicket,
+} from "@treadle/contracts";
 import { type Engine, type Trainable, type WorkSums, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
-/** How weights travel: `device`, in memory that the receiver maps, or as `ticket`; `ticket`, as files that it reads; `bytes`, through Node. */
-export type WeightForm = "device" | "ticket" | "bytes";
+/** How weights travel: `shared`, not at all, to engines that compute with the same module; `device`, in memory that the receiver maps, or as `ticket`; `ticket`, as files that it reads; `bytes`, through Node. */
+export type WeightForm = "shared" | "device" | "ticket" | "bytes";
 
 type Published =
+  /** nobody has asked for them in another form yet */
+  { readonly shared: SharedWeights; made?: Promise<Made> | undefined } | Made;
+
+type Made =
   | {
+      readonly shared?: undefined;
       readonly ticket: WeightTicket;
       /** or as bytes, where there is no room for it */
       file?: Promise<WeightTicket | Weights> | undefined;
       bytes?: Promise<Weights> | undefined;
     }
-  | { readonly ticket?: undefined; readonly weights: Weights };
+  | { readonly shared?: undefined; readonly ticket?: undefined; readonly weights: Weights };
 
 /** The component of a work as pools know it. */
 const componentOf = (work: string): string => work.split("@")[0] as string;
@@ -120,7 +132,8 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
 
   /**
    * From now on others may have the weights as they are, also while the next gradient accumulates. An engine that publishes tickets
-   * exports no bytes unless somebody asks for them.
+   * exports no bytes unless somebody asks for them. One whose module others share publishes nothing before somebody asks who does not:
+   * that one gets the weights as they are by then.
    */
   protected publish(): Promise<void> {
     const publishing = this.#publish();
@@ -129,13 +142,15 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   }
 
   async #publish(): Promise<void> {
+    const { shared } = this.engine;
+    this.#published = shared ? { shared } : await this.#make();
+  }
+
+  async #make(): Promise<Made> {
     const publication = await this.engine.publish?.();
-    if (publication && "ticket" in publication) {
-      this.#published = publication;
-      return;
-    }
+    if (publication && "ticket" in publication) return publication;
     if (publication) this.#warnOf(publication.obstacle);
-    this.#published = { weights: await this.engine.exportWeights() };
+    return { weights: await this.engine.exportWeights() };
   }
 
   /**
@@ -143,10 +158,19 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
    * caller takes one and the engine publishes one, else as bytes.
    */
   weights(known?: string): Promise<Weights | undefined>;
-  weights(known?: string, by?: WeightForm): Promise<Weights | WeightTicket | undefined>;
-  async weights(known?: string, by: WeightForm = "bytes"): Promise<Weights | WeightTicket | undefined> {
+  weights(known?: string, by?: WeightForm): Promise<Weights | WeightTicket | SharedWeights | undefined>;
+  async weights(known?: string, by: WeightForm = "bytes"): Promise<Weights | WeightTicket | SharedWeights | undefined> {
+    if (by === "shared") return this.#shared;
     while (true) {
       const published = this.#published;
+      if (published.shared) {
+        published.made ??= this.#make();
+        const made = await published.made.finally(() => {
+          published.made = undefined;
+        });
+        if (this.#published === published) this.#published = made;
+        continue;
+      }
       if (weightsIdOf(published.ticket ?? published.weights) === known) return undefined;
       if (!published.ticket) return published.weights;
       if (by === "device") return published.ticket;
@@ -164,6 +188,15 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
         if (this.#published === published) throw error;
       }
     }
+  }
+
+  get #shared(): SharedWeights {
+    const { shared } = this.engine;
+    if (shared) return shared;
+    throw new TreadleError(
+      "config.invalid",
+      `weights of '${this.component}' were asked for by an engine that shares a trainer's module, and it shares its own with nobody; set engine.process of '${this.component}' to 'shared', or of the other to 'own'`,
+    );
   }
 
   async #fileOf(ticket: WeightTicket): Promise<WeightTicket | Weights> {

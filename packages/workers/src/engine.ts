@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { type EngineFacts, TreadleError } from "@treadle/contracts";
 import { checkModelFolder, checkWrittenFolder } from "@treadle/contracts/program-rights";
 import {
+  checkShared,
   decodeSeconds,
   EmulatedDevice,
   EmulatedEngine,
@@ -13,6 +14,7 @@ import {
   type GenerationEngine,
   ServerEngine,
   SglangConfig,
+  SharedTorchEngine,
   TorchConfig,
   TorchEngine,
   type TrainingEngine,
@@ -88,11 +90,19 @@ export function generatorFacts(config: EngineConfig): EngineFacts {
 /** What a component says of its engine that trains or scores. */
 export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineConfig): EngineFacts {
   if (emulated) return { kind: "emulated" };
-  const torch = isServer(engine) ? { ...engine.trainer, path: engine.model } : engine;
+  const torch = torchOf(engine);
   if (torch?.kind !== "torch") return { kind: "embedded" };
-  const { path, weightsBy, weightsFolder, device, lora } = torch;
+  const { path, weightsBy, weightsFolder, device, lora, process } = torch;
   const trainsAdapters = lora !== undefined;
-  return { kind: "torch", modelFolder: path, weightsBy, device, trainsAdapters, publishesIn: weightsFolder, valueHead };
+  const facts = {
+    kind: "torch",
+    modelFolder: path,
+    weightsBy,
+    device,
+    trainsAdapters,
+    publishesIn: weightsFolder,
+  } as const;
+  return { ...facts, valueHead, sharesProcess: process === "shared" };
 }
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
@@ -102,11 +112,15 @@ export const cudaDevices = (ids: readonly string[]): number[] =>
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
   choice?.kind === "sglang" || choice?.kind === "vllm";
 
+/** What runs beside a server trains and scores, in a process of its own. */
+const torchOf = (choice: EngineChoice | undefined) =>
+  isServer(choice) ? { ...choice.trainer, path: choice.model, process: "own" as const } : choice;
+
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
   const { config, rank, log, hostFiles } = worker;
   const devices = cudaDevices(worker.devices.ids);
-  if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true, adapts: false });
+  if (config.emulated || !isServer(config.engine)) return makeEngine(worker, seed, { generates: true, trains: false });
   checkModelFolder(config.engine.model, "engine.model");
   if (config.engine.weightsFolder !== undefined)
     checkWrittenFolder(config.engine.weightsFolder, "engine.weightsFolder");
@@ -120,27 +134,27 @@ export async function createGenerationEngine(worker: Worker<EngineConfig>, seed:
 /**
  * An engine for generation and training, with no memory on its worker's devices before its first `restore`; an emulated one
  * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank. On PyTorch it is sharded over the
- * accelerators of its rank, or as `engine.shards` says. `adapts`: false where it only scores, and trains no adapter.
+ * accelerators of its rank, or as `engine.shards` says. `trains`: false where it only scores: it trains no adapter, and may share its
+ * trainer's process.
  */
 export const createEngine = (
   worker: Worker<EngineConfig>,
   seed: number,
-  { adapts = true }: { readonly adapts?: boolean } = {},
-): Promise<GenerationEngine & TrainingEngine> => makeEngine(worker, seed, { generates: false, adapts });
+  { trains = true }: { readonly trains?: boolean } = {},
+): Promise<GenerationEngine & TrainingEngine> => makeEngine(worker, seed, { generates: false, trains });
 
 async function makeEngine(
   worker: Worker<EngineConfig>,
   seed: number,
-  { generates, adapts }: { readonly generates: boolean; readonly adapts: boolean },
+  { generates, trains }: { readonly generates: boolean; readonly trains: boolean },
 ): Promise<GenerationEngine & TrainingEngine> {
-  const { config, component, rank, hostFiles, log } = worker;
+  const { config, component, rank, worldSize, hostFiles, log } = worker;
   const { ids } = worker.devices;
   if (!config.emulated) {
-    const choice = config.engine;
-    const torch = isServer(choice) ? { ...choice.trainer, path: choice.model } : choice;
+    const torch = torchOf(config.engine);
     if (torch?.kind === "torch") {
       if (torch.weightsFolder !== undefined) checkWrittenFolder(torch.weightsFolder, "engine.weightsFolder");
-      if (torch.path !== undefined) checkModelFolder(torch.path, isServer(choice) ? "engine.model" : "engine.path");
+      if (torch.path !== undefined) checkModelFolder(torch.path, isServer(config.engine) ? "engine.model" : "engine.path");
       const accelerators = ids.filter(isAccelerator).length;
       if (generates && accelerators > 1)
         log.warn(
@@ -148,7 +162,12 @@ async function makeEngine(
         );
       const shards = torch.shards !== "auto" ? torch.shards : torch.device === "cpu" ? 1 : Math.max(1, accelerators);
       const processes = generates ? 1 : shards;
-      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes, adapts });
+      const offer = { component, rank, worldSize, devices: ids };
+      if (torch.process === "shared") {
+        checkShared(torch, shards, generates);
+        if (!trains) return SharedTorchEngine.attach(config.model, torch, { rank: offer, hostFiles });
+      }
+      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes, adapts: trains, offer });
     }
     return TransformerEngine.create(config.model);
   }

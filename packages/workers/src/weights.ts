@@ -1,13 +1,18 @@
-import { readMessage, TreadleError, type Weights, WeightTicket } from "@treadle/contracts";
+import { readMessage, SharedWeights, TreadleError, type Weights, WeightTicket } from "@treadle/contracts";
 import { type Engine, type GenerationEngine, weightsIdOf } from "@treadle/engines";
 import type { Worker, WorkerGroup } from "@treadle/runtime";
 import type { WeightForm } from "./engine-worker.ts";
 
 /** What brings weights to others, such as an `ActorWorker`. One that knows no tickets answers with bytes. */
-type Publisher = { weights(known: string | undefined, by: WeightForm): Promise<Weights | WeightTicket | undefined> };
+type Publisher = {
+  weights(known: string | undefined, by: WeightForm): Promise<Weights | WeightTicket | SharedWeights | undefined>;
+};
 
 /** One that generates nothing beside its calls need not pause. */
-type Receiver = Pick<Engine, "loadWeights" | "opens" | "loadTicket" | "policyVersion" | "weightsId"> &
+type Receiver = Pick<
+  Engine,
+  "loadWeights" | "opens" | "loadTicket" | "policyVersion" | "weightsId" | "trainerRank" | "takeShared"
+> &
   Partial<Pick<GenerationEngine, "pause" | "resume">>;
 
 /** of tickets that were replaced while they were read */
@@ -18,6 +23,9 @@ const maxReplaced = 3;
  * paused, transferred, verified, resumed). Ranks pull from different ranks of the actor, which all hold the same weights. The
  * devices are locked once the weights are here: an actor that is starting again may need them to load. Where there is room for the
  * weights of both, neither leaves for it: the lock brings back no cache that they would not fit beside.
+ *
+ * An engine that computes with its trainer's module takes what the module has, which moves nothing: these weights or newer ones, as the
+ * versions of its completions say. So it does not pause, and needs no device.
  *
  * They come by a ticket, where both engines know tickets: on a device whose memory this engine maps, or in files that it can open; else
  * as bytes. A ticket that newer weights replace while it is read is asked for again, and one whose device is needed meanwhile, in files.
@@ -31,15 +39,19 @@ export async function pullWeights(
   actor: WorkerGroup<Publisher>,
   { rank, devices, messages, log }: Pick<Worker, "rank" | "devices" | "messages" | "log">,
 ): Promise<void> {
-  const from = rank % actor.size;
+  const from = engine.trainerRank ?? rank % actor.size;
   const source = actor.onRanks(from);
   const ask = (by: WeightForm) => {
     const newer = `weights newer than version '${engine.policyVersion}'`;
     return messages.answer(`${actor.groupName}/${from}`, newer, source.weights(engine.weightsId, by).first());
   };
+  if (engine.takeShared) {
+    await engine.takeShared(readMessage(SharedWeights, await ask("shared")));
+    return;
+  }
   let first: WeightForm = engine.loadTicket ? "device" : "bytes";
   const find = async (by: WeightForm): Promise<Weights | WeightTicket | undefined> => {
-    const found = await ask(by);
+    const found = (await ask(by)) as Weights | WeightTicket | undefined;
     if (!found || !("tensors" in found)) return found;
     const ticket = readMessage(WeightTicket, found);
     if (await engine.opens?.(ticket)) return ticket;

@@ -1,5 +1,5 @@
 /** How weights come to an engine: by a ticket where both know tickets and it can map the device or open the files, else as bytes. */
-import type { Weights, WeightTicket } from "@treadle/contracts";
+import type { SharedWeights, Weights, WeightTicket } from "@treadle/contracts";
 import { sealWeights, weightsIdOf } from "@treadle/engines";
 import type { WorkerGroup } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
@@ -339,5 +339,80 @@ describe("W3 weights on a device", () => {
     });
     worker.trained.obstacle = undefined;
     expect(await worker.weights("initial", "ticket")).toEqual(ticketOf(1));
+  });
+});
+
+describe("W3 an engine that computes with its trainer's module", () => {
+  /** One whose module others share; what it has trained since is newer. */
+  class Sharing extends Publishing {
+    get shared() {
+      return { process: "p", policyVersion: this.policyVersion };
+    }
+  }
+  const sharing = async () => {
+    const worker = new Trainer(new Sharing());
+    await worker.trainOnce();
+    return worker;
+  };
+  const sharer = (trainerRank = 0) => {
+    const { engine, order } = receiver();
+    const takeShared = async (weights: SharedWeights) => void order.push(`${weights.process} ${weights.policyVersion}`);
+    return { engine: Object.assign(engine, { trainerRank, takeShared }), order };
+  };
+
+  test("takes what the module has, without a pause, and nothing is published or exported", async () => {
+    const worker = await sharing();
+    const { group, asked } = groupOf(worker);
+    const { engine, order } = sharer();
+    await pull(engine, group);
+    await worker.trainOnce();
+    await pull(engine, group);
+    expect(order).toEqual(["p 1", "p 2"]);
+    expect(asked.map(({ by }) => by)).toEqual(["shared", "shared"]);
+    expect(worker.trained.calls).toEqual([]);
+  });
+
+  test("asks the rank whose module it is", async () => {
+    const { group } = groupOf(await sharing());
+    const asked: number[] = [];
+    const of = { ...group, size: 4, onRanks: (rank: number) => (asked.push(rank), group) };
+    await pull(sharer(3).engine, of as never);
+    expect(asked).toEqual([3]);
+  });
+
+  test("has others beside it that share nothing: for them it is published once, when they ask", async () => {
+    const worker = await sharing();
+    for (let rank = 0; rank < 2; rank++) {
+      const { engine, order } = receiver();
+      await pull(engine, groupOf(worker).group);
+      await pull(engine, groupOf(worker).group);
+      expect(order).toEqual(["pause", "ticket 1", "resume"]);
+    }
+    expect(worker.trained.calls).toEqual(["publish"]);
+    // What is published while it trains on gives way to the newer.
+    await worker.trainOnce();
+    const publish = worker.trained.publish.bind(worker.trained);
+    let answer!: () => void;
+    worker.trained.publish = async () => {
+      const old = await publish();
+      worker.trained.publish = publish;
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return old;
+    };
+    const asking = worker.weights("initial", "ticket");
+    await new Promise(setImmediate);
+    await worker.trainOnce();
+    answer();
+    expect((await asking)?.policyVersion).toBe(3);
+  });
+
+  test("is told of a trainer that shares its module with nobody", async () => {
+    const { engine } = sharer();
+    await expect(pull(engine, groupOf(await trainer()).group)).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringMatching(/shares its own with nobody; set engine.process/),
+    });
   });
 });

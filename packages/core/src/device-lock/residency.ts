@@ -7,6 +7,7 @@
  * - MT4 what a release has left on the devices, as it was measured then, counts against whoever loads next.
  */
 import { chooseLeaving, type Movable, type ReleasableTag, type TagMemory } from "@treadle/contracts";
+import { CommonSum, commonKey, groupedByMemory } from "./common-memory.ts";
 import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
 
 /** What is released and restored as one. */
@@ -17,6 +18,8 @@ export type Part = {
   bytes: number;
   /** to release and to restore it; undefined where nobody has said */
   seconds: number | undefined;
+  /** names memory that other workers have, too */
+  sharedAs: string | undefined;
   isLoaded: boolean;
 };
 
@@ -68,7 +71,7 @@ export class ResidencyTable {
       devices: [...new Set(input.devices)],
       residentBytes: input.residentBytes,
       residualBytes: 0,
-      parts: [{ tag: undefined, bytes: 0, seconds: undefined, isLoaded: input.loaded === true }],
+      parts: [{ tag: undefined, bytes: 0, seconds: undefined, sharedAs: undefined, isLoaded: input.loaded === true }],
       swap: undefined,
       lastUse: 0,
     };
@@ -90,11 +93,11 @@ export class ResidencyTable {
     if (tags.length === 0 && worker.parts[0]?.tag === undefined) return;
     const before = new Map(worker.parts.map((part) => [part.tag, part]));
     const isLoaded = worker.parts.every((part) => part.isLoaded);
-    const parts = tags.map(({ tag, bytes, releaseSeconds, restoreSeconds }): Part => {
-      const told = { tag, bytes, seconds: releaseSeconds + restoreSeconds };
+    const parts = tags.map(({ tag, bytes, releaseSeconds, restoreSeconds, sharedAs }): Part => {
+      const told = { tag, bytes, seconds: releaseSeconds + restoreSeconds, sharedAs };
       return Object.assign(before.get(tag) ?? { isLoaded }, told);
     });
-    if (parts.length === 0) parts.push({ tag: undefined, bytes: 0, seconds: undefined, isLoaded });
+    if (parts.length === 0) parts.push({ tag: undefined, bytes: 0, seconds: undefined, sharedAs: undefined, isLoaded });
     const { swap } = worker;
     if (swap?.parts.some((part) => !parts.includes(part))) swap.parts = parts;
     worker.parts = parts;
@@ -174,6 +177,7 @@ export class ResidencyTable {
     const staying = new Map<string, number>();
     const leaving = new Map<string, number>();
     const residents = new Set<WorkerState>();
+    const wantedKeys = new Set(wants.flatMap(({ parts }) => parts.flatMap((part) => commonKey(part) ?? [])));
     for (const device of devices) {
       const { capacityBytes, workers } = this.#devices.get(device) as DeviceState;
       const isUnknown = wants.some(
@@ -182,16 +186,19 @@ export class ResidencyTable {
       const own = isUnknown ? capacityBytes : neededOn(device, wants);
       let stayingBytes = own - capacityBytes;
       let leavingBytes = 0;
+      const loaded: { readonly worker: WorkerState; readonly part: Part }[] = [];
       for (const worker of workers) {
         // One that may need all of the device has nobody beside it; what has stayed is nobody's to give.
         if (!wantedOf.has(worker) && !isUnknown) stayingBytes += worker.residualBytes;
         for (const part of spare(worker, wantedOf)) {
-          if (isLeaving(worker, part)) leavingBytes += bytesOf(worker, part);
-          else {
-            stayingBytes += bytesOf(worker, part);
-            residents.add(worker);
-          }
+          if (!isLeaving(worker, part)) residents.add(worker);
+          if (!wantedKeys.has(commonKey(part) ?? "")) loaded.push({ worker, part }); // MT5: else it counts as wanted
         }
+      }
+      for (const group of groupedByMemory(loaded)) {
+        const bytes = Math.max(...group.map(({ worker, part }) => bytesOf(worker, part)));
+        if (group.every(({ worker, part }) => isLeaving(worker, part))) leavingBytes += bytes;
+        else stayingBytes += bytes;
       }
       staying.set(device, stayingBytes);
       leaving.set(device, leavingBytes);
@@ -199,11 +206,12 @@ export class ResidencyTable {
     const movables = movablesOf(
       [...residents].sort((a, b) => a.lastUse - b.lastUse),
       wantedOf,
+      wantedKeys,
     );
-    const hasTags = movables.some(({ part }) => part.tag !== undefined);
+    const hasTags = movables.some(({ members }) => members.some(({ part }) => part.tag !== undefined));
     const chosen = chooseLeaving(staying, movables, hasTags ? "seconds" : "age");
     const offload = new Map<WorkerState, Part[]>();
-    for (const { worker, part } of chosen)
+    for (const { worker, part } of [...chosen].flatMap(({ members }) => members))
       if (worker.swap === undefined) offload.set(worker, [...(offload.get(worker) ?? []), part]);
     if (chosen.size > 0) return { fits: false, offload: [...offload].map(([worker, parts]) => ({ worker, parts })) };
     const fits = devices.every((device) => (staying.get(device) ?? 0) + (leaving.get(device) ?? 0) <= 0);
@@ -212,13 +220,14 @@ export class ResidencyTable {
 
   #usedBytes(device: string): number {
     const { workers } = this.#devices.get(device) as DeviceState;
-    let bytes = 0;
+    const loaded = new CommonSum();
+    let residualBytes = 0;
     for (const worker of workers) {
-      bytes += worker.residualBytes;
+      residualBytes += worker.residualBytes;
       for (const part of worker.parts)
-        if (part.isLoaded || worker.swap?.parts.includes(part)) bytes += bytesOf(worker, part);
+        if (part.isLoaded || worker.swap?.parts.includes(part)) loaded.add(part, bytesOf(worker, part));
     }
-    return bytes;
+    return residualBytes + loaded.bytes;
   }
 }
 
@@ -262,21 +271,44 @@ function spare(worker: WorkerState, wantedOf: ReadonlyMap<WorkerState, readonly 
   return worker.parts.filter((part) => part.isLoaded && !wanted?.includes(part));
 }
 
+/** MT5. */
 function neededOn(device: string, wants: readonly Want[]): number {
-  return wants.reduce((sum, want) => sum + (want.worker.devices.includes(device) ? neededBytes(want) : 0), 0);
+  const there = wants.filter(({ worker }) => worker.devices.includes(device));
+  const common = new CommonSum();
+  let twice = 0;
+  for (const { worker, parts } of there)
+    for (const part of parts) {
+      const before = common.bytes;
+      const bytes = bytesOf(worker, part);
+      common.add(part, bytes);
+      if (commonKey(part) !== undefined) twice += before + bytes - common.bytes;
+    }
+  return there.reduce((sum, want) => sum + neededBytes(want), 0) - twice;
 }
 
-/** A part of which nobody has said what it costs takes as long for each byte as the slowest of the others. */
-function movablesOf(residents: readonly WorkerState[], wantedOf: ReadonlyMap<WorkerState, readonly Part[]>) {
+type Leaving = Movable & { readonly members: readonly { readonly worker: WorkerState; readonly part: Part }[] };
+
+/**
+ * A part of which nobody has said what it costs takes as long for each byte as the slowest of the others. What is in common leaves as
+ * one, and not for a grant that has it, too (MT5).
+ */
+function movablesOf(
+  residents: readonly WorkerState[],
+  wantedOf: ReadonlyMap<WorkerState, readonly Part[]>,
+  wantedKeys: ReadonlySet<string>,
+): Leaving[] {
   const loaded = residents.flatMap((worker) =>
     spare(worker, wantedOf).flatMap((part) => {
-      return isLeaving(worker, part) ? [] : [{ worker, part, bytes: bytesOf(worker, part) }];
+      if (isLeaving(worker, part) || wantedKeys.has(commonKey(part) ?? "")) return [];
+      return [{ worker, part, bytes: bytesOf(worker, part) }];
     }),
   );
   const rates = loaded.map(({ part, bytes }) => (bytes > 0 ? (part.seconds ?? 0) / bytes : 0));
   const slowest = Math.max(0, ...rates);
-  return loaded.map(({ worker, part, bytes }) => {
-    const movable: Movable = { devices: worker.devices, bytes, seconds: part.seconds ?? slowest * bytes };
-    return { ...movable, worker, part };
-  });
+  return groupedByMemory(loaded).map((members) => ({
+    devices: [...new Set(members.flatMap(({ worker }) => worker.devices))],
+    bytes: Math.max(...members.map(({ bytes }) => bytes)),
+    seconds: Math.max(...members.map(({ part, bytes }) => part.seconds ?? slowest * bytes)),
+    members,
+  }));
 }

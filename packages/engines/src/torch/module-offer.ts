@@ -106,11 +106,13 @@ async function readOffer(folder: string): Promise<ModuleOffer | undefined> {
 }
 
 /** MO2. Pure. Throws `config.invalid` where two trainers are as near. */
-export function chooseOffer(offers: readonly ModuleOffer[], { component, rank, devices }: Rank): ModuleOffer | undefined {
+export function chooseOffer(
+  offers: readonly ModuleOffer[],
+  { component, rank, devices }: Rank,
+): ModuleOffer | undefined {
   const overlapping = offers.filter((offer) => offer.devices.some((device) => devices.includes(device)));
   const onHost = offers.filter((offer) => offer.computesOn === "cpu");
-  const near =
-    overlapping.length > 0 ? overlapping : onHost.filter((offer) => offer.rank === rank % offer.worldSize);
+  const near = overlapping.length > 0 ? overlapping : onHost.filter((offer) => offer.rank === rank % offer.worldSize);
   const trainers = new Set(near.map((offer) => offer.component));
   if (trainers.size > 1)
     throw new TreadleError(

@@ -62,12 +62,7 @@ export class TorchClient {
   readonly #process: TorchPeer;
   readonly #timeoutMs: number;
 
-  private constructor(
-    { Metadata, status }: typeof grpc,
-    client: grpc.Client,
-    process: TorchPeer,
-    timeoutMs: number,
-  ) {
+  private constructor({ Metadata, status }: typeof grpc, client: grpc.Client, process: TorchPeer, timeoutMs: number) {
     this.#client = client;
     this.#metadata = new Metadata();
     this.#metadata.set("authorization", `Bearer ${process.token}`);

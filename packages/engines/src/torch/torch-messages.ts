@@ -123,7 +123,7 @@ export function tagsIn(reply: Message, sharedAs?: string): TagMemory[] {
     bytes: each["bytes"] as number,
     releaseSeconds: each["release_seconds"] as number,
     restoreSeconds: each["restore_seconds"] as number,
-    ...(sharedAs !== undefined && { sharedAs }),
+    ...(sharedAs !== undefined && (each["bytes"] as number) > 0 && { sharedAs }),
   }));
 }
 

@@ -50,20 +50,28 @@ function pathsOf({ components }: Pick<Plan, "components">, from: ModelEngine, to
     // Ranks pull from different ranks of the trainer.
     const source = sources![rank % Math.max(1, sources!.length)];
     if (source === undefined) continue;
+    const near = nearestOf(sources!, rank, target);
+    const notShared = sharedRefusal(from, to, near);
     const notIpc = deviceRefusal(from, to, source, target);
     const { notDisk, ...chosen } =
-      notIpc === undefined ? byDevice(from, to, target) : choose(from, to, source.node === target.node);
+      notShared === undefined
+        ? bySharing(from, to, near!)
+        : notIpc === undefined
+          ? byDevice(from, to, target)
+          : choose(from, to, source.node === target.node);
     const numRanks = (found.get(chosen.why)?.numRanks ?? 0) + 1;
-    const refused = refusals(chosen, notDisk, notIpc);
+    const refused = refusals(chosen, { notShared, notIpc, notDisk });
     found.set(chosen.why, { from: from.name, to: to.name, numRanks, ...chosen, refused });
   }
   return [...found.values()];
 }
 
-function refusals({ path }: Chosen, notDisk: string | undefined, notIpc: string | undefined): WeightPath["refused"] {
-  if (path === "none") return [];
+type Refusals = Readonly<Record<"notShared" | "notIpc" | "notDisk", string | undefined>>;
+
+function refusals({ path }: Chosen, { notShared, notIpc, notDisk }: Refusals): WeightPath["refused"] {
+  if (path === "none" || path === "shared") return [];
   const why: Readonly<Record<WeightPathName, string | undefined>> = {
-    shared: "each rank is a process of its own, with its own copy of the model",
+    shared: notShared,
     ipc: notIpc,
     collective: "no engine joins a process group with another component's yet",
     disk: notDisk,
@@ -124,6 +132,41 @@ function choose(
     isThroughNode: false,
     why: `'${to}' reads and verifies the file that '${from}' writes ${place}${condition}`,
   };
+}
+
+const bySharing = ({ name: from }: ModelEngine, { name: to }: ModelEngine, { devices }: PlannedRank): Chosen => ({
+  path: "shared",
+  isThroughNode: false,
+  why: `'${to}' computes in the process of '${from}' on '${devices.join(",")}', with the module that it trains; it has no weights of its own`,
+});
+
+/** Of the trainer's ranks that whose module the receiver's rank would share, as engines find each other (MO2). */
+function nearestOf(sources: readonly PlannedRank[], rank: number, target: PlannedRank): PlannedRank | undefined {
+  const inOrder = sources[rank % Math.max(1, sources.length)];
+  const here = sources.filter(({ node }) => node === target.node);
+  const overlapping = here.filter(({ devices }) => devices.some((device) => target.devices.includes(device)));
+  if (overlapping.length > 0) return overlapping.find((source) => source === inOrder) ?? overlapping[0];
+  const isOnHost = [...(inOrder?.devices ?? []), ...target.devices].every((device) => /(^|\/)cpu:/.test(device));
+  return isOnHost && inOrder?.node === target.node ? inOrder : undefined;
+}
+
+/** Why the receiver does not compute with the trainer's module; undefined where it does. */
+function sharedRefusal(
+  { name: from, engine }: ModelEngine,
+  { name: to, engine: own }: ModelEngine,
+  near: PlannedRank | undefined,
+): string | undefined {
+  const stranger = [engine, own].find(({ kind }) => kind !== "torch");
+  if (stranger) return `engines of kind '${stranger.kind}' run no module of PyTorch's that another could train`;
+  const alone = [
+    { name: from, ...engine },
+    { name: to, ...own },
+  ].find(({ sharesProcess }) => !sharesProcess);
+  if (alone)
+    return `each rank of '${alone.name}' is a process of its own, with its own copy of the model; engine.process 'shared' lets '${to}' compute in that of '${from}'`;
+  if (engine.trainsAdapters) return `'${from}' trains an adapter, which what generates needs merged in`;
+  if (near === undefined) return `'${to}' is on no device of '${from}'`;
+  return undefined;
 }
 
 const byDevice = ({ name: from }: ModelEngine, { name: to }: ModelEngine, { devices }: PlannedRank): Chosen => ({

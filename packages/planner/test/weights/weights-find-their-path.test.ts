@@ -143,3 +143,30 @@ test("one path is taken by every rank, and each of the others is refused with a 
     }),
   );
 });
+
+test("what shares its trainer's process moves nothing, rank by rank, and where it does not, the reason is said", () => {
+  const shared: EngineFacts = { ...torch, sharesProcess: true };
+  const cpus = (...devices: string[]) => ({ ranks: devices.map((device) => ({ node: "a", devices: [device] })) });
+  const [path, ...more] = pathsOf(shared, shared);
+  expect(more).toEqual([]);
+  expect(path).toMatchObject({ path: "shared", isThroughNode: false, refused: [], numRanks: 1 });
+  expect(path!.why).toContain("'rollout' computes in the process of 'actor' on 'a/cuda:0'");
+  // On a host every trainer of the node is near.
+  const beside = pathsOf(shared, shared, { actor: cpus("a/cpu:0", "a/cpu:1"), rollout: cpus("a/cpu:2", "a/cpu:3") });
+  expect(beside.map(({ path: each, numRanks }) => [each, numRanks])).toEqual([
+    ["shared", 1],
+    ["shared", 1],
+  ]);
+  for (const [trainer, generator, components, reason] of [
+    [torch, shared, {}, /each rank of 'actor' is a process of its own.*engine.process 'shared'/],
+    [shared, torch, {}, /each rank of 'rollout' is a process of its own/],
+    [{ ...shared, trainsAdapters: true }, shared, {}, /trains an adapter/],
+    [shared, vllm, {}, /engines of kind 'vllm' run no module/],
+    [shared, shared, { rollout: { ranks: [{ node: "a", devices: ["a/cuda:1"] }] } }, /on no device of 'actor'/],
+    [shared, shared, { rollout: on("b") }, /on no device of 'actor'/],
+  ] as const) {
+    const [other] = pathsOf(trainer, generator, components);
+    expect(other!.path).not.toBe("shared");
+    expect(other!.refused.find((refused) => refused.path === "shared")?.why).toMatch(reason);
+  }
+});

@@ -1,4 +1,4 @@
-import type { EngineFacts, Episode, EpisodeGroup, Weights } from "@treadle/contracts";
+import { type EngineFacts, type Episode, type EpisodeGroup, TreadleError, type Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
 import type { Sink, Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
@@ -36,7 +36,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   /** What scores; a subclass may bring an engine of its own. */
   protected createEngine(): Promise<GenerationEngine & TrainingEngine> {
-    return createEngine(this, this.seed + this.rank, { adapts: false });
+    return createEngine(this, this.seed + this.rank, { trains: false });
   }
 
   override async setup(): Promise<void> {
@@ -49,6 +49,11 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   /** From now on the actor's present weights are the reference policy. */
   async keepReference(actor: WorkerGroup<ActorWorker>): Promise<void> {
+    if (this.engine.trainerRank !== undefined)
+      throw new TreadleError(
+        "config.invalid",
+        `'${this.component}' shares its trainer's module (engine.process is 'shared'), and a reference needs a second set of weights; set engine.process of '${this.component}' to 'own'`,
+      );
     await pullWeights(this.engine, actor, this);
     await this.#keep(await piecesIn(this.engine.save()));
   }
