@@ -36,7 +36,7 @@ from bench.memory import pause_and_resume, release_and_restore  # noqa: E402
 from bench.models import FULL, QUICK, build  # noqa: E402
 from bench.served import Served  # noqa: E402
 from bench.speed import generation_speed, training_speed  # noqa: E402
-from bench.weights import weights_to_another  # noqa: E402
+from bench.weights import weights_of_the_same_module, weights_to_another  # noqa: E402
 from treadle_torch.attention import varlen_works  # noqa: E402
 from treadle_torch.device import Placement, place  # noqa: E402
 
@@ -61,6 +61,7 @@ def main() -> None:
         if run.wants("b", "c", "d", "f", "g"):
             build(sizes.small, sizes.context, placement).save_pretrained(folder)
         run.measure("g", "bfloat16", lambda: weights_to_another(_model(folder, sizes), placement))
+        run.measure("g", "bfloat16, shared", lambda: weights_of_the_same_module(_model(folder, sizes), placement))
         if run.wants("b", "c", "d", "f"):
             served = _serve(folder, sizes, placement, cuda_graphs=not chosen.no_graphs)
         run.measure("a", "bfloat16", lambda: correctness(sizes, placement, 1e-3, uses_graphs=False))
@@ -115,7 +116,7 @@ class Run:
         print(json.dumps({**line, "at_seconds": round(time.monotonic() - self._began, 1)}), flush=True)
 
     def summarise(self) -> None:
-        keys = ("k3_mean", "k3_max", "differing_sequences", "tokens_per_second", "gib_per_second", "share_of_a_step", "gradient_difference")
+        keys = ("k3_mean", "k3_max", "differing_sequences", "tokens_per_second", "gib_per_second", "share_of_a_step", "gradient_difference", "seconds_to_take", "bytes_added")
         short = [
             {key: line[key] for key in line if key in ("item", "name", "what", *keys) or key.endswith(("share_of_a_copy", "times_a_file", "_over_direct", "_over_plain", "_over_hugging_face"))}
             for line in self._said

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
+import { childrenOf } from "../support/cluster.ts";
 import { projectRoot } from "../support/project.ts";
 import { lacksTorch } from "../support/torch.ts";
 
@@ -30,5 +31,47 @@ test("reasoning-grpo imitates and learns on PyTorch, generator, scorer and train
     expect(evalAfter).toBeGreaterThan(evalAtStart! + 0.04);
   } finally {
     await rm(runsRoot, { recursive: true, force: true });
+  }
+}, 900_000);
+
+/** Python processes of engines, however deep below. */
+function enginesBelow(pid: number): number[] {
+  try {
+    return [...childrenOf(pid, "treadle_torch"), ...childrenOf(pid, "").flatMap(enginesBelow)];
+  } catch {
+    return []; // it has ended
+  }
+}
+
+test("reasoning-grpo in one Python process, by configuration alone, has the results of processes of their own", async (context) => {
+  const reason = lacksTorch();
+  if (reason) context.skip(reason);
+  const workflow = join(projectRoot, "workflows/reasoning-grpo");
+  const run = async (...changed: string[]) => {
+    const runsRoot = await mkdtemp(join(tmpdir(), "treadle-torch-run-"));
+    const overrides = ["steps=2", "trace=false", "imitation.maxRounds=2", "evaluation.everySteps=2", ...changed];
+    let numProcesses = 0;
+    const count = setInterval(() => {
+      numProcesses = Math.max(numProcesses, enginesBelow(process.pid).length);
+    }, 100);
+    try {
+      const settings = { workflow, configFile: join(workflow, "torch.yaml"), projectRoot, runsRoot, overrides };
+      const { summary } = await runWorkflow({ ...settings, onEvent: () => {} });
+      return { summary, numProcesses };
+    } finally {
+      clearInterval(count);
+      await rm(runsRoot, { recursive: true, force: true });
+    }
+  };
+  const own = await run();
+  expect(own.numProcesses).toBe(3);
+  for (const mode of ["temporal", "spatial"]) {
+    const { summary, numProcesses } = await run("engine.process=shared", `placement.mode=${mode}`);
+    expect(numProcesses).toBe(1); // one copy of the weights
+    const { policyVersion, evalBefore, evalAtStart, rewardFirst } = own.summary;
+    expect(summary).toMatchObject({ policyVersion, evalBefore, restarts: 0 });
+    // Up to rounding, which moves a token now and then.
+    expect(Math.abs(summary.evalAtStart! - evalAtStart!)).toBeLessThan(0.02);
+    expect(Math.abs(summary.rewardFirst! - rewardFirst!)).toBeLessThan(0.01);
   }
 }, 900_000);

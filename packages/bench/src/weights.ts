@@ -5,11 +5,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { median } from "@treadle/contracts";
-import { TorchEngine } from "@treadle/engines";
+import { SharedTorchEngine, TorchEngine } from "@treadle/engines";
 import { type BenchRow, row, timed } from "./row.ts";
 
 /** 84 million parameters */
 const model = { vocabSize: 8192, contextLength: 64, layers: 4, width: 1024, heads: 8, slots: 1 };
+const memory = "/dev/shm";
 const rounds = 5;
 const gib = 2 ** 30;
 const pieceBytes = 4 * 2 ** 20;
@@ -17,7 +18,8 @@ const notMeasured = "devices, several receivers, networks; memory that is scarce
 
 /**
  * Weights from one engine on PyTorch to another, from the trainer's parameters to the receiver's: by a ticket, checked, beside the
- * bytes alone, written, flushed and read; and as bytes through Node. In GiB a second.
+ * bytes alone, written, flushed and read; and as bytes through Node. In GiB a second. And in seconds, to an engine that computes with the
+ * trainer's module.
  */
 export async function* benchWeights(): AsyncIterable<BenchRow> {
   const python = process.env["TREADLE_PYTHON"] ?? "python3";
@@ -26,26 +28,35 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
     () => false,
   );
   const places = [
-    { name: "weights by a ticket, in memory", root: "/dev/shm" },
+    { name: "weights by a ticket, in memory", root: memory },
     { name: "weights by a ticket, in the temporary folder", root: tmpdir() },
   ];
+  let inMemory: Speeds | undefined;
   for (const { name, root } of places.filter((place) => existsSync(place.root))) {
     const unit = "GiB/s";
     if (!hasTorch) {
       yield row({ name, value: null, unit, notMeasured: `PyTorch, which '${python}' does not import` });
       continue;
     }
-    const { ticket: value, bare, bytes } = await speedsIn(root);
+    const speeds = await speedsIn(root);
+    if (root === memory) inMemory = speeds;
+    const { ticket: value, bare, bytes } = speeds;
     const against = "the bytes alone, written by Node, flushed and read";
     yield row({ name, value, unit, baseline: bare, against, ratioAtLeast: 0.7, notMeasured });
     yield row({ name, value, unit, baseline: bytes, against: "bytes through Node", notMeasured });
   }
+  if (!inMemory) return;
+  const value = await secondsOfSharing();
+  const baseline = inMemory.gib / inMemory.ticket;
+  const against = "published and loaded by a ticket, in memory";
+  yield row({ name: "weights of the same module", value, unit: "s", baseline, against, ratioAtMost: 0.1, notMeasured });
 }
 
 type Way = "ticket" | "bare" | "bytes";
+type Speeds = Readonly<Record<Way, number>> & { readonly gib: number };
 
-/** GiB a second, the median of some rounds. */
-async function speedsIn(root: string): Promise<Record<Way, number>> {
+/** GiB a second, the median of some rounds, and how many they are. */
+async function speedsIn(root: string): Promise<Speeds> {
   const folder = await mkdtemp(join(root, "treadle-bench-"));
   const engines: TorchEngine[] = [];
   try {
@@ -72,10 +83,31 @@ async function speedsIn(root: string): Promise<Record<Way, number>> {
         if (round > 0) speeds[way].push(whole.length / gib / seconds); // the first makes what the others use again
       }
     }
-    return { ticket: median(speeds.ticket), bare: median(speeds.bare), bytes: median(speeds.bytes) };
+    const medians = { ticket: median(speeds.ticket), bare: median(speeds.bare), bytes: median(speeds.bytes) };
+    return { ...medians, gib: whole.length / gib };
   } finally {
     await Promise.all(engines.map((engine) => engine.close()));
     await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** What an engine in its trainer's process takes to have the trainer's weights. */
+async function secondsOfSharing(): Promise<number> {
+  const runPrefix = `treadle-bench-${process.pid}-`;
+  const hostFiles = { folder: memory, ownPrefix: `${runPrefix}1-`, runPrefix };
+  const torch = { kind: "torch", process: "shared" } as const;
+  const rank = { rank: 0, worldSize: 1, devices: ["cpu:0"] };
+  const trainer = await TorchEngine.create(model, torch, { hostFiles, offer: { component: "actor", ...rank } });
+  try {
+    const sampler = await SharedTorchEngine.attach(model, torch, { hostFiles, rank: { component: "rollout", ...rank } });
+    const { shared } = trainer;
+    if (!shared) throw new Error("the trainer shares its module with nobody");
+    const seconds: number[] = [];
+    for (let round = 0; round <= rounds; round++) seconds.push((await timed(() => sampler.takeShared(shared))) / 1000);
+    await sampler.close();
+    return median(seconds.slice(1));
+  } finally {
+    await trainer.close();
   }
 }
 

@@ -71,17 +71,25 @@ class Served:
         self._epoch = self.call("Describe", pb.DescribeRequest()).epoch
         return self
 
-    def call(self, method: str, request: Any) -> Any:
-        return self._methods[method](request, metadata=(("authorization", "Bearer bench"),))
+    def call(self, method: str, request: Any, client: str = "") -> Any:
+        """`client`: one that has attached."""
+        named = (("treadle-client", client),) if client else ()
+        return self._methods[method](request, metadata=(("authorization", "Bearer bench"), *named))
 
-    def generate(self, prompts: list[tuple[int, list[int]]], max_tokens: int, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def attach(self, client: str) -> Any:
+        """It is attached until the call that comes back is cancelled."""
+        lease = self.call("Attach", pb.AttachRequest(client=client), client)
+        next(lease)
+        return lease
+
+    def generate(self, prompts: list[tuple[int, list[int]]], max_tokens: int, seed: int, client: str = "") -> list[tuple[torch.Tensor, torch.Tensor]]:
         def requests() -> Iterator[pb.GenerateRequest]:
             yield pb.GenerateRequest(start=pb.Start(num_prompts=len(prompts), max_tokens=max_tokens, temperature=1.0, seed=seed))
             messages = [pb.Prompt(key=key, tokens=_bytes(torch.tensor(tokens, dtype=torch.int32))) for key, tokens in prompts]
             yield pb.GenerateRequest(prompts=pb.Prompts(prompts=messages))
 
         answers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for reply in self.call("Generate", requests()):
+        for reply in self.call("Generate", requests(), client):
             numbers = (torch.frombuffer(bytearray(data), dtype=dtype) for data, dtype in ((reply.tokens, torch.int32), (reply.logprobs, torch.float32)))
             tokens, logprobs = numbers
             answers[reply.index] = (tokens, logprobs)

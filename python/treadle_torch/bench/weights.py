@@ -1,4 +1,5 @@
-"""(g) Weights to another process on the same device: mapped there, and in a file; beside a copy of as many bytes on the device."""
+"""(g) Weights to another process on the same device: mapped there, and in a file; beside a copy of as many bytes on the device. And to a
+client that has attached to the trainer's process, which computes with the same module."""
 
 from __future__ import annotations
 
@@ -70,6 +71,56 @@ def _measured(trainer: Served, receiver: Served, placement: Placement) -> Iterat
         "share_of_a_copy": copy / both,
         "times_a_file": (middle["write a file"] + middle["load the file"]) / both if placement.is_cuda else 1.0,
     }
+
+
+def weights_of_the_same_module(model: dict[str, Any], placement: Placement) -> Iterator[dict[str, Any]]:
+    """What a pull takes, what the client's weights add to the device, and whether it draws what an engine of its own draws."""
+    place: dict[str, Any] = {"slots": 8, "device": placement.device.type, "dtype": "bfloat16"}
+    trainer, alone = Served(model, **place, shared=True), Served(model, **place)
+    prompts = [(key, [1 + key, 2, 3]) for key in range(8)]
+    client, both = "sampler", [pb.TAG_WEIGHTS, pb.TAG_CACHE]
+    try:
+        trainer.wait(), alone.wait()
+        allocated = lambda: trainer.call("Memory", pb.MemoryRequest()).device.allocated_bytes  # noqa: E731
+        before = allocated()
+        lease = trainer.attach(client)
+        trainer.call("Restore", pb.RestoreRequest(tags=both), client)
+        added = allocated() - before
+        taken: dict[str, list[float]] = {}
+        for _ in range(ROUNDS):
+            for name, act in {
+                "take": lambda: trainer.call("Memory", pb.MemoryRequest(), client),
+                "pause_and_resume": lambda: (trainer.call("Pause", pb.PauseRequest(), client), trainer.call("Resume", pb.ResumeRequest(), client)),
+            }.items():
+                began = time.perf_counter()
+                act()
+                taken.setdefault(name, []).append(time.perf_counter() - began)
+        drawn, expected = trainer.generate(prompts, 8, 7, client), alone.generate(prompts, 8, 7)
+        differing = sum(not torch.equal(one[0], other[0]) for one, other in zip(drawn, expected, strict=True))
+        # What one of the two needs stays; what none needs goes.
+        held = trainer.call("Memory", pb.MemoryRequest(), client).resident_bytes
+        trainer.call("Release", pb.ReleaseRequest())
+        again = trainer.generate(prompts, 8, 7, client)
+        differing += sum(not torch.equal(one[0], other[0]) for one, other in zip(again, expected, strict=True))
+        with_client = allocated()
+        lease.cancel()
+        deadline = time.monotonic() + 30
+        while placement.is_cuda and allocated() > with_client - held // 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left = allocated()
+        assert differing == 0, f"'{differing}' sequences differ from those of an engine of its own"
+        assert added < 2**20, f"an attached client took '{added}' bytes for weights"
+        yield {
+            "what": "weights of the same module",
+            **{f"seconds_to_{name}": sorted(each)[ROUNDS // 2] for name, each in taken.items()},
+            "bytes_added": added,
+            "bytes_of_the_client": held,
+            "bytes_left_without_it": left,
+            "differing_sequences": differing,
+        }
+    finally:
+        trainer.close()
+        alone.close()
 
 
 def _size(tensor: pb.Tensor) -> int:
