@@ -29,12 +29,23 @@ def main() -> None:
     own = os.path.join(os.path.expanduser("~"), ".cache", "treadle", "torchinductor")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
     # What processes of an engine say to each other stays on the machine.
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ.setdefault(name, "lo" if sys.platform == "linux" else "lo0")
+    loopback = "lo" if sys.platform == "linux" else "lo0"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", _nccl_interface(settings) or loopback)
     if settings["rank"] == 0:
         _lead(settings)
     else:
         _follow(settings)
+
+
+def _nccl_interface(settings: dict[str, Any]) -> str | None:
+    """Where weights go to another node over NCCL, which takes one for all that it does."""
+    links = settings["collective"]
+    if links is None or links["backend"] != "nccl":
+        return None
+    from .weight_link import LinkSettings, interface_of
+
+    return interface_of(LinkSettings(**links).own)
 
 
 def _lead(settings: dict[str, Any]) -> None:
@@ -56,6 +67,8 @@ def _lead(settings: dict[str, Any]) -> None:
     from .followers import REFUSED, Followers
     from .server import serve
     from .weight_files import Root, Store
+    from .weight_link import LinkSettings, check_backend
+    from .weight_transfer import Receivers, Senders
 
     try:
         if settings["processes"] > 1:
@@ -63,6 +76,8 @@ def _lead(settings: dict[str, Any]) -> None:
             engine = _engine(settings, tell=followers.tell, broken=followers.broken)
         else:
             engine = _engine(settings)
+        if settings["collective"]:
+            check_backend(settings["collective"]["backend"], engine.placement.device)
     except Refusal as refusal:
         if followers is not None:
             followers.end()
@@ -72,7 +87,13 @@ def _lead(settings: dict[str, Any]) -> None:
     if files["store"] is not None:
         store = Store(**files["store"])
     roots = [Root(**each) for each in files["roots"]]
-    server = serve(engine, settings["address"], settings["token"], store, roots, is_shared=settings["shared"])
+    links = settings["collective"] and LinkSettings(**settings["collective"])
+    device = engine.placement.device
+    senders = Senders(store, links, device) if links and store is not None else None
+    receivers = Receivers(links, device) if links else None
+    server = serve(
+        engine, settings["address"], settings["token"], store, roots, senders, receivers, is_shared=settings["shared"]
+    )
     print(json.dumps({"ready": True}), flush=True)
     server.wait_for_termination()
 

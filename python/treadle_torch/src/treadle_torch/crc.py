@@ -66,6 +66,14 @@ def _halved(parts: torch.Tensor, times: int, num_bytes: int) -> torch.Tensor:
     return parts
 
 
+def combined(parts: Sequence[int], sizes: Sequence[int]) -> int:
+    """Of bytes whose parts, of these sizes, have these checksums."""
+    whole = 0
+    for part, size in zip(parts, sizes, strict=True):
+        whole = _image(_zeros(size), whole) ^ part
+    return whole
+
+
 def _of_rows(words: torch.Tensor) -> torch.Tensor:
     return _kernel()(words) if words.is_cuda else _by_words(words)
 

@@ -19,6 +19,7 @@ from .losses import PolicyGradient, ValueTerm
 from .parameters import Parameters
 from .weight_blocks import HANDLE_BYTES
 from .weight_files import DTYPES, Device, Obstacle, Tensor, Ticket
+from .weight_link import SECRET_BYTES, Place
 
 CHUNK_BYTES = 2**20
 MAX_BATCH_BYTES = 2**30
@@ -176,6 +177,16 @@ def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
     if device is not None and len(device.handle) != HANDLE_BYTES:
         raise invalid(f"a device's handle has '{len(device.handle)}' bytes where '{HANDLE_BYTES}' are expected")
     return Ticket(request.policy_version, request.store, request.nonce, request.folder, tensors, None, device)
+
+
+def read_place(request: pb.LoadRequest) -> Place | None:
+    """PS3."""
+    if not request.HasField("link"):
+        return None
+    link = request.link
+    if link.port and len(link.secret) != SECRET_BYTES:
+        raise invalid(f"a link's secret has '{len(link.secret)}' bytes where '{SECRET_BYTES}' are expected")
+    return Place(link.name, link.host, link.port, link.secret)
 
 
 def read_header(parts: Iterator[Any]) -> Any:

@@ -39,6 +39,7 @@ from .messages import (
     read_header,
     read_ints,
     read_loss,
+    read_place,
     read_tags,
     read_ticket,
     reply_message,
@@ -46,6 +47,7 @@ from .messages import (
 )
 from .optimiser import Step
 from .weight_files import Obstacle, Root, Store, read
+from .weight_transfer import Receivers, Senders
 
 # Each generation has a thread while it runs; calls beside them must find one, too.
 THREADS = 1024
@@ -79,8 +81,18 @@ class Turns:
 
 
 class EngineService:
-    def __init__(self, engine: Engine, store: Store | None, roots: list[Root], is_shared: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store | None,
+        roots: list[Root],
+        senders: Senders | None,
+        receivers: Receivers | None,
+        is_shared: bool,
+    ) -> None:
         self._engine = engine
+        self._senders = senders
+        self._receivers = receivers
         self._is_shared = is_shared
         self._store = store
         self._roots = roots
@@ -292,6 +304,12 @@ class EngineService:
     def WriteFile(self, request: pb.WriteFileRequest, context: grpc.ServicerContext) -> pb.PublishReply:
         return publish_message(self._engine.submit(lambda: self._engine.write_file(self._store, request.folder)).result())
 
+    def Offer(self, request: pb.OfferRequest, context: grpc.ServicerContext) -> pb.OfferReply:
+        if self._senders is None:
+            raise invalid("this engine sends no weights to other processes; set engine.collective")
+        place = self._senders.offer(request.link)
+        return pb.OfferReply(link=pb.Link(name=place.link, host=place.host, port=place.port, secret=place.secret))
+
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.WriteReply:
         """Files are read beside the engine, which goes on meanwhile."""
         self._engine.refuse_adapted()
@@ -300,7 +318,12 @@ class EngineService:
             ticket = read_ticket(request, self._engine.parameters)
             if ticket.device is not None:
                 return self._engine.submit(lambda: self._engine.load_from_device(ticket, self._roots)).result()
-            weights = read(ticket, self._roots)
+            if (place := read_place(request)) is None:
+                weights = read(ticket, self._roots)
+            elif self._receivers is None:
+                raise invalid("this engine takes no weights from other processes; set engine.collective")
+            else:
+                weights = self._receivers.receive(place, ticket)
             return self._engine.submit(lambda: self._engine.load(weights, request.policy_version)).result()
 
         return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))
@@ -360,10 +383,12 @@ def serve(
     token: str,
     store: Store | None = None,
     roots: list[Root] | None = None,
+    senders: Senders | None = None,
+    receivers: Receivers | None = None,
     *,
     is_shared: bool = False,
 ) -> grpc.Server:
-    service = EngineService(engine, store, roots or [], is_shared)
+    service = EngineService(engine, store, roots or [], senders, receivers, is_shared)
     methods = pb.DESCRIPTOR.services_by_name["Engine"].methods
     handlers = {
         method.name: _handler(

@@ -135,14 +135,37 @@ def verified(ticket: Ticket, roots: list[Root], blocks: Blocks) -> Iterator[list
                 rows = stack.enter_context(blocks.map(ticket.device.handle, rows_of(ticket.tensors)))
             except OSError as error:
                 raise refuse(ticket, f"the device's memory cannot be mapped: {error}") from error
-            views = _views(rows, ticket.tensors)
-            for tensor, found in zip(ticket.tensors, checksums(rows, [each.num_bytes for each in ticket.tensors]), strict=True):
-                refuse_checksum(ticket, tensor, found)
-            if (name := _not_finite(rows, ticket.tensors, views)) is not None:
-                raise refuse(ticket, f"'{name}' has numbers that are not finite")
-            yield views
+            yield verify_rows(ticket, rows)
     finally:
         os.close(lock)
+
+
+def verify_rows(ticket: Ticket, rows: torch.Tensor) -> list[torch.Tensor]:
+    """WB3. Views of all tensors."""
+    views = _views(rows, ticket.tensors)
+    for tensor, found in zip(ticket.tensors, checksums(rows, [each.num_bytes for each in ticket.tensors]), strict=True):
+        refuse_checksum(ticket, tensor, found)
+    if (name := _not_finite(rows, ticket.tensors, views)) is not None:
+        raise refuse(ticket, f"'{name}' has numbers that are not finite")
+    return views
+
+
+def empty_rows(tensors: Sequence[Tensor], device: torch.device) -> torch.Tensor:
+    """For such tensors, whose bytes `place_in` puts there."""
+    return torch.zeros(rows_of(tensors), ROW_BYTES, dtype=torch.uint8, device=device)
+
+
+def place_in(rows: torch.Tensor, tensors: Sequence[Tensor], start: int, part: torch.Tensor) -> None:
+    """Some of their bytes, uint8, as they follow one another from `start` on."""
+    flat, at, end = rows.view(-1), 0, 0
+    stop = start + len(part)
+    for each in tensors:
+        end += num_rows(each.num_bytes) * ROW_BYTES
+        first, last = max(at, start), min(at + each.num_bytes, stop)
+        if first < last:
+            offset = end - each.num_bytes - at
+            flat[first + offset : last + offset].copy_(part[first - start : last - start])
+        at += each.num_bytes
 
 
 def _not_finite(rows: torch.Tensor, tensors: Sequence[Tensor], views: list[torch.Tensor]) -> str | None:

@@ -131,6 +131,10 @@ class Store:
         self._count = 0
         self._last: str | None = None
 
+    @property
+    def path(self) -> str:
+        return self._path
+
     def write(
         self, policy_version: int, named: list[tuple[str, torch.Tensor]], parts: AdapterParts | None = None
     ) -> Ticket | Obstacle:

@@ -536,8 +536,32 @@ class Adapter(_message.Message):
     config_crc32: int
     def __init__(self, rank: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., config_crc32: _Optional[int] = ...) -> None: ...
 
+class OfferRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class OfferReply(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: Link
+    def __init__(self, link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("name", "host", "port", "secret")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    host: str
+    port: int
+    secret: bytes
+    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+
 class LoadRequest(_message.Message):
-    __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors", "device")
+    __slots__ = ("turn", "policy_version", "store", "nonce", "folder", "tensors", "device", "link")
     TURN_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
@@ -545,6 +569,7 @@ class LoadRequest(_message.Message):
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     turn: Turn
     policy_version: int
     store: str
@@ -552,4 +577,5 @@ class LoadRequest(_message.Message):
     folder: str
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     device: DevicePlace
-    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ...) -> None: ...
+    link: Link
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ..., link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
