@@ -5,6 +5,8 @@ export type EngineFacts = {
   readonly modelFolder?: string | undefined;
   /** how weights leave an engine on PyTorch: in a device's memory that others map, in files that they read, or as bytes through Node */
   readonly weightsBy?: "device" | "ticket" | "bytes" | undefined;
+  /** by which process group weights go between engines on PyTorch */
+  readonly collective?: "off" | "gloo" | "nccl" | undefined;
   /** what an engine on PyTorch computes on; `auto`: known where it runs */
   readonly device?: "auto" | "cpu" | "cuda" | undefined;
   /** what an engine on PyTorch trains are adapters, merged into what it publishes */

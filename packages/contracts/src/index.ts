@@ -254,4 +254,4 @@ export {
   TraceRecord,
 } from "./span-record.ts";
 export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";
-export { WeightTicket } from "./weight-ticket.ts";
+export { WeightLink, WeightTicket } from "./weight-ticket.ts";

@@ -45,5 +45,21 @@ export const WeightTicket = z.strictObject({
     .optional(),
   /** where they are, in place of the file: memory that another process on that device maps by its handle (CUDA IPC). It is there as long as the file `device` is in the folder */
   device: z.strictObject({ uuid: z.string().min(1).max(100), handle: z.string().regex(/^[0-9a-f]{128}$/) }).optional(),
+  /** its process also sends the file, over a process group of this kind, to engines that join one */
+  collective: z.enum(["gloo", "nccl"]).optional(),
 });
 export type WeightTicket = z.infer<typeof WeightTicket>;
+
+/** A process group of two, over which an engine sends what it publishes: its name, and until the two have met, where it waits for the other. */
+export const WeightLink = z.strictObject({
+  name: z.string().regex(/^[0-9a-f]{16}$/),
+  place: z
+    .strictObject({
+      host: z.string().min(1).max(255),
+      port: z.int().positive().max(65535),
+      /** each proves to the other that it has it */
+      secret: z.string().regex(/^[0-9a-f]{64}$/),
+    })
+    .optional(),
+});
+export type WeightLink = z.infer<typeof WeightLink>;

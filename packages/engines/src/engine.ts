@@ -8,6 +8,7 @@ import type {
   TagMemory,
   TrainBatch,
   TreadleError,
+  WeightLink,
   Weights,
   WeightTicket,
 } from "@treadle/contracts";
@@ -57,11 +58,18 @@ export interface Engine {
   /** Whether it could read the files that the ticket names, or map the device's memory: they are of its own run, on a file system and a device that it sees. */
   opens?(ticket: WeightTicket): Promise<boolean>;
   /**
-   * As `loadWeights` (W3), of weights that another engine has published, whose bytes never pass through Node. Absent, with `opens`,
-   * where an engine takes bytes alone. Throws `engine.weights-mismatch`, which names the tensor, for a file that is missing, cut
+   * As `loadWeights` (W3), of weights that another engine has published, whose bytes never pass through Node: over the link, where one is
+   * given. Absent, with `opens`, where an engine takes bytes alone. Throws `engine.weights-mismatch`, which names the tensor, for a file that is missing, cut
    * short, altered or another's.
    */
-  loadTicket?(ticket: WeightTicket): Promise<void>;
+  loadTicket?(ticket: WeightTicket, link?: WeightLink): Promise<void>;
+  /**
+   * Whether the ticket's engine sends it what it cannot open, over a link: then which it has to it already, `""` for none. `undefined`
+   * where it does not. Absent, with `join`, where an engine has no links.
+   */
+  linkTo?(ticket: WeightTicket): string | undefined;
+  /** Meets the ticket's engine there; nothing where it has the link. Throws `worker.late` or `link.closed`. */
+  join?(ticket: WeightTicket, link: WeightLink): Promise<void>;
   /**
    * The rank of the trainer whose module it computes with; absent where its weights are its own. Such an engine loads none: it computes
    * with what the trainer has, whatever it was told last, and starts its completions over at each step of the trainer. `policyVersion` is
@@ -246,6 +254,8 @@ export interface Trainable extends Engine {
    * taken their place. Absent where an engine publishes on none.
    */
   writeFile?(ticket: WeightTicket): Promise<Publication>;
+  /** A link over which it sends its files to one engine more: the known one while it lasts, else a place where it waits for it. Absent where it has none. */
+  offer?(known: string): Promise<WeightLink>;
   /** What the ticket, its own, of files, and not replaced yet, has published, as bytes: for engines that cannot read these. */
   readTicket?(ticket: WeightTicket): Promise<Weights>;
   /**

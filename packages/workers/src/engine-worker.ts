@@ -3,6 +3,7 @@ import {
   type SharedWeights,
   type TagMemory,
   TreadleError,
+  type WeightLink,
   type Weights,
   type WeightTicket,
 } from "@treadle/contracts";
@@ -197,6 +198,13 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
       "config.invalid",
       `weights of '${this.component}' were asked for by an engine that shares a trainer's module, and it shares its own with nobody; set engine.process of '${this.component}' to 'shared', or of the other to 'own'`,
     );
+  }
+
+  /** A link of this rank's engine to one more that gets these weights, or the one that it knows; undefined where newer ones have been published. */
+  async offerWeights(id: string, known: string): Promise<WeightLink | undefined> {
+    const { ticket } = this.#published;
+    if (!ticket || weightsIdOf(ticket) !== id) return undefined;
+    return this.engine.offer?.(known);
   }
 
   async #fileOf(ticket: WeightTicket): Promise<WeightTicket | Weights> {

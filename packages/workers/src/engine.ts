@@ -92,17 +92,10 @@ export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineC
   if (emulated) return { kind: "emulated" };
   const torch = torchOf(engine);
   if (torch?.kind !== "torch") return { kind: "embedded" };
-  const { path, weightsBy, weightsFolder, device, lora, process } = torch;
+  const { path, weightsBy, weightsFolder, collective, device, lora, process } = torch;
   const trainsAdapters = lora !== undefined;
-  const facts = {
-    kind: "torch",
-    modelFolder: path,
-    weightsBy,
-    device,
-    trainsAdapters,
-    publishesIn: weightsFolder,
-  } as const;
-  return { ...facts, valueHead, sharesProcess: process === "shared" };
+  const weights = { weightsBy, collective, publishesIn: weightsFolder, sharesProcess: process === "shared" };
+  return { kind: "torch", modelFolder: path, ...weights, device, trainsAdapters, valueHead };
 }
 
 const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
@@ -154,7 +147,8 @@ async function makeEngine(
     const torch = torchOf(config.engine);
     if (torch?.kind === "torch") {
       if (torch.weightsFolder !== undefined) checkWrittenFolder(torch.weightsFolder, "engine.weightsFolder");
-      if (torch.path !== undefined) checkModelFolder(torch.path, isServer(config.engine) ? "engine.model" : "engine.path");
+      if (torch.path !== undefined)
+        checkModelFolder(torch.path, isServer(config.engine) ? "engine.model" : "engine.path");
       const accelerators = ids.filter(isAccelerator).length;
       if (generates && accelerators > 1)
         log.warn(
@@ -167,7 +161,11 @@ async function makeEngine(
         checkShared(torch, shards, generates);
         if (!trains) return SharedTorchEngine.attach(config.model, torch, { rank: offer, hostFiles });
       }
-      return TorchEngine.create(config.model, torch, { loaded: false, hostFiles, processes, adapts: trains, offer });
+      const { address } = worker.messages;
+      return TorchEngine.create(config.model, torch, {
+        loaded: false,
+        ...{ hostFiles, processes, adapts: trains, offer, address },
+      });
     }
     return TransformerEngine.create(config.model);
   }

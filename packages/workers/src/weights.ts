@@ -1,17 +1,27 @@
-import { readMessage, SharedWeights, TreadleError, type Weights, WeightTicket } from "@treadle/contracts";
-import { type Engine, type GenerationEngine, weightsIdOf } from "@treadle/engines";
+import { readMessage, SharedWeights, TreadleError, WeightLink, type Weights, WeightTicket } from "@treadle/contracts";
+import { type Engine, type GenerationEngine, type Trainable, weightsIdOf } from "@treadle/engines";
 import type { Worker, WorkerGroup } from "@treadle/runtime";
-import type { WeightForm } from "./engine-worker.ts";
+import type { TrainerWorker, WeightForm } from "./engine-worker.ts";
 
 /** What brings weights to others, such as an `ActorWorker`. One that knows no tickets answers with bytes. */
 type Publisher = {
   weights(known: string | undefined, by: WeightForm): Promise<Weights | WeightTicket | SharedWeights | undefined>;
 };
+/** One whose tickets say that its engine sends them, too. */
+type Sender = Publisher & Pick<TrainerWorker<unknown, Trainable>, "offerWeights">;
 
 /** One that generates nothing beside its calls need not pause. */
 type Receiver = Pick<
   Engine,
-  "loadWeights" | "opens" | "loadTicket" | "policyVersion" | "weightsId" | "trainerRank" | "takeShared"
+  | "loadWeights"
+  | "opens"
+  | "loadTicket"
+  | "linkTo"
+  | "join"
+  | "policyVersion"
+  | "weightsId"
+  | "trainerRank"
+  | "takeShared"
 > &
   Partial<Pick<GenerationEngine, "pause" | "resume">>;
 
@@ -27,8 +37,9 @@ const maxReplaced = 3;
  * An engine that computes with its trainer's module takes what the module has, which moves nothing: these weights or newer ones, as the
  * versions of its completions say. So it does not pause, and needs no device.
  *
- * They come by a ticket, where both engines know tickets: on a device whose memory this engine maps, or in files that it can open; else
- * as bytes. A ticket that newer weights replace while it is read is asked for again, and one whose device is needed meanwhile, in files.
+ * They come by a ticket, where both engines know tickets: on a device whose memory this engine maps, over a process group of the two, where
+ * both are configured to, or in files that it can open; else as bytes. A ticket that newer weights replace while it is read is asked for
+ * again, and one whose device is needed meanwhile, in files.
  *
  * Throws `worker.late`, with who holds it up, when no weights have come after `supervision.peerTimeoutMs`; and
  * `engine.weights-mismatch` when the engine says that it has others than it was given: it stays paused then. A load that fails
@@ -54,19 +65,34 @@ export async function pullWeights(
     const found = (await ask(by)) as Weights | WeightTicket | undefined;
     if (!found || !("tensors" in found)) return found;
     const ticket = readMessage(WeightTicket, found);
-    if (await engine.opens?.(ticket)) return ticket;
+    if (engine.linkTo?.(ticket) !== undefined || (await engine.opens?.(ticket))) return ticket;
     return find(ticket.device && by === "device" ? "ticket" : "bytes");
   };
-  let refused: { readonly id: string; readonly error: unknown } | undefined;
+  // Before the devices are locked: a trainer that starts again may need them.
+  const meet = async (ticket: WeightTicket, known: string): Promise<WeightLink | undefined> => {
+    const sender = source as WorkerGroup<Sender>;
+    const asked = sender.offerWeights(weightsIdOf(ticket), known).first();
+    const offered = await messages.answer(`${actor.groupName}/${from}`, "a link for its weights", asked);
+    if (offered === undefined) return undefined;
+    const link = readMessage(WeightLink, offered);
+    await engine.join?.(ticket, link);
+    return link;
+  };
+  let refused: { readonly place: string; readonly error: unknown } | undefined;
   for (let replaced = 0; ; replaced++) {
     const weights = await find(first);
     if (!weights) return;
     const id = weightsIdOf(weights);
-    if (refused && (refused.id === id || replaced > maxReplaced)) throw refused.error;
+    // Another process may publish the same.
+    const place = "tensors" in weights ? `${id} ${weights.nonce}` : id;
+    if (refused && (refused.place === place || replaced > maxReplaced)) throw refused.error;
+    const known = "tensors" in weights ? engine.linkTo?.(weights) : undefined;
+    const link = known === undefined ? undefined : await meet(weights as WeightTicket, known);
+    if (known !== undefined && link === undefined) continue; // newer ones were published
     await using _ = await devices.lock({ tags: ["weights"] });
     await engine.pause?.();
     try {
-      if ("tensors" in weights) await engine.loadTicket?.(weights);
+      if ("tensors" in weights) await engine.loadTicket?.(weights, link);
       else await engine.loadWeights(weights);
     } catch (error) {
       engine.resume?.();
@@ -76,7 +102,7 @@ export async function pullWeights(
           `weights of version '${weights.policyVersion}' do not come from the device: ${(error as Error).message}`,
         );
         first = "ticket";
-      } else refused = { id, error };
+      } else refused = { place, error };
       continue;
     }
     if (engine.weightsId !== id) {

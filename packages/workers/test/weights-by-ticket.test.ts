@@ -1,5 +1,5 @@
 /** How weights come to an engine: by a ticket where both know tickets and it can map the device or open the files, else as bytes. */
-import type { SharedWeights, Weights, WeightTicket } from "@treadle/contracts";
+import type { SharedWeights, WeightLink, Weights, WeightTicket } from "@treadle/contracts";
 import { sealWeights, weightsIdOf } from "@treadle/engines";
 import type { WorkerGroup } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
@@ -28,6 +28,8 @@ class Publishing {
   policyVersion = 0;
   obstacle: string | undefined;
   isOnDevice = false;
+  /** of its process */
+  nonce = "ab";
   goneVersion: number | undefined;
   reading = Promise.resolve();
   readonly calls: string[] = [];
@@ -78,6 +80,7 @@ function groupOf(worker: Pick<Trainer, "weights">, before: () => void = () => {}
     groupName: "actor",
     size: 1,
     onRanks: () => group,
+    offerWeights: (id: string, known: string) => ({ first: () => (worker as Trainer).offerWeights(id, known) }),
     weights: (known: string | undefined, by: WeightForm) => ({
       first: async () => {
         asked.push({ by, known });
@@ -245,6 +248,117 @@ test("bytes whose file is gone without newer weights are an error", async () => 
   await expect(worker.weights("initial")).rejects.toThrow("its file is gone");
   worker.trained.goneVersion = undefined;
   expect((await worker.weights("initial"))?.policyVersion).toBe(1);
+});
+
+describe("W3 weights over a process group", () => {
+  const collective = "gloo" as const;
+  const place = { host: "127.0.0.1", port: 1, secret: "0f".repeat(32) };
+  const gone = Object.assign(new Error("the link has failed"), { code: "link.closed" });
+
+  /** The trainer's engine knows a link as long as it has not failed. */
+  function linking({ before = () => {}, closes = (): boolean => false, isFar = true } = {}) {
+    const made: string[] = [];
+    const trained = Object.assign(new Publishing(), {
+      offer: async (known: string) => {
+        if (made.includes(known)) return { name: known };
+        made.push(`${made.length + 1}`.padStart(16, "0"));
+        return { name: made.at(-1)!, place };
+      },
+    });
+    const publish = trained.publish.bind(trained);
+    trained.publish = async () => {
+      const { ticket } = (await publish()) as { ticket: WeightTicket };
+      return { ticket: { ...ticket, collective, nonce: trained.nonce.repeat(16) } };
+    };
+    const worker = new Trainer(trained);
+    const { engine, order } = receiver({ opens: !isFar });
+    const { loadTicket } = engine;
+    let known = "";
+    Object.assign(engine, {
+      linkTo: (ticket: WeightTicket) => (ticket.collective === collective ? known : undefined),
+      join: async (_: WeightTicket, link: WeightLink) => {
+        order.push(link.place ? `join ${Number(link.name)}` : "joined");
+        known = link.name;
+        before();
+      },
+      loadTicket: async (ticket: WeightTicket, link?: WeightLink) => {
+        order.push(`link ${Number(link?.name)}`);
+        if (closes()) {
+          known = "";
+          throw gone;
+        }
+        await loadTicket(ticket);
+      },
+    });
+    return { worker, trained, engine, order };
+  }
+
+  test("come before files and bytes, by a link that is made once and met before the devices are locked", async () => {
+    for (const isFar of [true, false]) {
+      const { worker, engine, order } = linking({ isFar });
+      await worker.trainOnce();
+      await pull(engine, groupOf(worker).group);
+      await pull(engine, groupOf(worker).group);
+      await worker.trainOnce();
+      await pull(engine, groupOf(worker).group);
+      const loaded = (version: number) => ["pause", "link 1", `ticket ${version}`, "resume"];
+      expect(order).toEqual(["join 1", ...loaded(1), "joined", ...loaded(2)]);
+      expect(worker.trained.calls).toEqual(["publish", "publish"]);
+    }
+  });
+
+  test("come as before to an engine that joins none", async () => {
+    const { worker } = linking();
+    await worker.trainOnce();
+    const { engine, order } = receiver();
+    await pull(engine, groupOf(worker).group);
+    expect(order).toEqual(["pause", "ticket 1", "resume"]);
+  });
+
+  test("whose link fails are the error of the pull, which leaves the old ones; the next pull meets again", async () => {
+    let fails = true;
+    const { worker, engine, order } = linking({ closes: () => fails });
+    await worker.trainOnce();
+    await expect(pull(engine, groupOf(worker).group)).rejects.toBe(gone);
+    expect(order).toEqual(["join 1", "pause", "link 1", "resume"]);
+    expect(engine.weightsId).toBe("initial");
+    fails = false;
+    await pull(engine, groupOf(worker).group);
+    expect(order.slice(4)).toEqual(["join 2", "pause", "link 2", "ticket 1", "resume"]);
+  });
+
+  test("whose trainer has started again meanwhile, with the same weights, are asked of it once more", async () => {
+    let failures = 0;
+    const { worker, trained, engine, order } = linking({ closes: () => failures++ === 0 });
+    await worker.trainOnce();
+    const { group } = groupOf(worker);
+    const publishAgain = async () => {
+      trained.nonce = "cd";
+      trained.policyVersion = 0;
+      await worker.trainOnce();
+    };
+    const { loadTicket } = engine;
+    engine.loadTicket = async (...given) => {
+      try {
+        await loadTicket(...given);
+      } catch (error) {
+        await publishAgain();
+        throw error;
+      }
+    };
+    await pull(engine, group);
+    expect(order).toEqual(["join 1", "pause", "link 1", "resume", "join 2", "pause", "link 2", "ticket 1", "resume"]);
+  });
+
+  test("that newer ones replace before the two have met give way to those", async () => {
+    const { worker, engine, order } = linking();
+    await worker.trainOnce();
+    const { group } = groupOf(worker, () => {
+      if (worker.trained.policyVersion === 1) void worker.trainOnce();
+    });
+    await pull(engine, group);
+    expect(order).toEqual(["join 1", "pause", "link 1", "ticket 2", "resume"]);
+  });
 });
 
 describe("W3 weights on a device", () => {

@@ -101,8 +101,10 @@ class Transfers(unittest.TestCase):
                 place = place_of(sender.ask(offer=links[at]))
                 if seed > 0:
                     self.assertEqual((place.link, place.port), (links[at], 0))
+                else:
+                    each.join(place)
                 links[at] = place.link
-                found = each.receive(place, ticket)
+                found = each.receive(place.link, ticket)
                 for tensor, (_, expected) in zip(found, drawn(seed), strict=True):
                     self.assertEqual(tensor.dtype, expected.dtype)
                     self.assertTrue(torch.equal(tensor, expected))
@@ -118,28 +120,29 @@ class Transfers(unittest.TestCase):
         given = sender.ask(zeros=50_000)
         ticket = ticket_of(given)
         place = place_of(sender.ask(offer=""))
+        receivers.join(place)
         path = pathlib.Path(ticket.store, ticket.folder, FILE)
         whole = path.read_bytes()
         for at, what in ((len(whole) - 1, "'zeros' has checksum"), (len(whole) - 150_000, "'zeros' has checksum")):
             path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])
-            self.refused("engine.weights-mismatch", what, lambda: receivers.receive(place, ticket))
-            place = replace(place, port=0)
+            self.refused("engine.weights-mismatch", what, lambda: receivers.receive(place.link, ticket))
         path.write_bytes(whole)
-        [found] = receivers.receive(place, ticket)
+        [found] = receivers.receive(place.link, ticket)
         self.assertEqual(float(found.sum()), 0)
         path.write_bytes(whole[:-4] + torch.tensor([float("nan")]).numpy().tobytes())
         size = 4 * 50_000
         altered = replace(ticket, tensors=(replace(ticket.tensors[0], crc32=zlib.crc32(path.read_bytes()[-size:])),))
-        self.refused("engine.weights-mismatch", "'zeros' has numbers that are not finite", lambda: receivers.receive(place, altered))
+        self.refused("engine.weights-mismatch", "'zeros' has numbers that are not finite", lambda: receivers.receive(place.link, altered))
 
     def test_weights_that_newer_ones_have_replaced_are_refused_and_those_are_taken(self):
         sender, receivers = self.sender(), self.receivers()
         first = ticket_of(sender.ask(publish=1))
         second = ticket_of(sender.ask(publish=2))
         place = place_of(sender.ask(offer=""))
-        self.refused("engine.weights-mismatch", "not there any more: newer", lambda: receivers.receive(place, first))
-        self.refused("engine.weights-mismatch", "not there any more", lambda: receivers.receive(replace(place, port=0), replace(first, folder="../../etc")))
-        found = receivers.receive(replace(place, port=0), second)
+        receivers.join(place)
+        self.refused("engine.weights-mismatch", "not there any more: newer", lambda: receivers.receive(place.link, first))
+        self.refused("engine.weights-mismatch", "not there any more", lambda: receivers.receive(place.link, replace(first, folder="../../etc")))
+        found = receivers.receive(place.link, second)
         self.assertTrue(all(torch.equal(one, other) for one, (_, other) in zip(found, drawn(2), strict=True)))
 
     def test_a_transfer_has_one_version_whatever_is_published_meanwhile(self):
@@ -147,8 +150,9 @@ class Transfers(unittest.TestCase):
         sender, receiver = self.sender(20, SLOW_S / 4), self.receivers()
         ticket = ticket_of(sender.ask(zeros=200_000))
         place = place_of(sender.ask(offer=""))
+        receiver.join(place)
         found: list[list[torch.Tensor]] = []
-        thread = threading.Thread(target=lambda: found.append(receiver.receive(place, ticket)))
+        thread = threading.Thread(target=lambda: found.append(receiver.receive(place.link, ticket)))
         thread.start()
         time.sleep(2 * SLOW_S)
         self.assertTrue(thread.is_alive())
@@ -159,16 +163,17 @@ class Transfers(unittest.TestCase):
     def test_a_sender_that_dies_or_stands_still_while_it_sends_is_named_and_the_next_link_is_another(self):
         """WC3."""
         for number, code, what, timeout_s in (
-            (signal.SIGKILL, "link.closed", "trainer's process has ended", 20.0),
+            (signal.SIGKILL, "link.closed", "link to the trainer's process has failed", 20.0),
             (signal.SIGSTOP, "worker.late", "trainer's process.*did not send weights within 2 s", 2.0),
         ):
             with self.subTest(number=number):
                 sender, receivers = self.sender(20, SLOW_S), self.receivers(timeout_s)
                 ticket = ticket_of(sender.ask(zeros=400_000))
                 place = place_of(sender.ask(offer=""))
+                receivers.join(place)
                 threading.Timer(3 * SLOW_S, lambda s=sender, n=number: s.signal(n)).start()
                 began = time.monotonic()
-                self.refused(code, what, lambda r=receivers, p=place, t=ticket: r.receive(p, t))
+                self.refused(code, what, lambda r=receivers, p=place, t=ticket: r.receive(p.link, t))
                 self.assertLess(time.monotonic() - began, 15)
                 self.assertEqual(receivers.num_links, 0)
                 sender.signal(signal.SIGCONT) if number == signal.SIGSTOP else sender._end()
@@ -177,16 +182,17 @@ class Transfers(unittest.TestCase):
                     self.settles(other, links=0, threads=1)
                 ticket = ticket_of(other.ask(publish=4))
                 receivers = self.receivers()
-                found = receivers.receive(place_of(other.ask(offer=place.link)), ticket)
+                place = place_of(other.ask(offer=place.link))
+                receivers.join(place)
+                found = receivers.receive(place.link, ticket)
                 self.assertTrue(torch.equal(found[0], drawn(4)[0][1]))
 
     def test_a_sender_that_stands_still_before_they_have_met_is_named(self):
         """WC3."""
         sender, receivers = self.sender(), self.receivers(1.5)
-        ticket = ticket_of(sender.ask(zeros=10))
         place = place_of(sender.ask(offer=""))
         sender.signal(signal.SIGSTOP)
-        self.refused("worker.late", "trainer's process at '127.0.0.1' did not .* within 1.5 s", lambda: receivers.receive(place, ticket))
+        self.refused("worker.late", "trainer's process at '127.0.0.1:[0-9]+' did not .* within 1.5 s", lambda: receivers.join(place))
 
     def test_a_receiver_that_dies_or_stands_still_while_it_takes_leaves_nothing_at_the_sender(self):
         """WC3."""
@@ -231,7 +237,8 @@ class Transfers(unittest.TestCase):
         loud = socket.create_connection((place.host, place.port))
         loud.sendall(os.urandom(10_000))
         loud.close()
-        self.assertEqual(len(receivers.receive(place, ticket)), len(ticket.tensors))
+        receivers.join(place)
+        self.assertEqual(len(receivers.receive(place.link, ticket)), len(ticket.tensors))
         # Who is silent is closed after a while.
         silent[0].settimeout(20)
         while silent[0].recv(100):
@@ -256,11 +263,10 @@ class Transfers(unittest.TestCase):
     def test_who_joins_the_group_without_the_secret_is_found_out(self):
         """WC2."""
         sender, receivers = self.sender(), self.receivers()
-        ticket = ticket_of(sender.ask(publish=5))
         place = place_of(sender.ask(offer=""))
         code = weight_link._code
         with mock.patch.object(weight_link, "_code", lambda key, role: bytes(32) if role == weight_link.RECEIVER else code(key, role)):
-            self.refused("link.closed", "ended", lambda: receivers.receive(place, ticket))
+            self.refused("link.closed", "has failed", lambda: receivers.join(place))
         self.settles(sender, links=0, threads=1)
 
 

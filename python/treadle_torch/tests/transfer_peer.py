@@ -88,7 +88,9 @@ def main() -> None:
         elif "receive" in command:
             print(json.dumps("begun"), flush=True)
             try:
-                found = receivers.receive(place_of(command["place"]), ticket_of(command["receive"]))
+                place = place_of(command["place"])
+                receivers.join(place)
+                found = receivers.receive(place.link, ticket_of(command["receive"]))
                 answer = {"sums": [float(each.double().sum()) for each in found]}
             except Refusal as refusal:
                 answer = {"code": refusal.code, "message": str(refusal)}

@@ -40,6 +40,10 @@ export const TorchConfig = z.strictObject({
   weightsBy: z.enum(["device", "ticket", "bytes"]).default("device"),
   /** where those files are written; a folder on a file system that nodes share serves engines of other nodes, too. Default: the host's memory, at /dev/shm, where there is room */
   weightsFolder: z.string().min(1).optional(),
+  /** a process group over which trainers send the files of their weights to engines on PyTorch, once both have set it: `gloo`, between hosts, or `nccl`, between CUDA devices. It goes before files that both see, and has neither encryption nor signatures */
+  collective: z.enum(["off", "gloo", "nccl"]).default("off"),
+  /** for which each side of such a group waits for the other: to come, and for each bucket */
+  collectiveTimeoutMs: z.int().positive().default(60_000),
   /** of PyTorch's products; processes that share cores want one each */
   threads: z.int().positive().default(1),
   /** within which the process answers first; it imports PyTorch and reads the model */

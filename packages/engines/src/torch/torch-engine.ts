@@ -9,6 +9,7 @@ import {
   type SharedWeights,
   type TrainBatch,
   TreadleError,
+  type WeightLink,
   type Weights,
   type WeightTicket,
 } from "@treadle/contracts";
@@ -43,6 +44,7 @@ import { checkShared, offerModule, type Rank, requireHostFiles, settingsOf } fro
 import { type Message, TorchClient, type Turn } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
 import { TorchGenerations } from "./torch-generations.ts";
+import { type EngineAddress, TorchLinks } from "./torch-links.ts";
 import {
   batchMessage,
   bytesOf,
@@ -80,6 +82,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #isShared: boolean;
   #withdraw: () => Promise<void> = async () => {};
   readonly #generations: TorchGenerations;
+  readonly #links: TorchLinks;
   readonly ended: Promise<TreadleError>;
   #isClosed = false;
   #control: Promise<unknown> = Promise.resolve();
@@ -101,7 +104,13 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       isSharded,
       isShared,
       isLoaded,
-    }: { readonly isSharded: boolean; readonly isShared: boolean; readonly isLoaded: boolean },
+      collective,
+    }: {
+      readonly isSharded: boolean;
+      readonly isShared: boolean;
+      readonly isLoaded: boolean;
+      readonly collective: TorchConfig["collective"];
+    },
   ) {
     super();
     this.#isShared = isShared;
@@ -111,6 +120,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#process = process;
     this.#client = client;
     this.#described = described;
+    this.#links = new TorchLinks(client, collective);
     this.#generations = new TorchGenerations(client, described, () => this.#look());
     this.ended = new Promise((resolve) => {
       void process.ended.then((error) => {
@@ -130,6 +140,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       processes = 1,
       adapts = true,
       offer,
+      address,
     }: {
       readonly loaded?: boolean;
       /** as which others find it that are to share its module, where `process` is `shared` */
@@ -140,6 +151,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       readonly processes?: number;
       /** names for the files of published weights; default: outside of any run */
       readonly hostFiles?: HostFiles | undefined;
+      /** where its process meets those of other engines; default: the loopback interface */
+      readonly address?: EngineAddress | undefined;
     } = {},
   ): Promise<TorchEngine> {
     const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
@@ -157,6 +170,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       weightFiles: files,
       processes,
       adapts,
+      address,
     });
     const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
@@ -165,11 +179,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         process,
         client,
         describedBy(await client.unary("Describe", {})),
-        { isSharded: processes > 1, isShared, isLoaded: loaded },
+        { isSharded: processes > 1, isShared, isLoaded: loaded, collective: parsed.data.torch.collective },
       );
       if (!loaded) await engine.release();
       await engine.#look();
-      if (isShared && offer) await engine.#offer(parsed.data, offer, hostFiles);
+      if (isShared && offer) await engine.#offerModule(parsed.data, offer, hostFiles);
       return engine;
     } catch (error) {
       client.close();
@@ -340,11 +354,30 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return isOfRun && (device === undefined || isOnDevice(ticket));
   }
 
-  /** The process checks the file or the device's memory, tensor by tensor, and replaces all parameters at once. */
-  loadTicket(ticket: WeightTicket): Promise<void> {
+  linkTo(ticket: WeightTicket): string | undefined {
+    return this.#links.to(ticket);
+  }
+
+  join(ticket: WeightTicket, link: WeightLink): Promise<void> {
+    return this.#links.join(ticket, link);
+  }
+
+  offer(known: string): Promise<WeightLink> {
+    return this.#links.offer(known);
+  }
+
+  /** The process checks what it reads, maps or is sent, tensor by tensor, and replaces all parameters at once. */
+  loadTicket(ticket: WeightTicket, link?: WeightLink): Promise<void> {
     return this.exclusively("loadTicket", async () => {
       checkTicket(this.#described.layout, ticket);
-      const reply = await this.#inNextTurn((turn) => this.#client.unary("Load", { ...ticketMessage(ticket), turn }));
+      const request = ticketMessage(ticket, link);
+      const numBytes = link ? 4 * this.numParameters : 0;
+      const reply = await this.#inNextTurn((turn) => this.#client.unary("Load", { ...request, turn }, numBytes)).catch(
+        (error: unknown) => {
+          if (link) this.#links.failed(ticket, error);
+          throw error;
+        },
+      );
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = weightsIdOf(ticket);
       this.#ticketChecksum = ticket.checksum;
@@ -358,7 +391,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   async publish(): Promise<Publication | undefined> {
     if (!this.#process.weightFiles) return undefined;
     return this.inTurn(async () => {
-      const publication = publicationOf(await this.#whole(this.#client.unary("Publish", {})));
+      const publication = this.#announced(await this.#whole(this.#client.unary("Publish", {})));
       await this.#look(); // weights on a device take room there
       return publication;
     });
@@ -366,7 +399,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   writeFile({ folder }: WeightTicket): Promise<Publication> {
     return this.inTurn(async () =>
-      publicationOf(await this.#client.unary("WriteFile", { folder }, 4 * this.numParameters)),
+      this.#announced(await this.#client.unary("WriteFile", { folder }, 4 * this.numParameters)),
     );
   }
 
@@ -432,7 +465,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     await this.#process.end();
   }
 
-  async #offer(
+  async #offerModule(
     { model, torch }: { readonly model: TransformerConfig; readonly torch: TorchConfig },
     rank: Rank,
     hostFiles: HostFiles | undefined,
@@ -444,6 +477,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     const offer = { component, rank: number, worldSize, devices: [...devices], address, token, settings };
     this.#withdraw = await offerModule({ ...offer, computesOn: computesOn as string }, requireHostFiles(hostFiles));
     void this.#process.ended.then(this.#withdraw);
+  }
+
+  #announced(reply: Message): Publication {
+    const publication = publicationOf(reply);
+    return "ticket" in publication ? { ticket: { ...publication.ticket, ...this.#links.announced } } : publication;
   }
 
   #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {

@@ -8,6 +8,7 @@ import {
   type TagMemory,
   type TrainBatch,
   TreadleError,
+  type WeightLink,
   type WeightTicket,
 } from "@treadle/contracts";
 import type { GenerateOptions, Publication, TokenRows } from "../engine.ts";
@@ -159,13 +160,17 @@ type Published = Pick<WeightTicket, "store" | "nonce" | "folder" | "tensors"> & 
   readonly device: { readonly uuid: string; readonly handle: Uint8Array } | null;
 };
 
-export const ticketMessage = ({ policyVersion, store, nonce, folder, tensors, device }: WeightTicket): Message => ({
+export const ticketMessage = (
+  { policyVersion, store, nonce, folder, tensors, device }: WeightTicket,
+  link?: Pick<WeightLink, "name">,
+): Message => ({
   policy_version: policyVersion,
   store,
   nonce,
   folder,
   tensors,
   ...(device && { device: { uuid: device.uuid, handle: Buffer.from(device.handle, "hex") } }),
+  ...(link && { link: link.name }),
 });
 
 export const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>

@@ -19,6 +19,7 @@ import { pythonInterpreter } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { TorchConfig } from "./torch-config.ts";
+import { type EngineAddress, linkSettings, loopback } from "./torch-links.ts";
 import { type WeightFiles, weightFilesOf } from "./weight-files.ts";
 
 /** The Python package of the process. It runs from there; to install it brings what it needs. */
@@ -90,14 +91,18 @@ export class TorchProcess {
       weightFiles = weightFilesOf(config, undefined),
       processes = 1,
       adapts = true,
+      address = loopback,
     }: {
       readonly loaded?: boolean;
       readonly adapts?: boolean;
+      /** where it meets processes of other engines, which `collective` lets it */
+      readonly address?: EngineAddress | undefined;
       readonly weightFiles?: WeightFiles | undefined;
       readonly processes?: number;
     } = {},
   ): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
+    const collective = linkSettings(config, address);
     const python = pythonInterpreter(config.python, "engine.python"); // PGR1
     const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
     const started = new TorchProcess(python, folder, weightFiles);
@@ -119,6 +124,7 @@ export class TorchProcess {
       lora: adapts && config.lora ? { alpha: 2 * config.lora.rank, ...config.lora } : null,
       loaded,
       shared: config.process === "shared",
+      collective,
       weight_files: {
         store: weightFiles?.store ?? null,
         roots: weightFiles?.roots ?? [],

@@ -60,20 +60,20 @@ function pathsOf({ components }: Pick<Plan, "components">, from: ModelEngine, to
           ? byDevice(from, to, target)
           : choose(from, to, source.node === target.node);
     const numRanks = (found.get(chosen.why)?.numRanks ?? 0) + 1;
-    const refused = refusals(chosen, { notShared, notIpc, notDisk });
+    const refused = refusals(chosen, { notShared, notIpc, notCollective: collectiveRefusal(from, to), notDisk });
     found.set(chosen.why, { from: from.name, to: to.name, numRanks, ...chosen, refused });
   }
   return [...found.values()];
 }
 
-type Refusals = Readonly<Record<"notShared" | "notIpc" | "notDisk", string | undefined>>;
+type Refusals = Readonly<Record<"notShared" | "notIpc" | "notCollective" | "notDisk", string | undefined>>;
 
-function refusals({ path }: Chosen, { notShared, notIpc, notDisk }: Refusals): WeightPath["refused"] {
+function refusals({ path }: Chosen, { notShared, notIpc, notCollective, notDisk }: Refusals): WeightPath["refused"] {
   if (path === "none" || path === "shared") return [];
   const why: Readonly<Record<WeightPathName, string | undefined>> = {
     shared: notShared,
     ipc: notIpc,
-    collective: "no engine joins a process group with another component's yet",
+    collective: notCollective ?? "it is for engines that share no device, or where that has no room",
     disk: notDisk,
     bytes: "every number would pass through Node, as float32",
   };
@@ -95,6 +95,13 @@ function choose(
       why: "emulated engines have no weights, and take the time of moving them",
     };
   const { publishesIn } = engine;
+  if (collectiveRefusal({ name: from, engine }, { name: to, engine: own }) === undefined)
+    return {
+      path: "collective",
+      isThroughNode: false,
+      why: `the process of '${from}' sends its file to that of '${to}', which verifies it, over ${engine.collective}`,
+      notDisk: "engine.collective is set, and goes before files",
+    };
   const isServer = own.kind === "sglang" || own.kind === "vllm";
   const notByFile = fileRefusal({ from, engine }, { own, isServer }, isSameNode);
   if (isServer) {
@@ -202,6 +209,23 @@ function deviceRefusal(
   if (device === undefined || !isCuda(device)) return `'${from}' has no CUDA device`;
   const isSame = source.node === target.node && device === target.devices[0];
   return isSame ? undefined : `'${from}' and '${to}' compute on different devices`;
+}
+
+/** Why the two join no process group; undefined where they do. */
+function collectiveRefusal(
+  { name: from, engine }: Pick<ModelEngine, "name" | "engine">,
+  { name: to, engine: own }: Pick<ModelEngine, "name" | "engine">,
+): string | undefined {
+  const stranger = [engine, own].find(({ kind }) => kind !== "torch");
+  if (stranger) return `engines of kind '${stranger.kind}' join no process group with another component's`;
+  const { collective = "off" } = engine;
+  const { collective: other = "off" } = own;
+  if (collective !== other)
+    return `engine.collective is '${collective}' for '${from}' and '${other}' for '${to}'; both need the same`;
+  if (collective === "off")
+    return `engine.collective of '${from}' and '${to}' is 'off'; 'gloo' or 'nccl' joins them, unencrypted`;
+  if (engine.weightsBy === "bytes") return `'${from}' writes no file that could be sent`;
+  return undefined;
 }
 
 const isCuda = (device: string): boolean => /(^|\/)cuda:/.test(device);

@@ -98,6 +98,30 @@ test("weights stay on a device that trainer and receiver share, and on no other"
   }
 });
 
+test("weights go over a process group where both engines have set the same, and files are left out", () => {
+  const gloo: EngineFacts = { ...torch, collective: "gloo" };
+  for (const actor of [on("a"), on("b")]) {
+    const [path] = pathsOf({ ...gloo, trainsAdapters: true }, gloo, { actor });
+    expect(path).toMatchObject({ path: "collective", isThroughNode: false, why: expect.stringContaining("over gloo") });
+    expect(path!.refused).toContainEqual({ path: "disk", why: expect.stringContaining("goes before files") });
+  }
+  const both = { ...onDevice, collective: "gloo" } as const;
+  expect(pathsOf(both, both)).toMatchObject([{ path: "ipc" }]);
+  const refusals: [EngineFacts, EngineFacts, string][] = [
+    [torch, torch, "engine.collective of 'actor' and 'rollout' is 'off'"],
+    [gloo, torch, "'gloo' for 'actor' and 'off' for 'rollout'"],
+    [gloo, { ...gloo, collective: "nccl" }, "'gloo' for 'actor' and 'nccl' for 'rollout'"],
+    [{ ...gloo, weightsBy: "bytes" }, gloo, "'actor' writes no file that could be sent"],
+    [gloo, vllm, "engines of kind 'vllm' join no process group"],
+    [both, both, "for engines that share no device"],
+  ];
+  for (const [trainer, receiver, why] of refusals) {
+    const [found] = pathsOf(trainer, receiver);
+    expect(found!.path).not.toBe("collective");
+    expect(found!.refused).toContainEqual({ path: "collective", why: expect.stringContaining(why) });
+  }
+});
+
 test("ranks go apart by node: each pulls from a trainer's rank of its own", () => {
   const far = { actor: on("a", "b"), rollout: on("a", "a", "b", "b") };
   expect(pathsOf(torch, torch, far).map(({ path, numRanks, why }) => [path, numRanks, why])).toEqual([
@@ -126,6 +150,7 @@ test("one path is taken by every rank, and each of the others is refused with a 
     weightsBy: fc.constantFrom("device", "ticket", "bytes", undefined),
     device: fc.constantFrom("auto", "cpu", "cuda", undefined),
     trainsAdapters: fc.boolean(),
+    collective: fc.constantFrom("off", "gloo", "nccl", undefined),
     publishesIn: fc.constantFrom("/w", undefined),
     valueHead: fc.boolean(),
   } as const);

@@ -179,12 +179,9 @@ def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
     return Ticket(request.policy_version, request.store, request.nonce, request.folder, tensors, None, device)
 
 
-def read_place(request: pb.LoadRequest) -> Place | None:
+def read_place(link: pb.Link) -> Place:
     """PS3."""
-    if not request.HasField("link"):
-        return None
-    link = request.link
-    if link.port and len(link.secret) != SECRET_BYTES:
+    if len(link.secret) != SECRET_BYTES:
         raise invalid(f"a link's secret has '{len(link.secret)}' bytes where '{SECRET_BYTES}' are expected")
     return Place(link.name, link.host, link.port, link.secret)
 

@@ -310,6 +310,15 @@ class EngineService:
         place = self._senders.offer(request.link)
         return pb.OfferReply(link=pb.Link(name=place.link, host=place.host, port=place.port, secret=place.secret))
 
+    def Join(self, request: pb.JoinRequest, context: grpc.ServicerContext) -> pb.JoinReply:
+        self._joined().join(read_place(request.link))
+        return pb.JoinReply()
+
+    def _joined(self) -> Receivers:
+        if self._receivers is None:
+            raise invalid("this engine takes no weights from other processes; set engine.collective")
+        return self._receivers
+
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.WriteReply:
         """Files are read beside the engine, which goes on meanwhile."""
         self._engine.refuse_adapted()
@@ -318,12 +327,7 @@ class EngineService:
             ticket = read_ticket(request, self._engine.parameters)
             if ticket.device is not None:
                 return self._engine.submit(lambda: self._engine.load_from_device(ticket, self._roots)).result()
-            if (place := read_place(request)) is None:
-                weights = read(ticket, self._roots)
-            elif self._receivers is None:
-                raise invalid("this engine takes no weights from other processes; set engine.collective")
-            else:
-                weights = self._receivers.receive(place, ticket)
+            weights = self._joined().receive(request.link, ticket) if request.link else read(ticket, self._roots)
             return self._engine.submit(lambda: self._engine.load(weights, request.policy_version)).result()
 
         return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))

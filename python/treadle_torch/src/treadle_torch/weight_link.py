@@ -30,7 +30,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .errors import Refusal, invalid
+from .errors import Refusal
 
 SECRET_BYTES = 32
 # Of one that connects, until it has proved who it is; and how many may be at that at once.
@@ -438,7 +438,3 @@ def interface_of(address: str) -> str | None:
             if socket.inet_ntoa(found[20:24]) == address:
                 return name
     return None
-
-
-def refuse_link(link: str) -> Refusal:
-    return invalid(f"there is no link '{link}' any more")

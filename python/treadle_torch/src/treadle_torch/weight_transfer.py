@@ -9,6 +9,7 @@ WC5 a transfer has the weights of one version: the file that it begins with stay
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
@@ -17,7 +18,7 @@ import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +28,7 @@ from .crc import combined
 from .errors import Refusal
 from .weight_blocks import empty_rows, place_in, verify_rows
 from .weight_files import DTYPES, FILE, THREADS, Store, Ticket, bytes_of, is_finite, refuse, refuse_checksum
-from .weight_link import RECEIVER, SENDER, Gone, Late, Link, LinkSettings, Place, accept, connect, open_place, refuse_link
+from .weight_link import RECEIVER, SENDER, Gone, Late, Link, LinkSettings, Place, accept, connect, open_place
 
 BUCKET_BYTES = 64 * 2**20
 PIECE_BYTES = 4 * 2**20
@@ -131,44 +132,53 @@ class Receivers:
         self._settings, self._device = settings, device
         self._open: dict[str, Link] = {}
 
-    def receive(self, place: Place, ticket: Ticket) -> list[torch.Tensor]:
-        """One at a time. Refuses with `engine.weights-mismatch` (WC4), `worker.late` and `link.closed`, and says of which side (WC3)."""
-        for name in [name for name, link in self._open.items() if not link.is_open]:
-            self._open.pop(name).close()
-        try:
-            link = self._open.get(place.link) or self._join(place)
+    def join(self, place: Place) -> None:
+        """Refuses with `worker.late` and `link.closed` (WC3)."""
+        self._forget()
+        with self._named(f"the trainer's process at '{place.host}:{place.port}'", place.link):
+            channel = connect(place, self._settings.timeout_s)
+            try:
+                link = Link(channel, RECEIVER, self._settings, self._device)
+            except BaseException:
+                channel.close("the receiver could not join")
+                raise
+            self._open[place.link] = link
+
+    def receive(self, name: str, ticket: Ticket) -> list[torch.Tensor]:
+        """One at a time. Refuses with `engine.weights-mismatch`, whereupon the link goes on (WC4), `worker.late` and `link.closed` (WC3)."""
+        with self._named("the trainer's process", name):
+            if (link := self._open.get(name)) is None:
+                raise Gone(f"'{name}' is no link of this process")
             return _receive(link, ticket)
-        except Refusal as refusal:
-            if refusal.code != "engine.weights-mismatch":
-                self._drop(place)
-            raise
-        except Late as late:
-            self._drop(place)
-            limit = f"within {self._settings.timeout_s:g} s; see whether it is stopped, or raise engine.collectiveTimeoutMs"
-            raise Refusal("worker.late", f"the trainer's process at '{place.host or place.link}' did not {str(late).removeprefix('to ')} {limit}") from late
-        except (Gone, RuntimeError, OSError) as error:
-            said = self._drop(place) or str(error)
-            raise Refusal("link.closed", f"the link to the trainer's process has ended before the weights had come: {said or 'it has ended'}") from error
 
     @property
     def num_links(self) -> int:
         return len(self._open)
 
-    def _join(self, place: Place) -> Link:
-        if place.port == 0:
-            raise refuse_link(place.link)
-        channel = connect(place, self._settings.timeout_s)
+    @contextlib.contextmanager
+    def _named(self, sender: str, name: str) -> Iterator[None]:
+        """WC3. What fails has no link afterwards."""
+        limit = f"within {self._settings.timeout_s:g} s; see whether it is stopped, or raise engine.collectiveTimeoutMs"
         try:
-            link = Link(channel, RECEIVER, self._settings, self._device)
-        except BaseException:
-            channel.close("the receiver could not join")
+            yield
+        except Refusal as refusal:
+            if refusal.code != "engine.weights-mismatch":
+                self._drop(name)
             raise
-        self._open[place.link] = link
-        return link
+        except Late as late:
+            self._drop(name)
+            raise Refusal("worker.late", f"{sender} did not {str(late).removeprefix('to ')} {limit}") from late
+        except (Gone, RuntimeError, OSError) as error:
+            why = self._drop(name) or str(error) or "its process has ended"
+            raise Refusal("link.closed", f"the link to {sender} has failed: {why}") from error
 
-    def _drop(self, place: Place) -> str:
+    def _forget(self) -> None:
+        for name in [name for name, link in self._open.items() if not link.is_open]:
+            self._drop(name)
+
+    def _drop(self, name: str) -> str:
         """Returns what the sender has said at its end."""
-        link = self._open.pop(place.link, None)
+        link = self._open.pop(name, None)
         if link is None:
             return ""
         said = link.channel.last_words()

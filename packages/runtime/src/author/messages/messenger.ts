@@ -74,6 +74,11 @@ export class Messenger {
     return this.#worldSize;
   }
 
+  /** Where sockets of this worker's own may listen, and by what others reach them: the loopback interface unless `cluster.links` or the node says otherwise. */
+  get address(): RendezvousAddress {
+    return this.#ports.address ?? { host: "127.0.0.1", listen: "127.0.0.1" };
+  }
+
   /** Between two steps the group has grown or shrunk. */
   resized(worldSize: number): void {
     this.#worldSize = worldSize;
@@ -180,7 +185,8 @@ export class Messenger {
    */
   rendezvous({ timeoutMs = rendezvousLimitMs }: RendezvousOptions = {}): Promise<Rendezvous> {
     const tag = this.#collectiveTag("rendezvous");
-    const { component, rank, address = { host: "127.0.0.1", listen: "127.0.0.1" } } = this.#ports;
+    const { component, rank } = this.#ports;
+    const { address } = this;
     const ports = {
       component,
       rank,

@@ -548,6 +548,16 @@ class OfferReply(_message.Message):
     link: Link
     def __init__(self, link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
 
+class JoinRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: Link
+    def __init__(self, link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
+
+class JoinReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Link(_message.Message):
     __slots__ = ("name", "host", "port", "secret")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -577,5 +587,5 @@ class LoadRequest(_message.Message):
     folder: str
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     device: DevicePlace
-    link: Link
-    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ..., link: _Optional[_Union[Link, _Mapping]] = ...) -> None: ...
+    link: str
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., policy_version: _Optional[int] = ..., store: _Optional[str] = ..., nonce: _Optional[str] = ..., folder: _Optional[str] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., device: _Optional[_Union[DevicePlace, _Mapping]] = ..., link: _Optional[str] = ...) -> None: ...
