@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 import { median } from "@treadle/contracts";
 import { SharedTorchEngine, TorchEngine } from "@treadle/engines";
 import { type BenchRow, row, timed } from "./row.ts";
+import { speedsOverGloo } from "./weights-over-gloo.ts";
 
 /** 84 million parameters */
 const model = { vocabSize: 8192, contextLength: 64, layers: 4, width: 1024, heads: 8, slots: 1 };
@@ -45,6 +46,22 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
     yield row({ name, value, unit, baseline: bare, against, ratioAtLeast: 0.7, notMeasured });
     yield row({ name, value, unit, baseline: bytes, against: "bytes through Node", notMeasured });
   }
+  const [name, unit] = ["weights over gloo, once they are published", "GiB/s"];
+  if (!hasTorch) {
+    yield row({ name, value: null, unit, notMeasured: `PyTorch, which '${python}' does not import` });
+    return;
+  }
+  const { sent, whole, bare } = await speedsOverGloo(python, model, rounds);
+  const against = "gloo alone, between two Python processes, into memory that is there";
+  yield row({ name, value: sent, unit, baseline: bare, against, ratioAtLeast: 0.7, notMeasured });
+  yield row({
+    name: "weights over gloo, with their publication",
+    value: whole,
+    unit,
+    baseline: bare,
+    against,
+    notMeasured,
+  });
   if (!inMemory) return;
   const value = await secondsOfSharing();
   const baseline = inMemory.gib / inMemory.ticket;

@@ -489,7 +489,11 @@ describe("W3 an engine that computes with its trainer's module", () => {
   test("asks the rank whose module it is", async () => {
     const { group } = groupOf(await sharing());
     const asked: number[] = [];
-    const of = { ...group, size: 4, onRanks: (rank: number) => (asked.push(rank), group) };
+    const onRanks = (rank: number) => {
+      asked.push(rank);
+      return group;
+    };
+    const of = { ...group, size: 4, onRanks };
     await pull(sharer(3).engine, of as never);
     expect(asked).toEqual([3]);
   });
