@@ -202,8 +202,8 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
 
   /** A link of this rank's engine to one more that gets these weights, or the one that it knows; undefined where newer ones have been published. */
   async offerWeights(id: string, known: string): Promise<WeightLink | undefined> {
-    const { ticket } = this.#published;
-    if (!ticket || weightsIdOf(ticket) !== id) return undefined;
+    const published = this.#published;
+    if (published.shared || !published.ticket || weightsIdOf(published.ticket) !== id) return undefined;
     return this.engine.offer?.(known);
   }
 

@@ -182,12 +182,13 @@ test("what shares its trainer's process moves nothing, rank by rank, and where i
     ["shared", 1],
     ["shared", 1],
   ]);
+  const elsewhere = { rollout: { ranks: [{ node: "a", devices: ["a/cuda:1"] }] } };
   for (const [trainer, generator, components, reason] of [
     [torch, shared, {}, /each rank of 'actor' is a process of its own.*engine.process 'shared'/],
     [shared, torch, {}, /each rank of 'rollout' is a process of its own/],
     [{ ...shared, trainsAdapters: true }, shared, {}, /trains an adapter/],
     [shared, vllm, {}, /engines of kind 'vllm' run no module/],
-    [shared, shared, { rollout: { ranks: [{ node: "a", devices: ["a/cuda:1"] }] } }, /on no device of 'actor'/],
+    [shared, shared, elsewhere, /on no device of 'actor'/],
     [shared, shared, { rollout: on("b") }, /on no device of 'actor'/],
   ] as const) {
     const [other] = pathsOf(trainer, generator, components);
