@@ -1,8 +1,9 @@
 /** Weights that a trainer on PyTorch has published reach another process of the run without Node, and outlive neither. */
-import { readdir } from "node:fs/promises";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ActorConfig, InferenceConfig } from "@treadle/workers";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, onTestFinished, test } from "vitest";
 import { childrenOf, isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { lacksTorch } from "../support/torch.ts";
 import { PublishingActor, PullingInference } from "../support/workers/publishing.ts";
@@ -49,6 +50,37 @@ test.skipIf(reason)(
     await world.close();
     expect(await segmentsOf(runId)).toEqual([]);
     world = undefined;
+  },
+  900_000,
+);
+
+test.skipIf(reason)(
+  "W3 they go over a process group where the scorer cannot open their file, and again once the trainer was killed",
+  async () => {
+    world = await startCluster({ cluster: { devices: 1 } });
+    const { cluster, events } = world;
+    const linked = { ...engine, collective: "gloo" } as const;
+    const weightsFolder = await mkdtemp(join(tmpdir(), "treadle-sent-"));
+    onTestFinished(() => rm(weightsFolder, { recursive: true, force: true }));
+    const trainer = { ...linked, weightsFolder } as unknown as ActorConfig["engine"];
+    const actor = cluster.launch(PublishingActor, { ...training, engine: trainer });
+    const scorer = cluster.launch(PullingInference, { model, engine: linked } as unknown as InferenceConfig, {
+      ranks: 2,
+    });
+    const move = async () => {
+      const [trained] = await actor.stepOnce();
+      await scorer.pullWeights(actor as never);
+      for (const scored of await scorer.scores()) expect(scored.logprobs).toEqual(trained?.logprobs);
+      expect([trained?.numExports, ...(await actor.numReads())]).toEqual([0, 0]);
+      return trained;
+    };
+    await move();
+    await move();
+    process.kill(pidOf(events, "publishing-actor/0"), "SIGKILL");
+    await move();
+    const [python] = childrenOf(pidOf(events, "publishing-actor/0"), "treadle_torch");
+    process.kill(python!, "SIGKILL");
+    await move();
   },
   900_000,
 );

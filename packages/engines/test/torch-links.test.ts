@@ -13,7 +13,8 @@ import { randomBatch, smallConfig } from "./small-transformer.ts";
 const reason = lacksTorch();
 const withValues = { ...smallConfig, valueHead: true };
 const rows = { rows: 2, columns: 6, tokens: Int32Array.of(1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1) };
-const timeoutMs = 3_000;
+/** of the test in which one stands still; elsewhere nobody is that slow */
+const stillMs = 10_000;
 
 async function published(trainer: TorchEngine): Promise<WeightTicket> {
   await trainer.forwardBackward(randomBatch(3, 6, trainer.policyVersion), { type: "cross-entropy" });
@@ -33,11 +34,11 @@ describe.skipIf(reason)(reason ?? "weights over a process group", () => {
   let folder: string;
   const engines: TorchEngine[] = [];
   const create = async (
-    config: { readonly dtype?: "float32" | "bfloat16"; readonly collective?: "gloo" | "off" } = {},
+    config: { readonly dtype?: "bfloat16"; readonly collective?: "off"; readonly collectiveTimeoutMs?: number } = {},
     options: Parameters<typeof TorchEngine.create>[2] = {},
     model: Parameters<typeof TorchEngine.create>[0] = withValues,
   ) => {
-    const torch = { kind: "torch", weightsFolder: folder, collective: "gloo", collectiveTimeoutMs: timeoutMs } as const;
+    const torch = { kind: "torch", weightsFolder: folder, collective: "gloo" } as const;
     const engine = await TorchEngine.create(model, { ...torch, ...config }, options);
     engines.push(engine);
     return engine;
@@ -101,7 +102,7 @@ describe.skipIf(reason)(reason ?? "weights over a process group", () => {
       expect(await bySend.exportWeights()).toEqual(await byFile.exportWeights());
       await Promise.all([from, bySend, byFile].map((engine) => engine.close()));
     };
-    await fc.assert(fc.asyncProperty(models, run), { numRuns: 3 });
+    await fc.assert(fc.asyncProperty(models, run), { numRuns: 2 });
   }, 600_000);
 
   test("W3 are refused where a byte is altered, or newer ones were published; the old ones and the link stay", async () => {
@@ -129,7 +130,7 @@ describe.skipIf(reason)(reason ?? "weights over a process group", () => {
   });
 
   test("fail with the side that stands still, in time; the next update makes the link again", async () => {
-    const other = await create();
+    const other = await create({ collectiveTimeoutMs: stillMs });
     await send(trainer, other, await published(trainer));
     const before = other.weightsId;
     const ticket = await published(trainer);
@@ -139,7 +140,7 @@ describe.skipIf(reason)(reason ?? "weights over a process group", () => {
     try {
       await expect(other.loadTicket(ticket, link)).rejects.toMatchObject({
         code: "worker.late",
-        message: expect.stringMatching(/the trainer's process did not answer within 3 s; see whether it is stopped/),
+        message: expect.stringMatching(/the trainer's process did not answer within 10 s; see whether it is stopped/),
       });
       // It was offered before the trainer stood still, and is of no use now.
       await expect(other.loadTicket(ticket, link)).rejects.toMatchObject({ code: "link.closed" });

@@ -7,6 +7,7 @@ const tokens = Int32Array.of(1, 2, 3, 4, 5, 6);
 export class PublishingActor extends ActorWorker {
   static override readonly module: string = import.meta.url;
   #numExports = 0;
+  #numReads = 0;
 
   override async setup(): Promise<void> {
     await super.setup();
@@ -16,6 +17,16 @@ export class PublishingActor extends ActorWorker {
       this.#numExports++;
       return exported();
     };
+    const read = engine.readTicket?.bind(engine);
+    if (!read) return;
+    engine.readTicket = (ticket) => {
+      this.#numReads++;
+      return read(ticket);
+    };
+  }
+
+  async numReads(): Promise<number> {
+    return this.#numReads;
   }
 
   /** A step without anything to learn from; how often weights were exported to Node, and what the model says. */
