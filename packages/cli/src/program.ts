@@ -37,6 +37,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   actions: async () => (await import("./commands/actions.ts")).actionsCommand(),
   plan: async () => (await import("./commands/plan.ts")).planCommand(),
   dashboard: async () => (await import("./commands/dashboard.ts")).dashboardCommand(),
+  export: async () => (await import("./commands/export.ts")).exportCommand(),
   report: async () => (await import("./commands/report.ts")).reportCommand(),
   doctor: async () => (await import("./commands/doctor.ts")).doctorCommand(),
   simulate: async () => (await import("./commands/simulate.ts")).simulateCommand(),

@@ -10,7 +10,7 @@ import { PieceReader, type Pieces, piecesOf } from "./pieces.ts";
  * first and second moments as little-endian float32, then the SHA-256 of everything before it.
  */
 const magic = 0x4c445254;
-const digestBytes = 32;
+export const digestBytes = 32;
 /** A header is a few names; a damaged length must not take the memory. */
 const maxHeaderBytes = 64 * 2 ** 20;
 
@@ -19,7 +19,11 @@ const Header = z.strictObject({
   policyVersion: z.int().nonnegative(),
   steps: z.int().nonnegative(),
   layout: z.array(z.strictObject({ name: z.string(), shape: z.array(z.int().positive()) })),
+  /** of what is below an adapter, which PyTorch's engine alone has: a digest, and the names that it is of, in its order */
+  base: z.string().optional(),
+  below: z.array(z.string()).optional(),
 });
+export type CheckpointHeader = z.infer<typeof Header>;
 
 function describe(parameters: Parameters) {
   return parameters.layout.map(({ name, shape }) => ({ name, shape: [...shape] }));
@@ -31,7 +35,7 @@ export function encodeCheckpoint(
   optimiser: Optimiser,
   policyVersion: number,
 ): AsyncIterable<Uint8Array> {
-  const header: z.infer<typeof Header> = {
+  const header: CheckpointHeader = {
     format: 1,
     policyVersion,
     steps: optimiser.steps,
@@ -74,15 +78,7 @@ export async function readCheckpoint(
     if ((await reader.fill(into)) < into.byteLength) refuse(otherwise);
     for (const piece of piecesOf(into)) hash.update(piece);
   };
-  const start = new DataView(new ArrayBuffer(8));
-  const isNone = "it is no checkpoint of an engine";
-  await fill(start, isNone);
-  if (start.getUint32(0, true) !== magic) refuse(isNone);
-  const headerBytes = start.getUint32(4, true);
-  if (headerBytes > maxHeaderBytes) refuse(`its header has '${headerBytes}' bytes`);
-  const text = new Uint8Array(headerBytes);
-  await fill(text, "it ends in its header");
-  const { steps, policyVersion, layout } = headerOf(text);
+  const { steps, policyVersion, layout } = await readHeader(fill);
   if (JSON.stringify(layout) !== JSON.stringify(describe(parameters))) refuse("it holds parameters of another model");
   const parts = [
     { name: "weights", into: parameters.values, least: Number.NEGATIVE_INFINITY },
@@ -112,7 +108,18 @@ export async function readCheckpoint(
   };
 }
 
-function headerOf(text: Uint8Array): z.infer<typeof Header> {
+/** What a checkpoint begins with. `fill` refuses, as it is told, where there are fewer bytes. */
+export async function readHeader(
+  fill: (into: ArrayBufferView, otherwise: string) => Promise<void>,
+): Promise<CheckpointHeader> {
+  const start = new DataView(new ArrayBuffer(8));
+  const isNone = "it is no checkpoint of an engine";
+  await fill(start, isNone);
+  if (start.getUint32(0, true) !== magic) refuse(isNone);
+  const headerBytes = start.getUint32(4, true);
+  if (headerBytes > maxHeaderBytes) refuse(`its header has '${headerBytes}' bytes`);
+  const text = new Uint8Array(headerBytes);
+  await fill(text, "it ends in its header");
   try {
     return Header.parse(JSON.parse(new TextDecoder().decode(text)));
   } catch (cause) {
@@ -120,7 +127,7 @@ function headerOf(text: Uint8Array): z.infer<typeof Header> {
   }
 }
 
-function refuse(what: string, cause?: unknown): never {
+export function refuse(what: string, cause?: unknown): never {
   throw new TreadleError(
     "checkpoint.corrupt",
     `checkpoint refused: ${what}; use an earlier one or the configuration it was written with`,

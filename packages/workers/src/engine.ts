@@ -59,6 +59,12 @@ export const EngineChoice = z.discriminatedUnion("kind", [
 ]);
 export type EngineChoice = z.infer<typeof EngineChoice>;
 
+/** What trains or scores, where it is PyTorch; beside a server in a process of its own. */
+export function torchOf(engine: EngineChoice | undefined): TorchConfig | undefined {
+  if (isServer(engine)) return { ...engine.trainer, path: engine.model, process: "own" };
+  return engine?.kind === "torch" ? engine : undefined;
+}
+
 /** The model, and what runs it; the emulated engine where a profile of its costs is given. */
 export const EngineConfig = z.strictObject({
   /** its sizes, and how it is computed */
@@ -91,7 +97,7 @@ export function generatorFacts(config: EngineConfig): EngineFacts {
 export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineConfig): EngineFacts {
   if (emulated) return { kind: "emulated" };
   const torch = torchOf(engine);
-  if (torch?.kind !== "torch") return { kind: "embedded" };
+  if (!torch) return { kind: "embedded" };
   const { path, weightsBy, weightsFolder, collective, device, lora, process } = torch;
   const trainsAdapters = lora !== undefined;
   const weights = { weightsBy, collective, publishesIn: weightsFolder, sharesProcess: process === "shared" };
@@ -104,10 +110,6 @@ export const cudaDevices = (ids: readonly string[]): number[] =>
   ids.flatMap((id) => /(?:^|\/)cuda:(\d+)$/.exec(id)?.[1] ?? []).map(Number);
 const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
   choice?.kind === "sglang" || choice?.kind === "vllm";
-
-/** What runs beside a server trains and scores, in a process of its own. */
-const torchOf = (choice: EngineChoice | undefined) =>
-  isServer(choice) ? { ...choice.trainer, path: choice.model, process: "own" as const } : choice;
 
 /** An engine for generation alone, made as `createEngine` makes its own. */
 export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
@@ -145,7 +147,7 @@ async function makeEngine(
   const { ids } = worker.devices;
   if (!config.emulated) {
     const torch = torchOf(config.engine);
-    if (torch?.kind === "torch") {
+    if (torch) {
       if (torch.weightsFolder !== undefined) checkWrittenFolder(torch.weightsFolder, "engine.weightsFolder");
       if (torch.path !== undefined)
         checkModelFolder(torch.path, isServer(config.engine) ? "engine.model" : "engine.path");

@@ -22,10 +22,10 @@ export type MadeFolder = {
 };
 
 const tokenizerFiles = ["tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json"];
-const headName = "lm_head.weight";
+export const headName = "lm_head.weight";
 /** As PEFT names them. */
-const adapterFile = "adapter_model.safetensors";
-const adapterConfig = "adapter_config.json";
+export const adapterFile = "adapter_model.safetensors";
+export const adapterConfig = "adapter_config.json";
 const adapterName = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/;
 
 const ModelConfig = z.object({
@@ -197,20 +197,31 @@ export class ModelFolder {
 
   /** Made of others: nothing that a trainer hands out. */
   #isDerived(name: string): boolean {
-    return (this.#isTied && name === headName) || name.endsWith("rotary_emb.inv_freq");
+    return isDerived(name, this.#isTied);
   }
 }
 
-/** Filled aside, flushed to the disk, and then renamed, so that a folder of that name is whole. */
-async function makeFolder<T>(folder: string, fill: (aside: string) => Promise<T>): Promise<T> {
-  const aside = `${folder}.partial`;
+export const isDerived = (name: string, isTied: boolean): boolean =>
+  (isTied && name === headName) || name.endsWith("rotary_emb.inv_freq");
+
+/** Filled aside, flushed to the disk, and then renamed, so that a folder of that name is whole. Who else makes it has another `aside`. */
+export async function makeFolder<T>(
+  folder: string,
+  fill: (aside: string) => Promise<T>,
+  aside = `${folder}.partial`,
+): Promise<T> {
   await rm(aside, { recursive: true, force: true });
-  await mkdir(aside, { recursive: true, mode: 0o700 });
-  const made = await fill(aside);
-  await sync(aside);
-  await rename(aside, folder);
-  await sync(dirname(folder));
-  return made;
+  try {
+    await mkdir(aside, { recursive: true, mode: 0o700 });
+    const made = await fill(aside);
+    await sync(aside);
+    await rename(aside, folder);
+    await sync(dirname(folder));
+    return made;
+  } catch (error) {
+    await rm(aside, { recursive: true, force: true });
+    throw error;
+  }
 }
 
 const checksumsOf = (tensors: WeightTicket["tensors"]): Checksums =>
@@ -234,8 +245,8 @@ async function readJson(path: string): Promise<unknown> {
   }
 }
 
-/** A folder's entries are on the disk when this returns. */
-async function sync(folder: string): Promise<void> {
+/** A folder's entries, or what a file has, are on the disk when this returns. */
+export async function sync(folder: string): Promise<void> {
   await using handle = await open(folder);
   await handle.sync();
 }

@@ -6,6 +6,7 @@ import { type FileHandle, open } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { checksumOf, inHex } from "../checksum.ts";
+import { sizeOf } from "../parameters.ts";
 import { piecesOf } from "../pieces.ts";
 
 const maxHeaderBytes = 100 * 2 ** 20; // the format's own limit
@@ -79,19 +80,9 @@ export async function readTensors(
   const read: Tensor[] = [];
   for (const [name, { dtype, shape, data_offsets }] of tensors) {
     const bytes = new Uint8Array(data_offsets[1] - data_offsets[0]);
-    let position = dataStart + data_offsets[0];
-    for (const piece of piecesOf(bytes)) {
-      await file.read(piece, 0, piece.length, position);
-      position += piece.length;
-    }
+    await fill(file, bytes, dataStart + data_offsets[0]);
     check(name, bytes);
-    if (dtype === "F32") read.push({ name, shape, data: new Float32Array(bytes.buffer) });
-    else if (dtype === "BF16") read.push({ name, shape, data: fromBfloat16(new Uint16Array(bytes.buffer)) });
-    else
-      throw new TreadleError(
-        "config.invalid",
-        `'${name}' in '${path}' is of type '${dtype}'; 'F32' and 'BF16' are read`,
-      );
+    read.push({ name, shape, data: fromType(floatTypeOf(dtype, name, path), bytes) });
   }
   return read;
 }
@@ -129,15 +120,22 @@ export async function verifyTensors(path: string, expected: Checksums): Promise<
 
 const verifiedAtOnce = 4 * 2 ** 20;
 
+/** A tensor that is larger than what should be in memory at once: its numbers, in pieces of any size. */
+export type TensorInPieces = TensorInfo & {
+  readonly name: string;
+  readonly dtype: FloatType;
+  readonly pieces: Iterable<Float32Array> | AsyncIterable<Float32Array>;
+};
+
 /** Writes one tensor after another, and returns when the disk has them, with what it wrote of each. */
 export async function writeTensors(
   path: string,
-  tensors: readonly (Tensor & { readonly dtype: FloatType })[],
+  tensors: readonly (TensorInPieces | (Tensor & { readonly dtype: FloatType }))[],
 ): Promise<Checksums> {
   let offset = 0;
-  const entries = tensors.map(({ name, shape, data, dtype }) => {
+  const entries = tensors.map(({ name, shape, dtype }) => {
     const start = offset;
-    offset += data.length * (dtype === "F32" ? 4 : 2);
+    offset += sizeOf({ shape }) * bytesOf[dtype];
     return [name, { dtype, shape, data_offsets: [start, offset] }] as const;
   });
   const json = JSON.stringify({ [metadataKey]: { format: "pt" }, ...Object.fromEntries(entries) });
@@ -148,16 +146,82 @@ export async function writeTensors(
   await file.writeFile(length);
   await file.writeFile(header);
   const checksums = new Map<string, number>();
-  for (const { name, data, dtype } of tensors) {
-    const numbers = dtype === "F32" ? data : toBfloat16(data);
+  for (const tensor of tensors) {
     let checksum = 0;
-    for (const piece of piecesOf(numbers)) checksum = checksumOf(piece, checksum);
-    checksums.set(name, checksum);
-    await file.writeFile(new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength));
+    for await (const numbers of "pieces" in tensor ? tensor.pieces : [tensor.data]) {
+      const bits = inType(tensor.dtype, numbers);
+      for (const piece of piecesOf(bits)) checksum = checksumOf(piece, checksum);
+      await file.writeFile(new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength));
+    }
+    checksums.set(tensor.name, checksum);
   }
   await file.sync();
   return checksums;
 }
+
+/** Bytes of a number. */
+export const bytesOf: Readonly<Record<FloatType, number>> = { F32: 4, BF16: 2 };
+
+export const inType = (dtype: FloatType, numbers: Float32Array): Float32Array | Uint16Array =>
+  dtype === "F32" ? numbers : toBfloat16(numbers);
+
+/** What they are once they have been in that type. */
+export const roundedTo = (dtype: FloatType, numbers: Float32Array): Float32Array =>
+  dtype === "F32" ? numbers : fromBfloat16(toBfloat16(numbers));
+
+/** One that is read here and there; whoever opens it closes it. */
+export class TensorFile {
+  readonly tensors: ReadonlyMap<string, TensorInfo>;
+  readonly #path: string;
+  readonly #file: FileHandle;
+  readonly #header: Header;
+
+  private constructor(path: string, file: FileHandle, header: Header) {
+    this.#path = path;
+    this.#file = file;
+    this.#header = header;
+    this.tensors = header.tensors;
+  }
+
+  /** Throws as `readTensorInfos`. */
+  static async open(path: string): Promise<TensorFile> {
+    const file = await open(path);
+    try {
+      return new TensorFile(path, file, await readHeader(file, path));
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  }
+
+  /** So many of a tensor's numbers from `start` on. Throws `config.invalid` for a type that is not read. */
+  async read(name: string, start: number, count: number): Promise<Float32Array> {
+    const { dtype, data_offsets } = this.#header.tensors.get(name)!;
+    const type = floatTypeOf(dtype, name, this.#path);
+    const bytes = new Uint8Array(count * bytesOf[type]);
+    await fill(this.#file, bytes, this.#header.dataStart + data_offsets[0] + start * bytesOf[type]);
+    return fromType(type, bytes);
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+async function fill(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  for (const piece of piecesOf(bytes)) {
+    await file.read(piece, 0, piece.length, position);
+    position += piece.length;
+  }
+}
+
+function floatTypeOf(dtype: string, name: string, path: string): FloatType {
+  if (dtype === "F32" || dtype === "BF16") return dtype;
+  throw new TreadleError("config.invalid", `'${name}' in '${path}' is of type '${dtype}'; 'F32' and 'BF16' are read`);
+}
+
+const fromType = (dtype: FloatType, bytes: Uint8Array): Float32Array =>
+  dtype === "F32" ? new Float32Array(bytes.buffer) : fromBfloat16(new Uint16Array(bytes.buffer));
 
 /** Rounds to the nearest, and to the even one of two; numbers are finite. */
 function toBfloat16(data: Float32Array): Uint16Array {

@@ -98,12 +98,15 @@ class Saved:
         return summed.hexdigest()
 
 
-def save(optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None) -> Saved:
-    """Of parameters, first and second moments; `base`: of what is below an adapter, the digest (LA3)."""
+def save(
+    optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None, below: list[str] | None = None
+) -> Saved:
+    """Of parameters, first and second moments; of what is below an adapter, the digest and the names that it is of, in its order (LA3)."""
     layout = _layout(optimiser.parameters)
     header: dict[str, object] = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
     if base is not None:
         header["base"] = base
+        header["below"] = below
     own = [each.detach().to("cpu", torch.float32, copy=True).contiguous() for each in wholes]
     return Saved(json.dumps(header).encode(), own)
 

@@ -348,7 +348,9 @@ class Engine:
             self._tell("save")
         parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
         wholes = self.parameters.wholes(parts)
-        return save(self.optimiser, self.policy_version, wholes, self.base) if self.shards.is_lead else None
+        if not self.shards.is_lead:
+            return None
+        return save(self.optimiser, self.policy_version, wholes, self.base, self.frozen.names)
 
     @property
     def most_checkpoint_bytes(self) -> int:

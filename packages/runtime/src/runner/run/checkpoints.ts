@@ -1,10 +1,11 @@
 /** Checkpoints that a person may want later: the last few, and the best. Each is a folder with the state of each component. */
 import { constants, cp, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { ComponentName, type RuntimeConfig } from "@treadle/contracts";
+import { ComponentName, type RuntimeConfig, TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
+import { fileOf, openState } from "../../author/state/saved-state.ts";
 
 /** Components are parts of paths, and a note may have come from servers where others write. */
 const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(ComponentName) });
@@ -87,6 +88,39 @@ export class Checkpoints {
     for (const { path } of removed) await rm(path, { recursive: true });
     return removed;
   }
+}
+
+/** Which of the kept ones is meant: the last, the best, or that of a step. Throws `checkpoint.missing`. */
+export function chooseCheckpoint<T extends CheckpointNote>(notes: readonly T[], which: "best" | "last" | number): T {
+  const refuse = (what: string): never => {
+    const steps = notes.map(({ step, score }) => (score === null ? `${step}` : `${step} (score ${score})`));
+    const remedy = steps.length === 0 ? "let the run make one" : `name one that is kept: ${steps.join(", ")}`;
+    throw new TreadleError("checkpoint.missing", `${what}; ${remedy}`);
+  };
+  if (which === "last")
+    return notes.toSorted((a, b) => a.step - b.step).at(-1) ?? refuse("the run has no checkpoint yet");
+  if (typeof which === "number")
+    return notes.find(({ step }) => step === which) ?? refuse(`the run keeps no checkpoint of step '${which}'`);
+  const [best] = keptCheckpoints(notes, { keepLast: 0, keepBest: 1 });
+  return notes.find(({ step }) => step === best) ?? refuse("no kept checkpoint has a score, so none is the best");
+}
+
+/** Where a component's file is, of its first rank. Throws `checkpoint.missing` or `checkpoint.corrupt` unless the state is whole. */
+export async function fileInCheckpoint(
+  { path, step, components }: CheckpointNote & { readonly path: string },
+  component: string,
+  name: string,
+): Promise<string> {
+  const refuse = (what: string, remedy: string): never => {
+    throw new TreadleError("checkpoint.missing", `the checkpoint of step '${step}' ${what}; ${remedy}`);
+  };
+  if (!components.includes(component))
+    refuse(`has no component '${component}'`, `name one that it has: ${components.join(", ") || "none"}`);
+  const folder = join(path, component);
+  const { ranks } = await openState(folder);
+  if (!ranks[0]?.some((file) => file.name === name))
+    refuse(`has no '${name}' of '${component}'`, "name a component that trains a model");
+  return fileOf(folder, 0, name);
 }
 
 /** What to say when a checkpoint goes that could not be the best because nothing says how good it is; undefined when none did. */

@@ -1,0 +1,113 @@
+import { resolve } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { type ExportedModel, exportModel, ofEmbedded, TransformerConfig } from "@treadle/engines";
+import {
+  type CheckpointNote,
+  Checkpoints,
+  chooseCheckpoint,
+  fileInCheckpoint,
+  type RunFolder,
+} from "@treadle/runtime/runner";
+import { EngineChoice, engineFile, TokenizerFolder, torchOf } from "@treadle/workers";
+import { Command, Option } from "commander";
+import { z } from "zod";
+import { formatCount } from "../view/text.ts";
+import { chooseRun } from "./choose-run.ts";
+import { findProjectRoot } from "./project.ts";
+
+const dtypes = ["float32", "bfloat16"] as const;
+
+type Flags = {
+  readonly to: string;
+  readonly checkpoint: string;
+  readonly component: string;
+  readonly dtype?: (typeof dtypes)[number];
+  readonly adapter?: boolean;
+  readonly base?: string;
+  readonly runs?: string;
+};
+
+export function exportCommand(): Command {
+  return new Command("export")
+    .description("writes the model that a run has trained as a Hugging Face folder, which other tools load")
+    .argument("[run]", "id of the run (default: the newest)")
+    .requiredOption("--to <folder>", "to write; must not be there yet")
+    .option("--checkpoint <which>", "last, best, or the number of its step", "last")
+    .option("--component <name>", "whose model", "actor")
+    .addOption(new Option("--dtype <type>", "of the weights (default: engine.dtype of the run)").choices(dtypes))
+    .option("--adapter", "the adapter alone, as PEFT loads it, instead of weights with the adapter merged in")
+    .option("--base <folder>", "where the model that was trained is now (default: engine.path of the run)")
+    .option("--runs <folder>", "where runs keep their folders")
+    .action(async (runId: string | undefined, flags: Flags) => {
+      const which = whichOf(flags.checkpoint);
+      const run = await chooseRun(runId, flags.runs);
+      const root = findProjectRoot();
+      const { model, engine, tokenizer } = await trainedIn(run);
+      const path = engine.path === undefined ? undefined : resolve(root, engine.path);
+      const notes = await checkpointsOf(run);
+      const note = chooseCheckpoint(notes, which);
+      const made = await exportModel({
+        checkpoint: await fileInCheckpoint(note, flags.component, engineFile),
+        model,
+        engine: { ...engine, path },
+        to: flags.to,
+        dtype: flags.dtype,
+        adapter: flags.adapter,
+        base: flags.base,
+        tokenizer: tokenizer === undefined ? undefined : resolve(root, tokenizer.folder),
+      });
+      process.stdout.write(`${told(flags, note, made)}\n`);
+    });
+}
+
+function whichOf(text: string): "best" | "last" | number {
+  if (text === "best" || text === "last") return text;
+  if (/^\d+$/.test(text)) return Number(text);
+  throw new TreadleError(
+    "config.invalid",
+    `'--checkpoint' is '${text}': allowed are 'last', 'best', and the number of a step; 'last' is the default`,
+  );
+}
+
+const Trained = z.looseObject({
+  model: TransformerConfig,
+  engine: EngineChoice,
+  tokenizer: TokenizerFolder.optional(),
+});
+
+/** Of the configuration where the shipped workflows have them. Throws `config.invalid` for runs of other engines than PyTorch. */
+async function trainedIn(run: RunFolder) {
+  const { config } = await run.readConfig();
+  const kind = z.object({ kind: z.string() }).safeParse(config["engine"]).data?.kind ?? "embedded";
+  if (config["emulated"] !== undefined)
+    throw new TreadleError(
+      "config.invalid",
+      `run '${run.runId}' emulated its engines, so there is no model; run it without 'emulated'`,
+    );
+  if (kind === "embedded" && config["model"] !== undefined) throw ofEmbedded();
+  const parsed = Trained.safeParse(config);
+  const engine = parsed.success ? torchOf(parsed.data.engine) : undefined;
+  if (parsed.success && engine) return { ...parsed.data, engine };
+  throw new TreadleError(
+    "config.invalid",
+    `the configuration of run '${run.runId}' has no 'model' and 'engine' as the shipped workflows have them${parsed.success ? "" : ` (${z.prettifyError(parsed.error)})`}; call 'exportModel' of 'treadle/engines' with what its actor was given`,
+  );
+}
+
+const checkpointsOf = (run: RunFolder) =>
+  new Checkpoints(run.checkpoints, { everySteps: 1, keepLast: 0, keepBest: 0, bestBy: "", stateEverySteps: 1 }).list();
+
+function told({ to, adapter }: Flags, { step, score }: CheckpointNote, made: ExportedModel): string {
+  const of = `step ${step}${score === null ? "" : `, score ${score}`}, policy version ${made.policyVersion}`;
+  const lines = [`${to}: ${formatCount(made.numParameters)} parameters in ${made.dtype} (${of})`];
+  lines.push(`  ${made.files.join(", ")}`);
+  if (adapter) lines.push("  load it with PeftModel.from_pretrained, over the model that it was trained on");
+  else {
+    lines.push("  load it with AutoModelForCausalLM.from_pretrained");
+    if (!made.files.some((name) => /^(tokenizer|vocab)/.test(name)))
+      lines.push("  it has no tokenizer: the run had none in a folder, and its token ids are the workflow's");
+  }
+  if (made.files.some((name) => name.startsWith("value_head/")))
+    lines.push("  the value head, which is no part of the model, is in value_head");
+  return lines.join("\n");
+}
