@@ -1,13 +1,14 @@
 import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
-import type { Sink, WorkerGroup } from "@treadle/runtime";
+import type { Sink } from "@treadle/runtime";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
 import { streamOf } from "./support/stream.ts";
+import { toolGroup } from "./support/tool-group.ts";
 
 // So few characters that a policy that knows nothing calls its tool often.
 const alphabet = "12+<>|!";
@@ -34,25 +35,7 @@ beforeAll(async () => {
 });
 afterAll(() => tool.teardown());
 
-/** A worker as a group of one rank. */
-function groupOf(workerNow: () => ToolWorker): WorkerGroup<ToolWorker> {
-  const group = {
-    size: 1,
-    onRanks: () => group,
-    ...Object.fromEntries(
-      (["open", "submit", "collect", "report", "close"] as const).map((method) => [
-        method,
-        (...args: never[]) => {
-          const value = (workerNow()[method] as (...args: never[]) => Promise<unknown>)(...args);
-          // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
-          return { first: () => value, then: value.then.bind(value) };
-        },
-      ]),
-    ),
-  } as unknown as WorkerGroup<ToolWorker>;
-  return group;
-}
-const group = groupOf(() => tool);
+const group = toolGroup(() => tool);
 
 const prompt = (text: string, answer: string): Prompt => ({ id: text, tokens: tokenizer.encode(text), answer });
 
@@ -163,7 +146,7 @@ describe("an episode that is carried on with its tool", () => {
     const { toolCalls } = await worker.generate(
       stream.source,
       stream.sink,
-      groupOf(() => counting),
+      toolGroup(() => counting),
       sink,
     );
     const numEpisodes = stream.groups.flatMap(({ episodes }) => episodes).length;
@@ -184,7 +167,7 @@ describe("an episode that is carried on with its tool", () => {
     await worker.generate(
       stream.source,
       stream.sink,
-      groupOf(() => counting),
+      toolGroup(() => counting),
     );
     return new Map(stream.groups.map(({ promptId, episodes }) => [promptId, episodes]));
   }

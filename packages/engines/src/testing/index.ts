@@ -1,3 +1,4 @@
+export { qwen3Shapes } from "../export/drawn-qwen3.ts";
 export { type Script, ScriptedEngine } from "./scripted-engine.ts";
 export type { DoubleOptions, Fault, ServerDouble } from "./server-double.ts";
 export { SglangDouble } from "./sglang-double.ts";
