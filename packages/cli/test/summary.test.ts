@@ -44,6 +44,16 @@ it("tells a person what was gained, how fast, and what to type next", () => {
   );
 });
 
+it("names the export of a model that other tools load, once there is a checkpoint", () => {
+  const export_ = "treadle export reasoning-grpo-0042 --to model  ";
+  const kept = { ...state, checkpoint: { step: 60, path: "runs/reasoning-grpo-0042/checkpoints/step-000060" } };
+  expect(renderSummary(kept, { colour: false, isExportable: true })).toContain(export_);
+  expect(renderSummary(kept, { colour: false })).not.toContain("export");
+  expect(renderSummary({ ...state, checkpoint: undefined }, { colour: false, isExportable: true })).not.toContain(
+    "export",
+  );
+});
+
 it("tells what was known before training, what came before the first step, and what the steps taught", () => {
   const summary = { ...state.summary!, evalBefore: 0, evalAtStart: 0.206, evalAfter: 0.919 };
   const text = renderSummary({ ...state, summary }, { colour: false });

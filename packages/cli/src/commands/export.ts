@@ -13,6 +13,7 @@ import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatCount } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
+import { engineKindOf } from "./engine-kind.ts";
 import { findProjectRoot } from "./project.ts";
 
 const dtypes = ["float32", "bfloat16"] as const;
@@ -78,8 +79,8 @@ const Trained = z.looseObject({
 /** Of the configuration where the shipped workflows have them. Throws `config.invalid` for runs of other engines than PyTorch. */
 async function trainedIn(run: RunFolder) {
   const { config } = await run.readConfig();
-  const kind = z.object({ kind: z.string() }).safeParse(config["engine"]).data?.kind ?? "embedded";
-  if (config["emulated"] !== undefined)
+  const kind = engineKindOf(config);
+  if (kind === "emulated")
     throw new TreadleError(
       "config.invalid",
       `run '${run.runId}' emulated its engines, so there is no model; run it without 'emulated'`,

@@ -3,6 +3,7 @@ import {
   markThisProcess,
   openPoolLink,
   PoolClient,
+  RunFolder,
   type RunResult,
   resumeRun,
   runWorkflow,
@@ -15,6 +16,7 @@ import { startDashboardProcess } from "../view/dashboard-process.ts";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";
 import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
+import { engineKindOf } from "./engine-kind.ts";
 import { interruptible } from "./interruptible.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 import { clusterOverrides, withOverrides } from "./settings.ts";
@@ -109,10 +111,12 @@ async function execute(flags: RunFlags, start: (common: Common) => Promise<RunRe
     );
     view.close();
     if (flags.json) process.stdout.write(`${JSON.stringify(summary)}\n`);
-    else
-      process.stdout.write(
-        `${renderSummary(view.state(), { colour: process.stdout.isTTY === true, runs: flags.runs })}\n`,
-      );
+    else {
+      const { config } = await new RunFolder(runsRoot, summary.runId).readConfig();
+      const isExportable = !["embedded", "emulated"].includes(engineKindOf(config));
+      const options = { colour: process.stdout.isTTY === true, runs: flags.runs, isExportable };
+      process.stdout.write(`${renderSummary(view.state(), options)}\n`);
+    }
     if (stopped) process.exitCode = 130;
   } finally {
     view.close();

@@ -1446,6 +1446,53 @@ export const commandManifests: readonly CommandManifest[] = [
     "commands": []
   },
   {
+    "name": "export",
+    "description": "writes the model that a run has trained as a Hugging Face folder, which other tools load",
+    "arguments": [
+      {
+        "term": "[run]",
+        "description": "id of the run (default: the newest)"
+      }
+    ],
+    "options": [
+      {
+        "flags": "--to <folder>",
+        "description": "to write; must not be there yet"
+      },
+      {
+        "flags": "--checkpoint <which>",
+        "description": "last, best, or the number of its step",
+        "default": "last"
+      },
+      {
+        "flags": "--component <name>",
+        "description": "whose model",
+        "default": "actor"
+      },
+      {
+        "flags": "--dtype <type>",
+        "description": "of the weights (default: engine.dtype of the run)",
+        "choices": [
+          "float32",
+          "bfloat16"
+        ]
+      },
+      {
+        "flags": "--adapter",
+        "description": "the adapter alone, as PEFT loads it, instead of weights with the adapter merged in"
+      },
+      {
+        "flags": "--base <folder>",
+        "description": "where the model that was trained is now (default: engine.path of the run)"
+      },
+      {
+        "flags": "--runs <folder>",
+        "description": "where runs keep their folders"
+      }
+    ],
+    "commands": []
+  },
+  {
     "name": "report",
     "description": "writes a run's report as one page: curves, step times, utilisation, configuration",
     "arguments": [

@@ -12,6 +12,8 @@ export type SummaryOptions = {
   readonly next?: readonly string[];
   /** the folder of the runs where it is not the default one, which commands have to be told then */
   readonly runs?: string | undefined;
+  /** other tools could load its model */
+  readonly isExportable?: boolean;
 };
 
 export function renderSummary(state: RunState, options: SummaryOptions): string {
@@ -41,7 +43,7 @@ export function renderSummary(state: RunState, options: SummaryOptions): string 
   const done = wasCut
     ? `${c.yellow("stopped")} after step ${steps} of ${state.numSteps}`
     : `${c.green("finished")} ${steps} steps`;
-  const next = options.next ?? nextCommands(state, wasCut, options.runs);
+  const next = options.next ?? nextCommands(state, wasCut, options);
   return [
     "",
     `${c.bold(state.workflow)} ${done} in ${formatSeconds(seconds)}${summary.mode ? `, ${summary.mode}` : ""}`,
@@ -66,7 +68,7 @@ export function renderAccuracy(
   return wasPrepared ? `untrained ${formatPercent(evalBefore)}; before the first step and at the end ${text}` : text;
 }
 
-function nextCommands(state: RunState, wasCut: boolean, runs: string | undefined): string[] {
+function nextCommands(state: RunState, wasCut: boolean, { runs, isExportable }: SummaryOptions): string[] {
   const of = runs === undefined ? "" : ` --runs ${runs}`;
   const run = `${state.runId}${of}`;
   const commands: [string, string][] = [];
@@ -74,6 +76,8 @@ function nextCommands(state: RunState, wasCut: boolean, runs: string | undefined
   commands.push([`treadle dashboard${of}`, "all runs in a browser: curves, episodes, logs"]);
   commands.push([`treadle report ${run}`, "this run as one page"]);
   commands.push([`treadle trace ${run}`, "where the time went"]);
+  if (isExportable && state.checkpoint)
+    commands.push([`treadle export ${run} --to model`, "the model as a folder that other tools load"]);
   if (!wasCut) commands.push([`treadle resume ${run} --set steps=${state.numSteps * 2}`, "trains longer"]);
   const width = Math.max(...commands.map(([command]) => command.length));
   return commands.map(([command, purpose]) => `${command.padEnd(width)}  ${purpose}`);

@@ -3,7 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { Checkpoints, keptCheckpoints, unscoredWarning } from "../../../src/runner/run/checkpoints.ts";
+import {
+  Checkpoints,
+  chooseCheckpoint,
+  keptCheckpoints,
+  unscoredWarning,
+} from "../../../src/runner/run/checkpoints.ts";
 
 let folder: string;
 beforeEach(async () => {
@@ -41,6 +46,29 @@ test("exactly the last few and the best stay, later ones first among equals", ()
         const isBest = note.score !== null && better < keepBest;
         expect(kept.has(note.step)).toBe(later < keepLast || isBest);
       }
+    }),
+  );
+});
+
+test("the last is that of the latest step, the best has the highest score and then the latest step, and others go by their step", () => {
+  const note = fc.record({
+    step: fc.nat(50),
+    score: fc.option(fc.integer({ min: 0, max: 4 }), { nil: null }),
+    components: fc.constant<string[]>([]),
+  });
+  const notes = fc.uniqueArray(note, { selector: ({ step }) => step });
+  fc.assert(
+    fc.property(notes, fc.nat(50), (all, step) => {
+      const named = all.find((each) => each.step === step);
+      if (named) expect(chooseCheckpoint(all, step)).toBe(named);
+      else expect(() => chooseCheckpoint(all, step)).toThrow(`no checkpoint of step '${step}'`);
+      if (all.length === 0) expect(() => chooseCheckpoint(all, "last")).toThrow("no checkpoint yet");
+      else expect(chooseCheckpoint(all, "last").step).toBe(Math.max(...all.map((each) => each.step)));
+      const scored = all.flatMap((each) => (each.score === null ? [] : [{ step: each.step, score: each.score }]));
+      if (scored.length === 0) return void expect(() => chooseCheckpoint(all, "best")).toThrow("has a score");
+      const highest = Math.max(...scored.map(({ score }) => score));
+      const steps = scored.filter(({ score }) => score === highest).map((each) => each.step);
+      expect(chooseCheckpoint(all, "best").step).toBe(Math.max(...steps));
     }),
   );
 });
