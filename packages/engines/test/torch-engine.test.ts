@@ -21,6 +21,7 @@ import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.
 
 const reason = lacksTorch();
 const torch = { kind: "torch" } as const;
+const patient = { callTimeoutMs: 600_000, healthTimeoutMs: 600_000 };
 const withValues = { ...smallConfig, valueHead: true };
 const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
 const prompts = [[1, 2], [3], [4, 5, 6], [1, 2], [0, 0, 1], [6], [2, 3], [5], [1], [1, 4], [3, 3, 3]].map((tokens) =>
@@ -344,7 +345,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
   });
 
   test("does nothing twice for a turn that is repeated, and refuses an older one (PS2)", async () => {
-    const client = await TorchClient.create(own, 600_000);
+    const client = await TorchClient.create(own, patient);
     const { epoch } = (await client.unary("Describe", {})) as { epoch: string };
     const tokens = Int32Array.of(1, 2, 3, 4);
     const weights = Float32Array.of(0, 1, 1, 1);
@@ -376,7 +377,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
   test("listens where only its user may look, and answers nobody without its token (PS1, TP2)", async () => {
     const client = await TorchClient.create(
       Object.assign(Object.create(own), { token: "guessed", address: own.address }),
-      600_000,
+      patient,
     );
     await expect(client.unary("Describe", {})).rejects.toThrow("no token");
     expect((await stat(dirname(own.address.slice("unix:".length)))).mode & 0o777).toBe(0o700);
@@ -384,7 +385,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
   });
 
   test("a device that is not there is refused with what to do, before anything is read", async () => {
-    const client = await TorchClient.create(own, 600_000);
+    const client = await TorchClient.create(own, patient);
     const { device } = (await client.unary("Health", {})) as { device: string };
     client.close();
     const created = TorchEngine.create(smallConfig, { ...torch, device: "cuda" });
@@ -396,7 +397,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
   });
 
   test("a process that is stopped fails its calls at their deadline (TO2)", async () => {
-    const client = await TorchClient.create(own, 2_000);
+    const client = await TorchClient.create(own, { ...patient, callTimeoutMs: 2_000 });
     process.kill(own.pid!, "SIGSTOP");
     await expect(client.unary("Describe", {})).rejects.toMatchObject({
       code: "service.failed",

@@ -164,9 +164,10 @@ async function makeEngine(
         if (!trains) return SharedTorchEngine.attach(config.model, torch, { rank: offer, hostFiles });
       }
       const { address } = worker.messages;
+      const use = generates ? "generation" : trains ? "training" : "scoring";
       return TorchEngine.create(config.model, torch, {
         loaded: false,
-        ...{ hostFiles, processes, adapts: trains, offer, address },
+        ...{ hostFiles, processes, adapts: trains, offer, address, use },
       });
     }
     return TransformerEngine.create(config.model);

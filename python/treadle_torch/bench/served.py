@@ -33,6 +33,7 @@ class Served:
             "rank": 0,
             "processes": processes,
             "timeout_s": 600,
+            "silence_s": 60,
             "threads": 1,
             "slots": slots,
             "device": device,
@@ -43,6 +44,7 @@ class Served:
             "lora": None,
             "loaded": True,
             "shared": shared,
+            "use": "any",
             "weight_files": weight_files or {"store": None, "roots": [], "on_device": False},
             "model": model,
         }

@@ -46,6 +46,8 @@ type Attachment = {
   readonly described: Described;
   readonly ended: Promise<TreadleError>;
   readonly leave: () => void;
+  /** as if the process had ended: it may be stopped, and its trainer's rank ends it */
+  readonly lose: (why: string) => void;
 };
 
 export class SharedTorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
@@ -69,7 +71,12 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     this.config = config;
     this.#attachment = attachment;
     const { client, described } = attachment;
-    this.#generations = new TorchGenerations(client, described, () => this.#look());
+    this.#generations = new TorchGenerations(client, described, {
+      ended: () => this.#look(),
+      failed: (error) => {
+        if (error.code === "service.failed") attachment.lose(error.message);
+      },
+    });
     this.ended = new Promise((resolve) => {
       void attachment.ended.then((error) => {
         if (!this.#isClosed) resolve(error);
@@ -277,7 +284,7 @@ async function attachTo(
     if (offer) {
       checkSameModule(offer, settingsOf(model, torch), rank);
       try {
-        return await attach(offer, torch.callTimeoutMs);
+        return await attach(offer, torch);
       } catch (error) {
         if (!(error instanceof TreadleError) || error.code !== "service.failed") throw error;
         last = { offers, error }; // it is about to go, or has gone: its trainer starts again
@@ -296,7 +303,7 @@ const isComplete = (offers: readonly ModuleOffer[]): boolean =>
       new Set(offers.filter((other) => other.component === component).map(({ rank }) => rank)).size === worldSize,
   );
 
-async function attach(offer: ModuleOffer, timeoutMs: number): Promise<Attachment> {
+async function attach(offer: ModuleOffer, torch: TorchConfig): Promise<Attachment> {
   const trainer = `'${offer.component}/${offer.rank}'`;
   const client = `${process.pid}-${randomUUID()}`;
   let end!: (error: TreadleError) => void;
@@ -304,16 +311,19 @@ async function attach(offer: ModuleOffer, timeoutMs: number): Promise<Attachment
     end = resolve;
   });
   const { address, token } = offer;
-  const called = await TorchClient.create({ address, token, client, ended }, timeoutMs);
-  const lease = called.attach(client);
-  const over = (cause?: unknown) =>
+  const over = (cause?: unknown) => {
+    const why = cause instanceof Error ? `: ${cause.message}` : "";
     end(
       new TreadleError(
         "service.failed",
-        `the process of ${trainer}, whose module this engine shares, has ended or cannot be reached`,
+        `the process of ${trainer}, whose module this engine shares, has ended or cannot be reached${why}`,
         { cause },
       ),
     );
+  };
+  const lose = (why: string) => over(new Error(why));
+  const called = await TorchClient.create({ address, token, client, ended, end: lose }, torch);
+  const lease = called.attach(client);
   lease.on("error", over).on("end", over);
   const isHere = new Promise<undefined>((resolve) => void lease.once("data", () => resolve(undefined)));
   const leave = () => {
@@ -323,7 +333,7 @@ async function attach(offer: ModuleOffer, timeoutMs: number): Promise<Attachment
   try {
     const failed = await Promise.race([isHere, ended]);
     if (failed) throw failed;
-    return { offer, client: called, described: describedBy(await called.unary("Describe", {})), ended, leave };
+    return { offer, client: called, described: describedBy(await called.unary("Describe", {})), ended, leave, lose };
   } catch (error) {
     leave();
     throw error;

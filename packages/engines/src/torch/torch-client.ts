@@ -6,6 +6,8 @@ import type * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { type Pieces, piecesOf } from "../pieces.ts";
+import type { TorchConfig } from "./torch-config.ts";
+import { Watch } from "./watch.ts";
 
 const protoPath = join(packageFolder(import.meta.url), "protos/engines/v1/engine.proto");
 
@@ -21,6 +23,8 @@ export type TorchPeer = {
   readonly client?: string;
   /** resolves when it can be called no more */
   readonly ended: Promise<TreadleError>;
+  /** ends it, or what this engine has of another's, with the reason */
+  end(why: string): unknown;
 };
 
 export type Turn = { readonly epoch: string; readonly sequence: number };
@@ -61,8 +65,15 @@ export class TorchClient {
   readonly #status: typeof grpc.status;
   readonly #process: TorchPeer;
   readonly #timeoutMs: number;
+  readonly #watch: Watch;
 
-  private constructor({ Metadata, status }: typeof grpc, client: grpc.Client, process: TorchPeer, timeoutMs: number) {
+  private constructor(
+    { Metadata, status }: typeof grpc,
+    client: grpc.Client,
+    process: TorchPeer,
+    timeoutMs: number,
+    silenceMs: number,
+  ) {
     this.#client = client;
     this.#metadata = new Metadata();
     this.#metadata.set("authorization", `Bearer ${process.token}`);
@@ -70,21 +81,29 @@ export class TorchClient {
     this.#status = status;
     this.#process = process;
     this.#timeoutMs = timeoutMs;
+    this.#watch = new Watch({
+      ask: (answerMs) => this.#isAlive(answerMs),
+      silenceMs,
+      frozen: () =>
+        void process.end(
+          `it answered no health check for ${silenceMs} ms, so it is stopped or frozen; see what has stopped it, or raise engine.healthTimeoutMs`,
+        ),
+    });
   }
 
   /** gRPC is imported here: every worker has engines, few have this one. */
-  static async create(process: TorchPeer, timeoutMs: number): Promise<TorchClient> {
+  static async create(
+    process: TorchPeer,
+    { callTimeoutMs, healthTimeoutMs }: Pick<TorchConfig, "callTimeoutMs" | "healthTimeoutMs">,
+  ): Promise<TorchClient> {
     const [grpc, { loadSync }] = await Promise.all([import("@grpc/grpc-js"), import("@grpc/proto-loader")]);
     const loaded = loadSync(protoPath, { keepCase: true, longs: Number, defaults: true, oneofs: true });
     const definition = loaded["treadle.engines.v1.Engine"] as unknown as grpc.ServiceDefinition;
     const Client = grpc.makeGenericClientConstructor(definition, "Engine");
     const client = new Client(process.address, grpc.credentials.createInsecure(), {
       "grpc.max_receive_message_length": -1,
-      "grpc.keepalive_time_ms": 20_000,
-      // A process that is stopped answers no ping; one that is merely slow does, by a thread of its own.
-      "grpc.keepalive_timeout_ms": 60_000,
     });
-    return new TorchClient(grpc, client, process, timeoutMs);
+    return new TorchClient(grpc, client, process, callTimeoutMs, healthTimeoutMs);
   }
 
   /** `numBytes`: that it reads or writes before it answers. */
@@ -98,6 +117,7 @@ export class TorchClient {
   /** A header, and then numbers; what their source throws, this throws. */
   async upload(method: string, header: Message, data: Pieces): Promise<Message> {
     const stall = new Stall(this.#timeoutMs);
+    const end = this.#watch.begin();
     let call!: ReturnType<Uploads[string]>;
     const told = new Promise<Message>((resolve, reject) => {
       call = (this.#client as unknown as Uploads)[method]!(this.#metadata, {}, (error, reply) =>
@@ -114,6 +134,7 @@ export class TorchClient {
       if (!source) throw await this.failure(method, error as grpc.ServiceError, stall.isOver);
     } finally {
       stall.end();
+      end();
     }
     throw source.error;
   }
@@ -141,7 +162,9 @@ export class TorchClient {
   }
 
   generate(): GenerateCall {
-    return (this.#client as unknown as Duplexes)["Generate"]!(this.#metadata, {});
+    const call = (this.#client as unknown as Duplexes)["Generate"]!(this.#metadata, {});
+    const end = this.#watch.begin();
+    return call.once("end", end).once("error", end);
   }
 
   close(): void {
@@ -174,13 +197,28 @@ export class TorchClient {
     method: string,
     call: (done: (error: grpc.ServiceError | null, reply?: Message) => void) => void,
   ): Promise<Message> {
+    const end = this.#watch.begin();
     try {
       return await new Promise<Message>((resolve, reject) => {
         call((error, reply) => (error ? reject(error) : resolve(reply!)));
       });
     } catch (error) {
       throw await this.failure(method, error as grpc.ServiceError);
+    } finally {
+      end();
     }
+  }
+
+  /** Also one that is gone, whose end is told by itself. */
+  #isAlive(timeoutMs: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      (this.#client as unknown as Methods)["Health"]!(
+        {},
+        this.#metadata,
+        { deadline: Date.now() + timeoutMs },
+        (error) => resolve(error?.code !== this.#status.DEADLINE_EXCEEDED),
+      );
+    });
   }
 
   async *#pieces(
@@ -189,6 +227,7 @@ export class TorchClient {
     stall: Stall,
   ): AsyncGenerator<Uint8Array> {
     call.on("error", () => {}); // also after the reader has left
+    const end = this.#watch.begin();
     try {
       stall.watch(call);
       for await (const chunk of call as AsyncIterable<Message>) {
@@ -200,6 +239,7 @@ export class TorchClient {
       throw await this.failure(method, error as grpc.ServiceError, stall.isOver);
     } finally {
       stall.end();
+      end();
       call.cancel();
     }
   }

@@ -50,5 +50,7 @@ export const TorchConfig = z.strictObject({
   startTimeoutMs: z.int().positive().default(300_000),
   /** of one call but generation, which lasts as long as its completions do */
   callTimeoutMs: z.int().positive().default(600_000),
+  /** a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work */
+  healthTimeoutMs: z.int().positive().default(60_000),
 });
 export type TorchConfig = z.infer<typeof TorchConfig>;

@@ -58,7 +58,7 @@ import {
   tagsMessage,
   ticketMessage,
 } from "./torch-messages.ts";
-import { TorchProcess } from "./torch-process.ts";
+import { type EngineUse, TorchProcess } from "./torch-process.ts";
 import { canOpen, isOnDevice, readPublished, weightFilesOf } from "./weight-files.ts";
 
 /** as the process names them */
@@ -71,6 +71,7 @@ const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKP
  * TO1 calls that change what is trained go one after another, each with the next turn, and once more with the same turn where
  *     the connection was lost: the process does nothing twice.
  * TO2 a call whose process ended, or which outlives its deadline, fails with `service.failed`.
+ * TO3 a process that has lost a call, or answers no health check while a call waits (TW1), is ended, and `ended` has the first cause.
  */
 export class TorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
   readonly kind = "torch";
@@ -78,7 +79,6 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #process: TorchProcess;
   readonly #client: TorchClient;
   readonly #described: Described;
-  readonly #isSharded: boolean;
   readonly #isShared: boolean;
   #withdraw: () => Promise<void> = async () => {};
   readonly #generations: TorchGenerations;
@@ -101,12 +101,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     client: TorchClient,
     described: Described,
     {
-      isSharded,
       isShared,
       isLoaded,
       collective,
     }: {
-      readonly isSharded: boolean;
       readonly isShared: boolean;
       readonly isLoaded: boolean;
       readonly collective: TorchConfig["collective"];
@@ -114,14 +112,16 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   ) {
     super();
     this.#isShared = isShared;
-    this.#isSharded = isSharded;
     this.#wasLoaded = isLoaded;
     this.config = config;
     this.#process = process;
     this.#client = client;
     this.#described = described;
     this.#links = new TorchLinks(client, collective);
-    this.#generations = new TorchGenerations(client, described, () => this.#look());
+    this.#generations = new TorchGenerations(client, described, {
+      ended: () => this.#look(),
+      failed: (error) => this.#failed(error),
+    });
     this.ended = new Promise((resolve) => {
       void process.ended.then((error) => {
         if (!this.#isClosed) resolve(error);
@@ -141,12 +141,15 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       adapts = true,
       offer,
       address,
+      use,
     }: {
       readonly loaded?: boolean;
       /** as which others find it that are to share its module, where `process` is `shared` */
       readonly offer?: Rank | undefined;
       /** false: without the adapters that the configuration asks for, as one that gets whole weights needs to be */
       readonly adapts?: boolean;
+      /** what there must be room for: a device that is too small is refused with the arithmetic when the engine is first loaded */
+      readonly use?: EngineUse;
       /** over which the model is sharded (`fully_shard`), with a device each; such an engine trains and scores, and does not generate */
       readonly processes?: number;
       /** names for the files of published weights; default: outside of any run */
@@ -171,15 +174,16 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       processes,
       adapts,
       address,
+      ...(use && { use }),
     });
-    const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
+    const client = await TorchClient.create(process, parsed.data.torch);
     try {
       const engine = new TorchEngine(
         parsed.data.model,
         process,
         client,
         describedBy(await client.unary("Describe", {})),
-        { isSharded: processes > 1, isShared, isLoaded: loaded, collective: parsed.data.torch.collective },
+        { isShared, isLoaded: loaded, collective: parsed.data.torch.collective },
       );
       if (!loaded) await engine.release();
       await engine.#look();
@@ -498,14 +502,18 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return this.#whole(floatsIn(this.#client.download("Read", { state: states[state] }), length));
   }
 
-  /** Of several processes one may stand still: the others would wait for it in every later call, too. */
   async #whole<T>(call: Promise<T>): Promise<T> {
     try {
       return await call;
     } catch (error) {
-      if (this.#isSharded && this.#isLost(error)) void this.#process.end();
+      this.#failed(error);
       throw error;
     }
+  }
+
+  /** TO3: what it holds, and whether it ever answers again, nobody knows. */
+  #failed(error: unknown): void {
+    if (this.#isLost(error)) void this.#process.end((error as TreadleError).message);
   }
 
   async #write(state: "weights" | "gradients", arrays: readonly Float32Array[], policyVersion = 0): Promise<void> {
@@ -541,8 +549,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     try {
       return await act({ epoch: this.#described.epoch, sequence: ++this.#sequence });
     } catch (error) {
-      // Whether it has taken effect nobody knows: what the process holds is of no version.
-      if (this.#isLost(error)) void this.#process.end();
+      this.#failed(error);
       throw error;
     }
   }

@@ -12,18 +12,24 @@ type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: 
 /** One completion of a call, or all. */
 type Abort = { readonly index?: number };
 
+type Told = {
+  /** a call is over, and the process may have other memory */
+  readonly ended: () => Promise<void>;
+  /** the process has failed a call, and not one who takes part in it here */
+  readonly failed: (error: TreadleError) => void;
+};
+
 /** What the process of an engine generates: each call, and each turn of what joins one, is a call of its own there. */
 export class TorchGenerations {
   readonly #client: TorchClient;
   readonly #described: Described;
-  readonly #ended: () => Promise<void>;
+  readonly #told: Told;
   readonly #running = new Set<Running>();
 
-  /** `ended`: a call is over, and the process may have other memory. */
-  constructor(client: TorchClient, described: Described, ended: () => Promise<void>) {
+  constructor(client: TorchClient, described: Described, told: Told) {
     this.#client = client;
     this.#described = described;
-    this.#ended = ended;
+    this.#told = told;
   }
 
   abort(): void {
@@ -157,13 +163,15 @@ export class TorchGenerations {
     } catch (error) {
       if (failure) throw failure.error;
       if (signal?.aborted) throw cancelled(signal);
-      throw await this.#client.failure("generate", error as ServiceError);
+      const lost = await this.#client.failure("generate", error as ServiceError);
+      this.#told.failed(lost);
+      throw lost;
     } finally {
       this.#running.delete(running);
       signal?.removeEventListener("abort", cancel);
       call.end();
     }
-    await this.#ended();
+    await this.#told.ended();
     return completions;
   }
 }

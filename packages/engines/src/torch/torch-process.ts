@@ -28,9 +28,12 @@ export const torchPackageFolder = (): string => pythonPackageFolder(import.meta.
 const keptLines = 20;
 const endingMs = 5_000;
 
+/** What an engine is made for, and there must be room for when it is loaded; `any`: for its weights. */
+export type EngineUse = "any" | "training" | "scoring" | "generation";
+
 const FirstLine = z.union([
   z.strictObject({ ready: z.literal(true) }),
-  z.strictObject({ code: z.literal("config.invalid"), message: z.string() }),
+  z.strictObject({ code: z.enum(["config.invalid", "device.out-of-memory"]), message: z.string() }),
 ]);
 
 export class TorchProcess {
@@ -43,6 +46,8 @@ export class TorchProcess {
   /** resolves when it has ended, with the error that whoever still needs it gets */
   readonly ended: Promise<TreadleError>;
   #failure: TreadleError | undefined;
+  /** why it was ended, where its own end does not say */
+  #cause: string | undefined;
   #isReady = false;
 
   private constructor(python: string, folder: string, weightFiles: WeightFiles | undefined) {
@@ -92,11 +97,13 @@ export class TorchProcess {
       processes = 1,
       adapts = true,
       address = loopback,
+      use = "any",
     }: {
       readonly loaded?: boolean;
       readonly adapts?: boolean;
       /** where it meets processes of other engines, which `collective` lets it */
       readonly address?: EngineAddress | undefined;
+      readonly use?: EngineUse;
       readonly weightFiles?: WeightFiles | undefined;
       readonly processes?: number;
     } = {},
@@ -114,6 +121,7 @@ export class TorchProcess {
       processes,
       // Processes wait for each other as long as one may take to start, or a call of theirs to be answered.
       timeout_s: Math.max(config.startTimeoutMs, config.callTimeoutMs) / 1000,
+      silence_s: config.healthTimeoutMs / 1000,
       threads: config.threads,
       slots,
       device: config.device,
@@ -125,6 +133,7 @@ export class TorchProcess {
       loaded,
       shared: config.process === "shared",
       collective,
+      use,
       weight_files: {
         store: weightFiles?.store ?? null,
         roots: weightFiles?.roots ?? [],
@@ -146,7 +155,9 @@ export class TorchProcess {
     return started;
   }
 
-  async end(): Promise<void> {
+  /** `cause`: for which its client ends it; the first is told. */
+  async end(cause?: string): Promise<void> {
+    this.#cause ??= cause;
     this.#child.stdin.end();
     await Promise.race([this.ended, delay(endingMs, undefined, { ref: false })]);
     if (this.#failure === undefined) this.#child.kill("SIGKILL");
@@ -180,6 +191,8 @@ export class TorchProcess {
 
   /** TP3. */
   #describe(python: string, how: string): TreadleError {
+    if (this.#cause)
+      return new TreadleError("service.failed", `the engine's Python process '${this.pid}' was ended: ${this.#cause}`);
     const said = this.#lines.join("\n");
     // What has been there is; only a warning names it later.
     const missing = this.#isReady ? undefined : /No module named '([\w.]+)'/.exec(said)?.[1];

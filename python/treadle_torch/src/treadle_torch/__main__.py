@@ -100,7 +100,7 @@ def _lead(settings: dict[str, Any]) -> None:
 
 def _follow(settings: dict[str, Any]) -> None:
     from .errors import Refusal
-    from .followers import REFUSED, end_with_parent, follow, read_jobs
+    from .followers import REFUSED, end_with_parent, follow, read_jobs, say_alive
 
     end_with_parent()
     jobs = read_jobs(sys.stdin)
@@ -109,6 +109,7 @@ def _follow(settings: dict[str, Any]) -> None:
     except Refusal as refusal:
         print(_told(refusal), flush=True)
         os._exit(REFUSED)
+    say_alive(settings["silence_s"])
     follow(engine, jobs)
 
 
@@ -148,6 +149,7 @@ def _engine(settings: dict[str, Any], **jobs: Any) -> Any:
         placement,
         uses_graphs=settings["cuda_graphs"],
         is_loaded=settings["loaded"],
+        use=settings["use"],
         shards=shards,
         blocks=blocks_of(placement.device) if placement.is_cuda and settings["weight_files"]["on_device"] else None,
         **jobs,

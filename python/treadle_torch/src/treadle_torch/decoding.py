@@ -16,6 +16,7 @@ from .attention import Cached, Packed
 from .cache import FirstSlots, Prompts, Rows, SlotCache
 from .device import Placement
 from .model import CausalModel
+from .room import Need
 
 # Of a vocabulary: sums of blocks come first where it has several.
 BLOCK = 1024
@@ -76,6 +77,15 @@ class SlotModel:
     @property
     def cache_bytes(self) -> int:
         return self._cache.num_bytes if self._cache else 0
+
+    @property
+    def cache_need(self) -> Need:
+        """Of a whole cache, for models that say how large their keys are."""
+        config = self._model.inner.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        each = 2 * config.num_hidden_layers * heads * size * self._placement.dtype.itemsize
+        return Need(f"cache of {self._num_slots} slots", each, self._num_slots * self._num_positions, "positions")
 
     def free(self) -> None:
         self._graphs.clear()

@@ -34,6 +34,7 @@ from .offload import Offload
 from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
+from .room import needs_of, ran_out, refuse_without_room
 from .sharding import Shards, rows_of_each
 from .weight_blocks import Block, Blocks, Offer, rows_of, verified
 from .weight_files import AdapterParts, Device, Obstacle, Root, Store, Ticket, layout_of
@@ -90,6 +91,7 @@ class Engine:
         *,
         uses_graphs: bool = False,
         is_loaded: bool = True,
+        use: str = "any",
         shards: Shards = ALONE,
         blocks: Blocks | None = None,
         tell: Callable[..., None] = lambda call, **given: None,
@@ -97,6 +99,7 @@ class Engine:
     ) -> None:
         """`tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them.
 
+        `use`, of `USES`, says what there must be room for, beside what there is already (OM1).
         `blocks`: where weights are published on the device, by an engine that is one process and has no adapters.
         """
         self.model = model
@@ -116,6 +119,7 @@ class Engine:
         self._offers: list[tuple[Ticket, Offer]] = []
         self._tell = tell
         self._broken = broken
+        self._use = use
         self._failure: BaseException | None = None
         self._decoder = Decoder(model, placement, num_slots, uses_graphs=uses_graphs)
         self._offload = {tag: Offload(placement) for tag in ("weights", "optimiser")}
@@ -184,7 +188,7 @@ class Engine:
                         raise RuntimeError(f"an earlier job has failed in some of the engine's processes: {self._failure}")
                     result.set_result(act())
                 except BaseException as error:  # noqa: BLE001
-                    remedy = "set engine.checkpointActivations, or take a smaller model"
+                    remedy = "set engine.checkpointActivations, engine.dtype to 'bfloat16', engine.lora or more engine.shards, or take a smaller model"
                     result.set_exception(_out_of_memory(error, remedy) or error)
                     if not self.shards.is_alone and not isinstance(error, Refusal):
                         self._failure = self._failure or error
@@ -249,11 +253,27 @@ class Engine:
         return self._moved("release", leaving, self._release)
 
     def restore(self, tags: Iterable[str], client: str = OWNER) -> Moved:
+        """OM1, OM2: all or nothing, by an engine that is one process; where one of several has no room, all of them end."""
         if not self._needs.knows(client):
             raise Refusal("service.failed", "'restore' was called by a client that has left")
-        coming = self._needs.restore(client, tags)
+        wanted = [tag for tag in tags if not self._needs.has(client, tag)]
+        coming = self._needs.restore(client, wanted)
         self._tell("restore", tags=coming)
-        return self._moved("restore", coming, self._restore)
+        given = (self._use, self.placement, self.parameters, self._decoder.cache_need)
+        needs = [need for tag in coming for need in needs_of(tag, size_of(self._held(tag)) if tag != "cache" else 0, *given)]
+        try:
+            refuse_without_room(needs, self.placement, self.shards)
+            return self._moved("restore", coming, self._restore)
+        except (torch.OutOfMemoryError, Refusal) as error:
+            self._needs.release(client, wanted)
+            if isinstance(error, Refusal) or not self.shards.is_alone:
+                raise
+            for tag in coming:
+                if tag not in self._released:
+                    self._release(tag)
+            if self.placement.is_cuda:
+                torch.cuda.empty_cache()
+            raise ran_out(needs, self.placement, error) from None
 
     def tags(self, client: str = OWNER) -> list[TagMemory]:
         """Of this process. Nothing of a cache is moved: it is dropped, and made again. Weights have room for those that are published.
@@ -310,18 +330,22 @@ class Engine:
         return self.shards.sum(result)
 
     def forward_backward(self, batch: dict[str, torch.Tensor], spec: PolicyGradient | None) -> dict[str, float]:
-        """Adds the gradient of the sum of weight times term to what has accumulated."""
+        """Adds the gradient of the sum of weight times term to what has accumulated. Where it fails, nothing is left of either."""
         self.refuse_released("forwardBackward", "weights", "optimiser")
         self._tell("forward_backward", batch=shapes_of(batch), spec=spec and asdict(spec))
         self.shards.share(list(batch.values()))
         sums: list[torch.Tensor] = []
         names = [name for name in batch if name not in ("tokens", "temperatures")]
-        for one, source in self._passes(batch, batch["weights"] != 0):
-            given = {name: self._put(source[name][one.rows, one.columns]) for name in names}
-            loss, metrics = weighted_loss(spec, Entries(one.groups, given, *self._predict(one, source)))
-            if loss.requires_grad:
-                loss.backward()
-            sums.append(torch.stack([metrics[name] for name in METRICS]))
+        try:
+            for one, source in self._passes(batch, batch["weights"] != 0):
+                given = {name: self._put(source[name][one.rows, one.columns]) for name in names}
+                loss, metrics = weighted_loss(spec, Entries(one.groups, given, *self._predict(one, source)))
+                if loss.requires_grad:
+                    loss.backward()
+                sums.append(torch.stack([metrics[name] for name in METRICS]))
+        except BaseException:
+            self.parameters.drop()  # half of a batch is in it
+            raise
         # What is read waits for the device, once.
         total = torch.stack(sums).sum(0) if sums else torch.zeros(len(METRICS), dtype=torch.float64)
         return dict(zip(METRICS, self.shards.sum(total).tolist(), strict=True))
@@ -553,7 +577,11 @@ class Engine:
         return own + self._offload[tag].release(self._held(tag))
 
     def _restore(self, tag: str) -> int:
+        num_bytes = self._bring(tag)
         self._released.discard(tag)
+        return num_bytes
+
+    def _bring(self, tag: str) -> int:
         if tag == "cache":
             return 0
         if tag == "optimiser" or self.shards.is_alone:

@@ -2,6 +2,7 @@
 
 PF1 none outlives the first: it ends with its standard input, and where it is stopped, with its parent (Linux).
 PF2 when one ends, the first ends and says which: what the engine has is in parts, and one is gone.
+PF3 one that is ready says so again and again; when it has been silent for too long, it is stopped or frozen, and the first ends, too.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Followers:
     def __init__(self, settings: dict[str, Any], size: int) -> None:
         """Each reads its settings, of its rank, as the first has read its own."""
         self._is_ending = False
+        self._silence_s = settings["silence_s"]
         self._children = [
             subprocess.Popen([sys.executable, "-m", __package__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             for _ in range(1, size)
@@ -65,7 +67,15 @@ class Followers:
 
     def _watch(self, rank: int, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
-        said = child.stdout.read().decode(errors="replace").strip()  # until it ends
+        said, heard = "", None
+        for line in child.stdout:  # until it ends
+            if text := line.decode(errors="replace").strip():
+                said = text
+            elif heard is None:
+                heard = threading.Event()
+                threading.Thread(target=self._listen, args=(rank, heard), daemon=True).start()
+            else:
+                heard.set()
         status = child.wait()
         if self._is_ending:
             return
@@ -73,7 +83,19 @@ class Followers:
             # What is wrong with the configuration is this process's answer.
             print(said, flush=True)
             self._end_all(REFUSED)
-        how = f"was ended by signal {-status}" if status < 0 else f"ended with code {status}"
+        self._lost(rank, f"was ended by signal {-status}" if status < 0 else f"ended with code {status}")
+
+    def _listen(self, rank: int, heard: threading.Event) -> None:
+        """PF3. Two waits: where this process was stopped as well, the first is over before what was said meanwhile is read."""
+        misses = 0
+        while misses < 2:
+            misses = 0 if heard.wait(self._silence_s / 2) else misses + 1
+            heard.clear()
+        self._lost(rank, f"said nothing for {self._silence_s} s, so it is stopped or frozen")
+
+    def _lost(self, rank: int, how: str) -> None:
+        if self._is_ending:
+            return
         print(f"process '{rank}' of the engine's '{len(self._children) + 1}' {how}", file=sys.stderr, flush=True)
         self._end_all(ENDED)
 
@@ -95,6 +117,17 @@ def end_with_parent() -> None:
     """PF1."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def say_alive(silence_s: float) -> None:
+    """PF3, from now on: an empty line each time."""
+
+    def say() -> None:
+        while True:
+            print(flush=True)
+            time.sleep(silence_s / 8)
+
+    threading.Thread(target=say, daemon=True).start()
 
 
 def read_jobs(lines: IO[str]) -> queue.SimpleQueue[dict[str, Any]]:

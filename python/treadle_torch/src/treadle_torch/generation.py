@@ -114,6 +114,10 @@ class Decoder:
     def cache_bytes(self) -> int:
         return self._model.cache_bytes
 
+    @property
+    def cache_need(self) -> Need:
+        return self._model.cache_need
+
     def begin(self, generation: Generation) -> None:
         if generation.unfinished == 0:
             generation.replies.put(None)

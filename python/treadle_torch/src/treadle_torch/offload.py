@@ -33,9 +33,16 @@ class Offload:
 
     @torch.no_grad()
     def restore(self, tensors: list[torch.Tensor]) -> int:
+        """All or nothing: where the device has no room for one of them, all are as they were."""
         coming = [each for each in tensors if each.device != self._placement.device]
-        for tensor in coming:
-            tensor.data = tensor.detach().to(self._placement.device, non_blocking=True)
+        left = [each.data for each in coming]
+        try:
+            for tensor in coming:
+                tensor.data = tensor.detach().to(self._placement.device, non_blocking=True)
+        except torch.OutOfMemoryError:
+            for tensor, data in zip(coming, left, strict=True):
+                tensor.data = data
+            raise
         return size_of(coming)
 
     def _places(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

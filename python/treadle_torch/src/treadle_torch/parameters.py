@@ -113,6 +113,12 @@ class Parameters(Tensors):
     def zero(self) -> None:
         self.gradients = [None] * len(self.layout)
 
+    def drop(self) -> None:
+        """What a backward pass that failed has summed up, and what it was about to."""
+        self.zero()
+        for each in self._parameters:
+            each.grad = None
+
     def copies(self) -> list[torch.Tensor]:
         """In float32, beside the model."""
         return [each for each in self._copies or [] if each is not None]

@@ -404,12 +404,7 @@ def serve(
         )
         for method in methods
     }
-    # A client asks whether this process is alive while it waits for completions.
-    options = [
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.keepalive_permit_without_calls", 1),
-    ]
+    options: list[tuple[str, int]] = []
     if is_shared:
         # A client that is stopped answers none: what it has begun ends (SM3).
         options += [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 60_000)]
