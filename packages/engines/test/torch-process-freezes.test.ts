@@ -24,7 +24,7 @@ describe.skipIf(reason)(reason ?? "an engine whose process is stopped", () => {
   };
   const frozen = { code: "service.failed", message: expect.stringMatching(/stopped or frozen/) };
 
-  test.each(["generate", "logprobs", "exportWeights", "pause", "optimStep"] as const)(
+  test.each(["generate", "logprobs", "pause"] as const)(
     "TO3, TW1: it is ended while '%s' waits, and that is the cause which all are told",
     async (method) => {
       const stopped = await create();
@@ -32,15 +32,13 @@ describe.skipIf(reason)(reason ?? "an engine whose process is stopped", () => {
       const calls = {
         generate: () => stopped.generate(prompts, sampling),
         logprobs: () => stopped.logprobs({ rows: 1, columns: 2, tokens: Int32Array.of(1, 2) }),
-        exportWeights: () => stopped.exportWeights(),
         pause: () => stopped.pause(),
-        optimStep: () => stopped.optimStep({ learningRate: 0.1 }),
       };
       await expect(calls[method]()).rejects.toMatchObject(frozen);
       expect(await stopped.ended).toMatchObject(frozen);
       expect(isAlive(stopped.pid!)).toBe(false);
     },
-    120_000,
+    300_000,
   );
 
   test("TW1: one that answers is not ended, however long its completions take", async () => {
@@ -50,17 +48,15 @@ describe.skipIf(reason)(reason ?? "an engine whose process is stopped", () => {
     await new Promise((resolve) => setTimeout(resolve, 2.5 * healthTimeoutMs));
     slow.resume();
     expect(await running).toHaveLength(prompts.length);
-  }, 120_000);
+  }, 300_000);
 
   test("PF3: of several processes the one that is stopped is named, and all are ended", async () => {
     const sharded = await create(2);
     const [second] = childrenOf(sharded.pid!, "treadle_torch");
     process.kill(second!, "SIGSTOP");
     const named = { code: "service.failed", message: expect.stringMatching(/process '1' .*stopped or frozen/) };
-    await expect(
-      sharded.logprobs({ rows: 1, columns: 2, tokens: Int32Array.of(1, 2) }),
-    ).rejects.toMatchObject(named);
+    await expect(sharded.logprobs({ rows: 1, columns: 2, tokens: Int32Array.of(1, 2) })).rejects.toMatchObject(named);
     expect(await sharded.ended).toMatchObject(named);
     await until(() => ![sharded.pid!, second!].some(isAlive), "both processes to end");
-  }, 120_000);
+  }, 600_000);
 });

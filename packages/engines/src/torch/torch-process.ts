@@ -1,7 +1,8 @@
 /**
  * The Python process of one engine: started, watched, ended.
  *
- * TP1 it ends when its standard input does, which this process holds: none outlives its parent, however that dies.
+ * TP1 it ends when its standard input does, which this process holds: none outlives its parent, however that dies. One that is
+ *     stopped ends with its parent on Linux (PF1).
  * TP2 it listens on a socket in a folder that only this user may enter, and answers whoever has its token.
  * TP3 whoever waits for a process that ended is told how it ended, and what it said last.
  */

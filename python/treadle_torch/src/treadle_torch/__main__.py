@@ -64,12 +64,13 @@ def _lead(settings: dict[str, Any]) -> None:
     threading.Thread(target=end_with_input, daemon=True).start()
 
     from .errors import Refusal
-    from .followers import REFUSED, Followers
+    from .followers import REFUSED, Followers, end_with_parent
     from .server import serve
     from .weight_files import Root, Store
     from .weight_link import LinkSettings, check_backend
     from .weight_transfer import Receivers, Senders
 
+    end_with_parent()  # one that is stopped does not see the end of its input
     try:
         if settings["processes"] > 1:
             followers = Followers(settings, settings["processes"])

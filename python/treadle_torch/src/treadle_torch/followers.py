@@ -1,6 +1,6 @@
 """The other processes of an engine that has several: started, told of each job, watched, ended.
 
-PF1 none outlives the first: it ends with its standard input, and where it is stopped, with its parent (Linux).
+PF1 none outlives who has started it: it ends with its standard input, and where it is stopped, with its parent (Linux).
 PF2 when one ends, the first ends and says which: what the engine has is in parts, and one is gone.
 PF3 one that is ready says so again and again; when it has been silent for too long, it is stopped or frozen, and the first ends, too.
 """

@@ -4,6 +4,7 @@ import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
 import { type Carried, workflow } from "@treadle/runtime";
 import {
   ActorConfig,
+  EngineChoice,
   leavesPrompts,
   mostStaleness,
   promptsOfStep,
@@ -53,10 +54,16 @@ const Config = z.strictObject({
   groupSize: z.int(),
   rollout: RolloutOrderConfig.prefault({}),
   tool: z.boolean().default(false),
+  /** of every component; `shards` are those of the actor alone */
+  engine: EngineChoice.optional(),
+  /** of the rollout, and of the actor */
+  ranks: z.int().default(2),
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const { groupSize } = config;
+  const { groupSize, engine } = config;
+  const ranks = { fixed: config.ranks };
+  const whole = engine && { engine: engine.kind === "torch" ? { ...engine, shards: 1 } : engine };
   const model = {
     ...plainModel,
     ...(config.tool && {
@@ -65,10 +72,10 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
     }),
   };
   const { maxAnswerTokens } = task;
-  const common = { model, groupSize, temperature: 1, reward: { name: "arithmetic" }, ...config.rollout };
+  const common = { model, ...whole, groupSize, temperature: 1, reward: { name: "arithmetic" }, ...config.rollout };
   const plain = { ...common, alphabet: arithmeticAlphabet, maxTokens: maxAnswerTokens };
   const agent = { ...common, alphabet: agentAlphabet, maxTokens: maxAgentTokens, call: countingCall };
-  const options = { name: "project-rollout", ranks: { fixed: 2 } };
+  const options = { name: "project-rollout", ranks };
   const rollout = config.tool ? undefined : cluster.launch(ProjectRolloutWorker, plain, options);
   const agents = config.tool ? cluster.launch(ProjectAgentRolloutWorker, agent, options) : undefined;
   const tool =
@@ -81,17 +88,18 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       }),
       { ranks: { fixed: 2 }, devices: "none" },
     );
-  const inference = cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
+  const inference = cluster.launch(ProjectInferenceWorker, { model, ...whole, paddingToken }, { ranks: { fixed: 1 } });
   const actor = cluster.launch(
     LedgerActorWorker,
     ActorConfig.parse({
       model,
+      engine,
       paddingToken,
       algorithm: { name: "grpo", normalisation: { type: "token-mean" } },
       learningRate: 0.01,
       maxStaleness: mostStaleness(config.rollout, config.flow.maxStaleness),
     }),
-    { ranks: { fixed: 2 } },
+    { ranks },
   );
   const prompts = cluster.channel("prompts", Prompt);
   const episodes = cluster.channel("episodes", EpisodeGroup);
