@@ -34,10 +34,14 @@ test("reasoning-grpo imitates and learns on PyTorch, generator, scorer and train
   }
 }, 900_000);
 
-/** Python processes of engines, however deep below. */
+/** Python processes of engines, however deep below; what they start in turn, and what has not become another program yet, is none. */
 function enginesBelow(pid: number): number[] {
   try {
-    return [...childrenOf(pid, "treadle_torch"), ...childrenOf(pid, "").flatMap(enginesBelow)];
+    const engines = childrenOf(pid, "treadle_torch");
+    return [
+      ...engines,
+      ...childrenOf(pid, "").flatMap((child) => (engines.includes(child) ? [] : enginesBelow(child))),
+    ];
   } catch {
     return []; // it has ended
   }
@@ -49,7 +53,8 @@ test("reasoning-grpo in one Python process, by configuration alone, has the resu
   const workflow = join(projectRoot, "workflows/reasoning-grpo");
   const run = async (...changed: string[]) => {
     const runsRoot = await mkdtemp(join(tmpdir(), "treadle-torch-run-"));
-    const overrides = ["steps=2", "trace=false", "imitation.maxRounds=2", "evaluation.everySteps=2", ...changed];
+    const few = ["steps=2", "batch=64", "imitation.maxRounds=1", "imitation.updates=5", "evaluation.everySteps=2"];
+    const overrides = [...few, "trace=false", ...changed];
     let numProcesses = 0;
     const count = setInterval(() => {
       numProcesses = Math.max(numProcesses, enginesBelow(process.pid).length);
@@ -72,6 +77,6 @@ test("reasoning-grpo in one Python process, by configuration alone, has the resu
     expect(summary).toMatchObject({ policyVersion, evalBefore, restarts: 0 });
     // Up to rounding, which moves a token now and then.
     expect(Math.abs(summary.evalAtStart! - evalAtStart!)).toBeLessThan(0.02);
-    expect(Math.abs(summary.rewardFirst! - rewardFirst!)).toBeLessThan(0.01);
+    expect(Math.abs(summary.rewardFirst! - rewardFirst!)).toBeLessThan(0.02);
   }
 }, 900_000);

@@ -17,7 +17,8 @@ afterEach(async () => {
 });
 
 test.skipIf(reason)(
-  reason ?? "one Python process serves both, no weights leave it, and each that dies takes along what cannot do without it",
+  reason ??
+    "one Python process serves both, no weights leave it, and each that dies takes along what cannot do without it",
   async () => {
     world = await startCluster({ cluster: { devices: 1 } });
     const { cluster, runId, events } = world;

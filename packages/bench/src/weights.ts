@@ -114,7 +114,10 @@ async function secondsOfSharing(): Promise<number> {
   const rank = { rank: 0, worldSize: 1, devices: ["cpu:0"] };
   const trainer = await TorchEngine.create(model, torch, { hostFiles, offer: { component: "actor", ...rank } });
   try {
-    const sampler = await SharedTorchEngine.attach(model, torch, { hostFiles, rank: { component: "rollout", ...rank } });
+    const sampler = await SharedTorchEngine.attach(model, torch, {
+      hostFiles,
+      rank: { component: "rollout", ...rank },
+    });
     const { shared } = trainer;
     if (!shared) throw new Error("the trainer shares its module with nobody");
     const seconds: number[] = [];
