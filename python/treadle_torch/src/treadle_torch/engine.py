@@ -36,8 +36,9 @@ from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
 from .room import needs_of, ran_out, refuse_without_room
 from .sharding import Shards, rows_of_each
-from .weight_blocks import Block, Blocks, Offer, rows_of, verified
-from .weight_files import AdapterParts, Device, Obstacle, Root, Store, Ticket, layout_of
+from .weight_blocks import Blocks, verified
+from .weight_files import AdapterParts, Obstacle, Root, Store, Ticket
+from .weight_offers import Offers
 
 T = TypeVar("T")
 
@@ -114,9 +115,7 @@ class Engine:
         self.policy_version = 0
         # Grows whenever parameters change: versions of a step that is undone and made again are equal.
         self.weights_serial = 0
-        self._blocks = None if self.frozen.names or not shards.is_alone else blocks
-        # The last is what is published; those before it are mapped still.
-        self._offers: list[tuple[Ticket, Offer]] = []
+        self._offers = Offers(None if self.frozen.names or not shards.is_alone else blocks)
         self._tell = tell
         self._broken = broken
         self._use = use
@@ -146,7 +145,7 @@ class Engine:
     @property
     def device_uuid(self) -> str:
         """Of the device whose memory it maps; empty where it maps none."""
-        return "" if self._blocks is None else self._blocks.uuid
+        return self._offers.uuid
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """PE1."""
@@ -244,7 +243,7 @@ class Engine:
         """Gives device memory back: weights and optimiser move to the host, the cache is dropped (SM1)."""
         lost = list(tags)
         if "weights" in self._released:
-            self._leave_device()  # somebody may have mapped what was published when they were
+            self._offers.leave()  # somebody may have mapped what was published when they were
         if "weights" in lost or "cache" in lost:
             self._decoder.fail(Refusal("engine.released", "'generate' was running when the engine was released"), client)
         leaving = self._needs.release(client, lost)
@@ -280,7 +279,6 @@ class Engine:
 
         What clients have in common each of them tells.
         """
-        published = max(self._offers[-1][1].size, sum(offer.num_bytes for _, offer in self._offers)) if self._offers else 0
         held = {"weights": self._weights_held()}
         if client == OWNER:
             held["optimiser"] = self.optimiser.held()
@@ -288,7 +286,7 @@ class Engine:
         told = [TagMemory("cache", cache, 0, 0)]
         for tag, tensors in held.items():
             size = size_of(tensors) if self.placement.is_cuda else 0
-            size += published if tag == "weights" else 0
+            size += self._offers.most_bytes if tag == "weights" else 0
             told.append(TagMemory(tag, size, *(size * seconds for seconds in self._move_seconds.values())))
         return told
 
@@ -305,9 +303,8 @@ class Engine:
         on_host = size_of(each for each in held if each.device.type == "cpu")
         if not self.placement.is_cuda:
             return cache, on_host
-        published = sum(offer.num_bytes for _, offer in self._offers)
         others = self._decoder.cache_bytes - cache + (0 if self._needs.has(OWNER, "weights") else weights)
-        return max(0, torch.cuda.memory_allocated(self.placement.device) - others) + published, on_host
+        return max(0, torch.cuda.memory_allocated(self.placement.device) - others) + self._offers.num_bytes, on_host
 
     def _weights_held(self) -> list[torch.Tensor]:
         return [*self.parameters.held(), *self.frozen.held(), *self.model.buffers()]
@@ -430,8 +427,11 @@ class Engine:
         A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
         numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
         """
-        if store is not None and (ticket := self._publish_on_device(store)) is not None:
-            return ticket
+        if store is not None:
+            named = [(name, each) for (name, _), each in zip(self.layout, self.parameters.used(), strict=True)]
+            ticket = self._offers.publish(store, self.policy_version, named, is_released="weights" in self._released)
+            if ticket is not None:
+                return ticket
         if self.shards.has_parts:
             self._tell("publish")
         trained = self.parameters.wholes(self.parameters.used())
@@ -441,63 +441,15 @@ class Engine:
         named = [(name, each) for (name, _), each in zip(self.layout, tensors, strict=True)]
         return store.write(self.policy_version, named, self._adapter(trained))
 
-    def _publish_on_device(self, store: Store) -> Ticket | Obstacle | None:
-        """None where that is not possible."""
-        if self._blocks is None:
-            return None
-        named = [(name, each) for (name, _), each in zip(self.layout, self.parameters.used(), strict=True)]
-        rows = 0 if "weights" in self._released else rows_of(layout_of(named))
-        block = self._take_block(rows)
-        if rows > 0 and block is None:
-            block = self._blocks.make(rows)
-        if block is None:
-            return None
-        try:
-            offer = Offer(block, named)
-            ticket = store.announce(self.policy_version, offer.tensors, Device(self._blocks.uuid, offer.handle))
-            if isinstance(ticket, Ticket):
-                offer.open_to_others(ticket)
-        except torch.OutOfMemoryError:
-            block.free()
-            return None
-        except BaseException:
-            block.free()
-            raise
-        if isinstance(ticket, Obstacle):
-            block.free()
-            return ticket
-        self._offers.append((ticket, offer))
-        return ticket
-
-    def _take_block(self, rows: int) -> Block | None:
-        """Of what newer weights are about to replace: one of so many rows. The others that nobody maps are freed (WB2)."""
-        taken = None
-        for _, offer in self._offers:
-            block = offer.take()
-            if block is not None and taken is None and len(block.rows) == rows:
-                taken = block
-            elif block is not None:
-                block.free()
-        self._offers = [(ticket, offer) for ticket, offer in self._offers if offer.num_bytes > 0]
-        return taken
-
-    def _leave_device(self) -> None:
-        for _, offer in self._offers:
-            offer.leave()
-
     def write_file(self, store: Store | None, folder: str) -> Ticket | Obstacle:
-        """Of what was published on the device, for whom it is not on the same."""
-        for ticket, offer in self._offers[-1:]:
-            if store is not None and ticket.folder == folder:
-                return store.add_file(ticket, offer.named())
-        raise Refusal("engine.weights-mismatch", f"weights in '{folder}' are not there any more: newer ones were published")
+        return self._offers.write_file(store, folder)
 
     def load_from_device(self, ticket: Ticket, roots: list[Root]) -> int:
         """PE2, WB3."""
         self.refuse_released("loadWeights", "weights")
-        if self._blocks is None:
+        if self._offers.blocks is None:
             raise Refusal("engine.weights-mismatch", f"weights of version '{ticket.policy_version}' refused: this engine maps no device's memory")
-        with verified(ticket, roots, self._blocks) as weights:
+        with verified(ticket, roots, self._offers.blocks) as weights:
             return self.load(weights, ticket.policy_version)
 
     def _adapter(self, trained: list[torch.Tensor]) -> AdapterParts | None:
@@ -568,7 +520,7 @@ class Engine:
     def _release(self, tag: str) -> int:
         self._released.add(tag)
         if tag == "weights":
-            self._leave_device()
+            self._offers.leave()
         if tag != "optimiser":
             self._decoder.free()
         if tag == "cache":
