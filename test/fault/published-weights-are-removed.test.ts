@@ -65,7 +65,7 @@ test.skipIf(reason)(
     const trainer = { ...linked, weightsFolder } as unknown as ActorConfig["engine"];
     const actor = cluster.launch(PublishingActor, { ...training, engine: trainer });
     const scorer = cluster.launch(PullingInference, { model, engine: linked } as unknown as InferenceConfig, {
-      ranks: 2,
+      ranks: { fixed: 2 },
     });
     const move = async () => {
       const [trained] = await actor.stepOnce();

@@ -10,7 +10,6 @@ WC5 a transfer has the weights of one version: the file that it begins with stay
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
 import socket
@@ -219,7 +218,7 @@ class HostStaging:
 
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
-        self._bytes = _pages(sum(each.num_bytes for each in ticket.tensors))
+        self._bytes = torch.empty(sum(each.num_bytes for each in ticket.tensors), dtype=torch.uint8)
         self._pool = ThreadPoolExecutor(THREADS)
         # Of each tensor, in order: its pieces, which end there.
         self._waiting = deque(self._pieces())
@@ -293,20 +292,6 @@ def _numbers(part: torch.Tensor, dtype: str) -> torch.Tensor:
     """Where they do not begin where such numbers may, a copy."""
     aligned = part if part.storage_offset() % DTYPES[dtype].itemsize == 0 else part.clone()
     return aligned.view(DTYPES[dtype])
-
-
-def _pages(size: int) -> torch.Tensor:
-    """Memory in large pages where the system has some: to get it is half of the time otherwise."""
-    if size == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is not None:
-        try:
-            memory.madvise(advice)
-        except OSError:
-            pass  # a kernel without them
-    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _fill(fd: int, data: memoryview, offset: int) -> None:
