@@ -169,7 +169,8 @@ class Placement(unittest.TestCase):
         ends = threading.Event()
         running = engine.submit(ends.wait)
         waiting = engine.submit(lambda: None)
-        time.sleep(0.05)
+        while engine.health.busy_seconds == 0:
+            time.sleep(0.01)
         health = engine.health
         self.assertGreater(health.busy_seconds, 0)
         self.assertEqual(health.num_waiting, 1)
