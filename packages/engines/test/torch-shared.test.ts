@@ -121,7 +121,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     }
   });
 
-  test("ST1 tells a step that it has not taken: by the versions of its completions, and by weights without a name", async () => {
+  test("SE1 tells a step that it has not taken: by the versions of its completions, and by weights without a name", async () => {
     await step(trainer);
     await sampler.takeShared(trainer.shared!);
     const id = sampler.weightsId;
@@ -169,7 +169,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     }
   });
 
-  test("SM2 what it pauses and aborts is its own", async () => {
+  test("MC2 what it pauses and aborts is its own", async () => {
     const prompts = Array.from({ length: 20 }, (_, index) => Int32Array.of(1 + (index % 6)));
     const expected = await sampler.generate(prompts, sampling);
     await sampler.pause();
@@ -181,7 +181,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     expectAlike(await waiting, expected);
   });
 
-  test("ST2 changes nothing that is its trainer's: it refuses to, and so does the process", async () => {
+  test("SE2 changes nothing that is its trainer's: it refuses to, and so does the process", async () => {
     const refused = {
       code: "engine.invalid-request",
       message: expect.stringMatching(/shares those of 'actor\/0'.*'own'/),
@@ -223,7 +223,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     expect(String(error)).toContain("another's");
   });
 
-  test("SM1, SM2 released and restored by whoever, in any order, each computes exactly when it has restored what it needs", async () => {
+  test("MC1, MC2 released and restored by whoever, in any order, each computes exactly when it has restored what it needs", async () => {
     const clients = [trainer, sampler, scorer] as const;
     const tagSets: ReleasableTag[][] = [["weights"], ["cache"], ["weights", "cache"]];
     const action = fc.record({
@@ -316,7 +316,7 @@ describe.skipIf(reason)(reason ?? "what shares a trainer's process", () => {
     expect(await moduleOffers(hostFiles)).toEqual([]);
   });
 
-  test("SM3 ends with its process; the process goes on without it", async () => {
+  test("MC3 ends with its process; the process goes on without it", async () => {
     const hostFiles = hostFilesOf();
     const trainer = await trainerOf(hostFiles);
     onTestFinished(() => trainer.close());

@@ -14,7 +14,7 @@ PROMPTS = [(9, [1, 2, 3]), (3, [4]), (5, [6, 7, 8, 9])]
 
 class WhoNeedsWhat(unittest.TestCase):
     def test_a_tag_comes_with_the_first_client_and_leaves_with_the_last(self):
-        """SM1, against a plain list of who has what."""
+        """MC1, against a plain list of who has what."""
         draw = random.Random(5)
         for _ in range(300):
             needs, clients = Needs(), [OWNER, "a", "b"]

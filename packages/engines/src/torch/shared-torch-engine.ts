@@ -3,9 +3,9 @@
  * weights of its own.
  *
  * It has attached to that process and ends none: with the process end its calls, and it itself (`ended`).
- * ST1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
+ * SE1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
  *     `weightsId` is undefined until it takes what the trainer has published.
- * ST2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
+ * SE2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
@@ -114,7 +114,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     return this.#policyVersion;
   }
 
-  /** ST1. */
+  /** SE1. */
   get weightsId(): string | undefined {
     if (this.#takenSerial !== this.#serial) return undefined;
     return `shared-${this.#attachment.described.epoch}-${this.#serial}`;
@@ -201,7 +201,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     this.#attachment.leave();
   }
 
-  // ST2.
+  // SE2.
 
   loadWeights(): Promise<void> {
     return this.#refuse("loadWeights");

@@ -1,9 +1,9 @@
 """Who has a part in an engine's process: the client that started it, its owner, and those that have attached to its module.
 
-SM1 a tag is on the device while some client has restored it, and leaves with the last that releases it.
-SM2 a client's release, pause and abort are its own: they end nothing of another's, and a call is refused unless its own client has
+MC1 a tag is on the device while some client has restored it, and leaves with the last that releases it.
+MC2 a client's release, pause and abort are its own: they end nothing of another's, and a call is refused unless its own client has
     restored what it needs.
-SM3 an attached client is there as long as its call of `Attach` is: with it end its generations, its pause and its needs.
+MC3 an attached client is there as long as its call of `Attach` is: with it end its generations, its pause and its needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OWNER = ""
 
 
 class Needs:
-    """SM1. A cache counts as needed by those alone that have generated with it: an owner that only trains has restored one, too."""
+    """MC1. A cache counts as needed by those alone that have generated with it: an owner that only trains has restored one, too."""
 
     def __init__(self) -> None:
         self._tags: dict[str, set[str]] = {OWNER: set()}
@@ -49,7 +49,7 @@ class Needs:
         return leaving
 
     def forget(self, client: str) -> list[str]:
-        """SM3."""
+        """MC3."""
         leaving = self.release(client, list(self._tags.get(client, ())))
         self._tags.pop(client, None)
         self._generated.discard(client)

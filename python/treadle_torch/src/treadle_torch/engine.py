@@ -197,7 +197,7 @@ class Engine:
     # What follows runs on the thread.
 
     def refuse_released(self, method: str, *tags: str, client: str = OWNER) -> None:
-        """PE3, SM2."""
+        """PE3, MC2."""
         if not self._needs.has(client, *(tags or TAGS)):
             raise Refusal("engine.released", f"'{method}' was called on a released engine; call restore first")
 
@@ -234,13 +234,13 @@ class Engine:
         self._needs.attach(client)
 
     def detach(self, client: str) -> None:
-        """SM3."""
+        """MC3."""
         self._decoder.fail(Refusal("engine.released", "'generate' was running when its client left"), client)
         self._decoder.resume(client)
         self._moved("release", self._needs.forget(client), self._release)
 
     def release(self, tags: Iterable[str], client: str = OWNER) -> Moved:
-        """Gives device memory back: weights and optimiser move to the host, the cache is dropped (SM1)."""
+        """Gives device memory back: weights and optimiser move to the host, the cache is dropped (MC1)."""
         lost = list(tags)
         if "weights" in self._released:
             self._offers.leave()  # somebody may have mapped what was published when they were

@@ -105,7 +105,7 @@ class Decoder:
         self._model = SlotModel(model, placement, num_slots, uses_graphs=uses_graphs)
         self._occupants: list[Sequence | None] = [None] * num_slots
         self._generations: list[Generation] = []
-        # SM2: clients whose sequences wait.
+        # MC2: clients whose sequences wait.
         self._paused: set[str] = set()
         # Whether the device has what the next step reads: then nothing but that step has moved a sequence.
         self._is_told = False

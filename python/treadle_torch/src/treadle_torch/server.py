@@ -1,6 +1,6 @@
 """The gRPC door to an engine (packages/engines/protos/engines/v1/engine.proto).
 
-PS1 whoever has not the token is refused, and of those that have attached, what is not theirs to call (SM2).
+PS1 whoever has not the token is refused, and of those that have attached, what is not theirs to call (MC2).
 PS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
 """
 
@@ -102,7 +102,7 @@ class EngineService:
         self._attached: set[str] = set()
 
     def Attach(self, request: pb.AttachRequest, context: grpc.ServicerContext) -> Iterator[pb.AttachReply]:
-        """SM3. Its end is the end of the call, however that comes: of a client that is stopped, when it answers no ping."""
+        """MC3. Its end is the end of the call, however that comes: of a client that is stopped, when it answers no ping."""
         client, ended = request.client, threading.Event()
         if not self._is_shared:
             raise invalid("nobody attaches to this engine: its configuration does not share it")
@@ -120,7 +120,7 @@ class EngineService:
             self._engine.submit(lambda: self._engine.detach(client))
 
     def client_of(self, method: str, context: grpc.ServicerContext) -> str:
-        """SM2."""
+        """MC2."""
         client = str(dict(context.invocation_metadata()).get("treadle-client", OWNER))
         if client == OWNER or method == "Attach":
             return client
@@ -406,7 +406,7 @@ def serve(
     }
     options: list[tuple[str, int]] = []
     if is_shared:
-        # A client that is stopped answers none: what it has begun ends (SM3).
+        # A client that is stopped answers none: what it has begun ends (MC3).
         options += [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 60_000)]
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[TokenCheck(token)], options=options)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("treadle.engines.v1.Engine", handlers),))
