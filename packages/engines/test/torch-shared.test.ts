@@ -121,7 +121,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     }
   });
 
-  test("SE1 tells a step that it has not taken: by the versions of its completions, and by weights without a name", async () => {
+  test("OM1 tells a step that it has not taken: by the versions of its completions, and by weights without a name", async () => {
     await step(trainer);
     await sampler.takeShared(trainer.shared!);
     const id = sampler.weightsId;
@@ -181,7 +181,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     expectAlike(await waiting, expected);
   });
 
-  test("SE2 changes nothing that is its trainer's: it refuses to, and so does the process", async () => {
+  test("OM2 changes nothing that is its trainer's: it refuses to, and so does the process", async () => {
     const refused = {
       code: "engine.invalid-request",
       message: expect.stringMatching(/shares those of 'actor\/0'.*'own'/),

@@ -3,9 +3,9 @@
  * weights of its own.
  *
  * It has attached to that process and ends none: with the process end its calls, and it itself (`ended`).
- * SE1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
+ * OM1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
  *     `weightsId` is undefined until it takes what the trainer has published.
- * SE2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
+ * OM2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
@@ -114,7 +114,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     return this.#policyVersion;
   }
 
-  /** SE1. */
+  /** OM1. */
   get weightsId(): string | undefined {
     if (this.#takenSerial !== this.#serial) return undefined;
     return `shared-${this.#attachment.described.epoch}-${this.#serial}`;
@@ -201,7 +201,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     this.#attachment.leave();
   }
 
-  // SE2.
+  // OM2.
 
   loadWeights(): Promise<void> {
     return this.#refuse("loadWeights");
