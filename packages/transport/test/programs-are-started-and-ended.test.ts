@@ -95,8 +95,10 @@ test("PRG3 one that ends is told at once, with its last words; one that cannot b
 });
 
 test("PRG3 one that never answers is ended at its deadline, and one that nobody waits for any more, when that is told", async () => {
-  const mute = start(`console.log("still here"); setInterval(() => {}, 1000)`, { startTimeoutMs: 700 });
-  await expect(mute.ready).rejects.toThrow(/did not answer at \/ within 700 ms.*still here; raise startTimeoutMs/s);
+  const mute = start("setInterval(() => {}, 1000)", { startTimeoutMs: 700 });
+  await expect(mute.ready).rejects.toThrow(
+    /did not answer at \/ within 700 ms, and it said .*; raise startTimeoutMs$/s,
+  );
   expect(mute.pid).toBeUndefined();
   const caller = new AbortController();
   const left = start("setInterval(() => {}, 1000)", { signal: caller.signal });
