@@ -25,7 +25,7 @@ describe.skipIf(reason)(reason ?? "an engine whose process is stopped", () => {
   const frozen = { code: "service.failed", message: expect.stringMatching(/stopped or frozen/) };
 
   test.each(["generate", "logprobs", "pause"] as const)(
-    "TO3, TW1: it is ended while '%s' waits, and that is the cause which all are told",
+    "TO3, HW1: it is ended while '%s' waits, and that is the cause which all are told",
     async (method) => {
       const stopped = await create();
       process.kill(stopped.pid!, "SIGSTOP");
@@ -41,7 +41,7 @@ describe.skipIf(reason)(reason ?? "an engine whose process is stopped", () => {
     300_000,
   );
 
-  test("TW1: one that answers is not ended, however long its completions take", async () => {
+  test("HW1: one that answers is not ended, however long its completions take", async () => {
     const slow = await create();
     await slow.pause();
     const running = slow.generate(prompts, sampling);

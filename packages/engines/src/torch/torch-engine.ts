@@ -71,7 +71,7 @@ const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKP
  * TO1 calls that change what is trained go one after another, each with the next turn, and once more with the same turn where
  *     the connection was lost: the process does nothing twice.
  * TO2 a call whose process ended, or which outlives its deadline, fails with `service.failed`.
- * TO3 a process that has lost a call, or answers no health check while a call waits (TW1), is ended, and `ended` has the first cause.
+ * TO3 a process that has lost a call, or answers no health check while a call waits (HW1), is ended, and `ended` has the first cause.
  */
 export class TorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
   readonly kind = "torch";

@@ -13,9 +13,9 @@ export type WatchOptions = {
 };
 
 /**
- * TW1 a process is frozen once two questions in a row had no answer, each for half of `silenceMs`: where this process was stopped as
+ * HW1 a process is frozen once two questions in a row had no answer, each for half of `silenceMs`: where this process was stopped as
  *     well, the first question after that is late, and the second is answered. A slow process answers beside its work.
- * TW2 nothing is asked while nobody waits.
+ * HW2 nothing is asked while nobody waits.
  */
 export class Watch {
   readonly #options: WatchOptions;
@@ -44,10 +44,10 @@ export class Watch {
     for (let misses = 0; misses < 2; ) {
       if (misses === 0) await delay(Math.min(longestPauseMs, timeoutMs), undefined, { ref: false });
       if (this.#numWaiting === 0) {
-        this.#isAsking = false; // TW2
+        this.#isAsking = false; // HW2
         return;
       }
-      misses = (await ask(timeoutMs)) ? 0 : misses + 1; // TW1
+      misses = (await ask(timeoutMs)) ? 0 : misses + 1; // HW1
     }
     frozen();
   }
