@@ -11,7 +11,7 @@ import { timed } from "./row.ts";
 const gib = 2 ** 30;
 
 /** GiB a second: of published weights to another process that checks them and computes with them, of both with the publication, and of gloo alone. */
-export type GlooSpeeds = { readonly sent: number; readonly whole: number; readonly bare: number };
+type GlooSpeeds = { readonly sent: number; readonly whole: number; readonly bare: number };
 
 export async function speedsOverGloo(
   python: string,

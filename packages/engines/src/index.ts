@@ -39,5 +39,6 @@ export { checkShared } from "./torch/module-offer.ts";
 export { SharedTorchEngine } from "./torch/shared-torch-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";
+export type { EngineAddress } from "./torch/torch-links.ts";
 export { type EngineUse, torchPackageFolder } from "./torch/torch-process.ts";
 export type { WorkSums } from "./work-meter.ts";
