@@ -1,4 +1,4 @@
-/** An export whose disk is full, or that is killed, leaves nothing that looks whole (MX1). */
+/** An export whose disk is full, or that is killed, leaves nothing that looks whole (XP1). */
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";

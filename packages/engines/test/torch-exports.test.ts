@@ -1,4 +1,4 @@
-/** What an engine on PyTorch has trained, as a folder that transformers and PEFT's readers load (MX1 to MX3). */
+/** What an engine on PyTorch has trained, as a folder that transformers and PEFT's readers load (XP1 to XP3). */
 import { execFileSync } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -212,7 +212,7 @@ _random(ModelOptions(None, 7, 12, 2, 16, 2, False, 3)).save_pretrained(sys.argv[
     expect(own).toEqual(expected);
   });
 
-  test("MX2 a checkpoint that is cut or changed anywhere is refused, and leaves nothing", async () => {
+  test("XP2 a checkpoint that is cut or changed anywhere is refused, and leaves nothing", async () => {
     const { options } = trained[0]!;
     const whole = await readFile(options.checkpoint);
     const damaged = at("damaged");
@@ -242,7 +242,7 @@ _random(ModelOptions(None, 7, 12, 2, 16, 2, False, 3)).save_pretrained(sys.argv[
     await expect(missing).rejects.toMatchObject({ code: "checkpoint.missing" });
   });
 
-  test("MX1, MX2 a folder that is there, other sizes, another base and another alpha are refused", async () => {
+  test("XP1, XP2 a folder that is there, other sizes, another base and another alpha are refused", async () => {
     const to = at("refused");
     const drawn = trained[0]!.options;
     await expect(exportModel({ ...drawn, to: folder })).rejects.toThrow(/is there already/);

@@ -1,9 +1,9 @@
 /**
  * Writes what an engine on PyTorch has trained, of a checkpoint, as a Hugging Face folder.
  *
- * MX1 a folder of that name is whole: it is written aside, flushed to the disk, and then renamed. One that is there is refused.
- * MX2 nothing is written unless the checkpoint is whole, and of the model that the folder says it is of.
- * MX3 a few pieces of a tensor are in memory at once, and of an adapter one matrix, however large the model is.
+ * XP1 a folder of that name is whole: it is written aside, flushed to the disk, and then renamed. One that is there is refused.
+ * XP2 nothing is written unless the checkpoint is whole, and of the model that the folder says it is of.
+ * XP3 a few pieces of a tensor are in memory at once, and of an adapter one matrix, however large the model is.
  */
 import { randomBytes } from "node:crypto";
 import { copyFile, lstat, mkdir, open, readdir } from "node:fs/promises";
@@ -134,7 +134,7 @@ export async function exportModel(options: ExportOptions): Promise<ExportedModel
 
 const typeOf = (dtype: TorchConfig["dtype"]): FloatType => (dtype === "bfloat16" ? "BF16" : "F32");
 
-/** MX1. */
+/** XP1. */
 async function refuseExisting(folder: string): Promise<void> {
   const found = await lstat(folder).catch(() => undefined);
   if (found)
@@ -157,7 +157,7 @@ const sourceOf = (checkpoint: CheckpointFile, { name, shape }: ParameterShape): 
   read: (start, count) => checkpoint.read(name, start, count),
 });
 
-/** MX2. */
+/** XP2. */
 function wholeSources(
   checkpoint: CheckpointFile,
   base: BaseFolder | undefined,
@@ -191,7 +191,7 @@ const adapterSources = (checkpoint: CheckpointFile): TensorSource[] =>
     .filter(({ name }) => isOfAdapter(name))
     .map((each) => ({ ...sourceOf(checkpoint, each), name: peftName(each.name) }));
 
-/** MX2, LA2, LA3. */
+/** XP2, LA2, LA3. */
 async function mergedSources(
   checkpoint: CheckpointFile,
   lora: Lora,
