@@ -53,11 +53,7 @@ for path in sys.argv[2:]:
     chosen = logprobs[0, :-1].gather(-1, tokens[0, 1:, None])[:, 0].tolist()
     print(json.dumps({"logprobs": [0.0, *chosen], "dtype": str(model.dtype)}))
 `;
-const Scored = z.object({
-  logprobs: z.array(z.number()),
-  dtype: z.string(),
-  config: z.record(z.string(), z.unknown()),
-});
+const Scored = z.object({ logprobs: z.array(z.number()), dtype: z.string() });
 
 /** What transformers makes of them; one interpreter for all, as it takes seconds to start. */
 function readByTransformers(paths: readonly string[]): z.infer<typeof Scored>[] {
