@@ -199,7 +199,9 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
       await expect(act()).rejects.toMatchObject(refused);
     const [offer] = await moduleOffers(hostFiles);
     const never = new Promise<never>(() => {});
-    const of = (client: string) => TorchClient.create({ ...offer!, client, ended: never }, 10_000);
+    const times = { callTimeoutMs: 10_000, healthTimeoutMs: 60_000 };
+    const of = (client: string) =>
+      TorchClient.create({ ...offer!, client, ended: never, end: () => expect.unreachable() }, times);
     const stranger = await of("nobody");
     onTestFinished(() => stranger.close());
     await expect(stranger.unary("Memory", {})).rejects.toMatchObject({
