@@ -867,6 +867,11 @@ export const commandManifests: readonly CommandManifest[] = [
         "default": []
       },
       {
+        "flags": "--allow-models <folder>",
+        "description": "below it lie models that workers' configurations may name here, besides those below the project",
+        "default": []
+      },
+      {
         "flags": "--allow-env <name>",
         "description": "a variable that runs may set for workers here and what these start, or have read as a server's key",
         "default": []

@@ -143,7 +143,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.collectiveTimeoutMs": "for which each side of such a group waits for the other: to come, and for each bucket",
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
-    "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do"
+    "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TorchConfig": {
     "path": "folder of a Hugging Face model with weights in safetensors; default: a Qwen3 of the sizes in `model`, with random weights",
@@ -165,7 +166,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "collectiveTimeoutMs": "for which each side of such a group waits for the other: to come, and for each bucket",
     "threads": "of PyTorch's products; processes that share cores want one each",
     "startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
-    "callTimeoutMs": "of one call but generation, which lasts as long as its completions do"
+    "callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TransformerConfig": {
     "vocabSize": "Size of the vocabulary: how many different tokens there are.",
@@ -218,7 +220,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.collectiveTimeoutMs": "for which each side of such a group waits for the other: to come, and for each bucket",
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
-    "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do"
+    "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "AlgorithmConfig": {
     "truncation": "an answer cut at its limit: `terminal`, its reward has judged it as it stands; or `bootstrap`, it would have gone on, worth what the critic said before its last token, the nearest that is scored",
@@ -407,6 +410,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "engine.trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "engine.trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "engine.trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "engine.trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work",
     "engine.loads": "what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter alone, over the weights in `model`, which is little to read, and for which the server must have been started",
     "engine.updateTimeoutMs": "within which the server has read a folder of weights",
     "engine.completionTimeoutMs": "of one completion, or of each of its turns",
@@ -426,6 +430,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "engine.launch.dtype": "of what it computes with; default: as the weights in `model` are",
     "engine.launch.startTimeoutMs": "within which it answers; it reads the model, and compiles",
     "engine.url": "where a server listens that runs already, or one address for each rank; a rank loads weights into its server and ends what others compute there",
+    "engine.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work",
     "engine.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "engine.threads": "of PyTorch's products; processes that share cores want one each",
     "engine.collectiveTimeoutMs": "for which each side of such a group waits for the other: to come, and for each bucket",
