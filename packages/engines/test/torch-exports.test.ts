@@ -47,7 +47,6 @@ tokens = torch.tensor([json.loads(sys.argv[1])])
 for path in sys.argv[2:]:
     model, info = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], info
-    config = {**model.config.to_dict(), "transformers_version": None}
     with torch.no_grad():
         logprobs = model(input_ids=tokens).logits.float().log_softmax(-1)
     chosen = logprobs[0, :-1].gather(-1, tokens[0, 1:, None])[:, 0].tolist()
