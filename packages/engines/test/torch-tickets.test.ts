@@ -199,5 +199,5 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
     }
     expect(said).toContain(folder);
     await gone(said);
-  });
+  }, 60_000);
 });

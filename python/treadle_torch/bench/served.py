@@ -44,6 +44,7 @@ class Served:
             "lora": None,
             "loaded": True,
             "shared": shared,
+            "collective": None,
             "use": "any",
             "weight_files": weight_files or {"store": None, "roots": [], "on_device": False},
             "model": model,

@@ -427,8 +427,8 @@ class Engine:
         A trainer in bfloat16 publishes its rounded copy, not its float32 weights. A receiver in bfloat16 would round to the same
         numbers, so half the bytes suffice; one in float32 gets the numbers that the trainer's log-probabilities are of.
         """
-        if store is not None:
-            named = [(name, each) for (name, _), each in zip(self.layout, self.parameters.used(), strict=True)]
+        if store is not None and self._offers.blocks is not None:
+            named = list(zip(self.parameters.names, self.parameters.used(), strict=True))
             ticket = self._offers.publish(store, self.policy_version, named, is_released="weights" in self._released)
             if ticket is not None:
                 return ticket
