@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import {
   AgentNameOfHost,
   LinksConfig,
@@ -72,7 +73,7 @@ export const permissionsOf = (raw: PermissionFlags): WorkerPermissions => ({
   interpreters: [...raw.allowInterpreter],
   flags: [...raw.allowFlag],
   programs: [...raw.allowProgram],
-  models: [...raw.allowModels],
+  models: raw.allowModels.map((folder) => resolve(folder)),
   env: [...raw.allowEnv],
 });
 

@@ -158,10 +158,14 @@ export class LaunchedServer {
   /** Any answer will do: what it computes, and with which weights, is the engine's to judge. */
   #watch(): void {
     this.#unwatch = this.#clock.after(this.#callTimeoutMs, () => {
-      this.#client.call("GET", modelsPath).then(
-        () => !this.#isClosed && this.#watch(),
-        (error: Error) => this.giveUp(`answers nobody (${error.message})`),
-      );
+      const look = () => this.#client.call("GET", modelsPath);
+      // One connection may break, of a server that is well.
+      look()
+        .catch(look)
+        .then(
+          () => !this.#isClosed && this.#watch(),
+          (error: Error) => this.giveUp(`answers nobody (${error.message})`),
+        );
     });
   }
 }

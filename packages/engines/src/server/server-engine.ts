@@ -519,13 +519,16 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#unwatch ??= this.#clock.after(this.#config.callTimeoutMs, () => {
       this.#unwatch = undefined;
       if (this.#running.size === 0) return;
-      this.#protocol.alive().then(
-        () => this.#running.size > 0 && this.#watchOver(),
-        (error: Error) => {
-          for (const { call } of this.#running) this.#fail(call, error);
-          this.#launched?.giveUp(`does not say that it is well (${error.message})`);
-        },
-      );
+      const look = () => this.#protocol.alive();
+      look()
+        .catch(look)
+        .then(
+          () => this.#running.size > 0 && this.#watchOver(),
+          (error: Error) => {
+            for (const { call } of this.#running) this.#fail(call, error);
+            this.#launched?.giveUp(`does not say that it is well (${error.message})`);
+          },
+        );
     });
   }
 

@@ -8,7 +8,7 @@ export const LoraConfig = z.strictObject({
   alpha: z.number().positive().optional(),
   /** the matrices that are adapted, by the last part of their names; default: all of attention and MLP in the Llama and Qwen families */
   targets: z
-    .array(z.string().min(1))
+    .array(z.string().regex(/^[A-Za-z_]\w*$/, "must be the name of a module, as q_proj"))
     .min(1)
     .default(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
 });

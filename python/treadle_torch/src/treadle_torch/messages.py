@@ -193,17 +193,17 @@ def read_header(parts: Iterator[Any]) -> Any:
     return first.header
 
 
-def read_body(parts: Iterable[Any], most_bytes: int) -> bytes:
+def read_body(parts: Iterable[Any], most_bytes: int) -> bytearray:
     """PS3."""
     data = bytearray()
     for part in parts:
         data += part.bytes
         if len(data) > most_bytes:
             raise invalid(f"'{len(data)}' bytes came where at most '{most_bytes}' are allowed")
-    return bytes(data)
+    return data
 
 
-def read_announced(parts: Iterable[Any], num_bytes: int) -> bytes:
+def read_announced(parts: Iterable[Any], num_bytes: int) -> bytearray:
     data = read_body(parts, num_bytes)
     if len(data) != num_bytes:
         raise invalid(f"'{len(data)}' bytes came where '{num_bytes}' were announced")

@@ -50,7 +50,7 @@ from .weight_files import Obstacle, Root, Store, read
 from .weight_transfer import Receivers, Senders
 
 # Each generation has a thread while it runs; calls beside them must find one, too.
-THREADS = 1024
+THREADS = 2**14
 
 # What those that have attached may call, of whom the model is not.
 OF_ALL = frozenset(("Attach", "Describe", "Memory", "Health", "Generate", "Score", "Pause", "Resume", "Release", "Restore"))
@@ -407,7 +407,7 @@ def serve(
     options: list[tuple[str, int]] = []
     if is_shared:
         # A client that is stopped answers none: what it has begun ends (MC3).
-        options += [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 60_000)]
+        options += [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 300_000)]
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[TokenCheck(token)], options=options)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("treadle.engines.v1.Engine", handlers),))
     if server.add_insecure_port(address) == 0:

@@ -170,6 +170,9 @@ class Receivers:
         except (Gone, RuntimeError, OSError) as error:
             why = self._drop(name) or str(error) or "its process has ended"
             raise Refusal("link.closed", f"the link to {sender} has failed: {why}") from error
+        except BaseException:
+            self._drop(name)
+            raise
 
     def _forget(self) -> None:
         for name in [name for name, link in self._open.items() if not link.is_open]:
