@@ -118,13 +118,13 @@ test("S4 a node agent that is killed leaves no server, and it starts none that i
   const launch = { python: await writeDoublePython(world.root) };
   const engine = `rollout.engine=${JSON.stringify({ kind: "vllm", model, launch })}`;
   const overrides = [engine, `ledger=${join(world.root, "ledger")}`, "cluster.devices=2"];
-  const strict = await world.startNode("a");
+  const strict = await world.startNode("a", ["--allow-models", model]);
   const refused = world.startRun(overrides, "new", world.runs, "served");
   expect(await refused.exited).toBe(1);
   expect(refused.events.at(-1)).toMatchObject({ message: expect.stringContaining("--allow-interpreter") });
   await strict.kill();
 
-  const node = await world.startNode("b", ["--allow-interpreter", launch.python]);
+  const node = await world.startNode("b", ["--allow-models", model, "--allow-interpreter", launch.python]);
   const run = world.startRun(overrides, "new", world.runs, "served");
   await run.event("step-started", ({ step }) => step === 2);
   expect(serversOf(model, answering)).toHaveLength(2);

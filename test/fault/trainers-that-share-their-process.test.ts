@@ -1,4 +1,4 @@
-/** A scorer that computes in its trainer's process, whichever of the three processes is killed or stopped. */
+/** A scorer that computes in its trainer's process, whichever of the three processes is killed. */
 import type { ActorConfig, InferenceConfig } from "@treadle/workers";
 import { afterEach, expect, test } from "vitest";
 import { childrenOf, isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";

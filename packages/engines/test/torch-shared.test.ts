@@ -362,6 +362,21 @@ describe.skipIf(reason)(reason ?? "what shares a trainer's process", () => {
   }, 120_000);
 });
 
+describe.skipIf(reason)(reason ?? "a shared process that is stopped", () => {
+  test("HW1 is ended by its trainer's rank, though nobody but the sampler waits for it, and the next one waits for another", async () => {
+    const hostFiles = hostFilesOf();
+    const times = { ...torch, healthTimeoutMs: 6_000, startTimeoutMs: 20_000 };
+    const trainer = await TorchEngine.create(model, times, { hostFiles, offer: rankOf("actor") });
+    onTestFinished(() => trainer.close());
+    const attached = () => SharedTorchEngine.attach(model, times, { rank: rankOf("rollout"), hostFiles });
+    const sampler = await attached();
+    process.kill(trainer.pid!, "SIGSTOP");
+    const next = expect(attached()).rejects.toMatchObject({ code: "config.invalid" });
+    for (const each of [sampler, trainer]) expect((await each.ended).message).toContain("stopped or frozen");
+    await next;
+  }, 120_000);
+});
+
 describe("MO2 the trainer whose module a rank shares", () => {
   const offerOf = (component: string, rank: number, worldSize: number, devices: string[], computesOn = "cpu") => ({
     ...{ component, rank, worldSize, devices, computesOn },

@@ -74,7 +74,7 @@ class Trainer extends TrainerWorker<object, never> {
 }
 
 type Asked = { readonly by: WeightForm; readonly known: string | undefined };
-function groupOf(worker: Pick<Trainer, "weights">, before: () => void = () => {}) {
+function groupOf(worker: Pick<Trainer, "weights">, before: () => unknown = () => {}) {
   const asked: Asked[] = [];
   const group = {
     groupName: "actor",
@@ -85,7 +85,7 @@ function groupOf(worker: Pick<Trainer, "weights">, before: () => void = () => {}
       first: async () => {
         asked.push({ by, known });
         const answer = await worker.weights(known, by);
-        before();
+        await before();
         return answer;
       },
     }),
@@ -353,8 +353,10 @@ describe("W3 weights over a process group", () => {
   test("that newer ones replace before the two have met give way to those", async () => {
     const { worker, engine, order } = linking();
     await worker.trainOnce();
-    const { group } = groupOf(worker, () => {
-      if (worker.trained.policyVersion === 1) void worker.trainOnce();
+    let isReplaced = false;
+    const { group } = groupOf(worker, async () => {
+      if (!isReplaced) await worker.trainOnce();
+      isReplaced = true;
     });
     await pull(engine, group);
     expect(order).toEqual(["join 1", "pause", "link 1", "ticket 2", "resume"]);

@@ -25,7 +25,7 @@ def out_of_memory(*_: object, **__: object) -> None:
 
 class Waking(unittest.TestCase):
     def test_a_tag_whose_memory_runs_out_goes_back_whole(self):
-        """OM2: whichever of its tensors has no room."""
+        """DRM2: whichever of its tensors has no room."""
         move = torch.Tensor.to
         for failing in range(5):
             tensors = [torch.nn.Parameter(torch.full((3,), float(each))) for each in range(4)]
@@ -50,7 +50,7 @@ class Waking(unittest.TestCase):
             self.assertEqual([each[0].item() for each in tensors], [0, 1, 2, 3])
 
     def test_a_restore_is_all_or_nothing_and_tried_again_is_whole(self):
-        """OM2: at drawn tags, of drawn tags."""
+        """DRM2: at drawn tags, of drawn tags."""
         draw = random.Random(SEED)
         engine = engine_of(tiny())
         batch = batch_of(rows=3, columns=8)
@@ -77,7 +77,7 @@ class Waking(unittest.TestCase):
         engine.close()
 
     def test_what_cannot_fit_is_refused_with_the_arithmetic_before_anything_moves(self):
-        """OM1."""
+        """DRM1."""
         for use, dtype, each in (
             ("training", "float32", {"weights": 4, "gradients and moments": 12}),
             ("training", "bfloat16", {"weights": 2, "what is trained, in float32,": 4, "gradients and moments": 12}),

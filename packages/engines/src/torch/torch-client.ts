@@ -66,6 +66,7 @@ export class TorchClient {
   readonly #process: TorchPeer;
   readonly #timeoutMs: number;
   readonly #watch: Watch;
+  #unwatch = () => {};
 
   private constructor(
     { Metadata, status }: typeof grpc,
@@ -156,9 +157,16 @@ export class TorchClient {
     yield* this.#pieces(method, call, stall);
   }
 
-  /** Answers, and lasts as long as the process and this client do. */
+  /** Answers, and lasts as long as the process and this client do; it is a call that waits (HW1). */
   attach(client: string): grpc.ClientReadableStream<Message> {
-    return (this.#client as unknown as Downloads)["Attach"]!({ client }, this.#metadata, {});
+    const call = (this.#client as unknown as Downloads)["Attach"]!({ client }, this.#metadata, {});
+    const end = this.#watch.begin();
+    return call.once("end", end).once("error", end);
+  }
+
+  /** Until it is closed, as if a call waited (HW1): others wait for the process, and this client alone can end it. */
+  watch(): void {
+    this.#unwatch = this.#watch.begin();
   }
 
   generate(): GenerateCall {
@@ -168,6 +176,7 @@ export class TorchClient {
   }
 
   close(): void {
+    this.#unwatch();
     this.#client.close();
   }
 

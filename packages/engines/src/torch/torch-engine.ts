@@ -479,6 +479,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     const settings = settingsOf(model, torch);
     const { component, rank: number, worldSize, devices } = rank;
     const offer = { component, rank: number, worldSize, devices: [...devices], address, token, settings };
+    this.#client.watch();
     this.#withdraw = await offerModule({ ...offer, computesOn: computesOn as string }, requireHostFiles(hostFiles));
     void this.#process.ended.then(this.#withdraw);
   }

@@ -8,7 +8,7 @@ import type { EngineFacts, ModelWork, Plan } from "@treadle/contracts";
 export const weightPathNames = ["shared", "ipc", "collective", "disk", "bytes"] as const;
 
 /**
- * `shared`: one module; `ipc`: memory of a device that another process maps; `collective`: a broadcast of NCCL or gloo; `disk`: a file
+ * `shared`: one module; `ipc`: memory of a device that another process maps; `collective`: from process to process over NCCL or gloo; `disk`: a file
  * that the engine reads, which may lie in memory; `bytes`: through Node, from process to process.
  */
 export type WeightPathName = (typeof weightPathNames)[number];
@@ -51,7 +51,7 @@ function pathsOf({ components }: Pick<Plan, "components">, from: ModelEngine, to
     const source = sources![rank % Math.max(1, sources!.length)];
     if (source === undefined) continue;
     const near = nearestOf(sources!, rank, target);
-    const notShared = sharedRefusal(from, to, near);
+    const notShared = sharedRefusal(from, to, near, target);
     const notIpc = deviceRefusal(from, to, source, target);
     const { notDisk, ...chosen } =
       notShared === undefined
@@ -162,6 +162,7 @@ function sharedRefusal(
   { name: from, engine }: ModelEngine,
   { name: to, engine: own }: ModelEngine,
   near: PlannedRank | undefined,
+  target: PlannedRank,
 ): string | undefined {
   const stranger = [engine, own].find(({ kind }) => kind !== "torch");
   if (stranger) return `engines of kind '${stranger.kind}' run no module of PyTorch's that another could train`;
@@ -173,6 +174,9 @@ function sharedRefusal(
     return `each rank of '${alone.name}' is a process of its own, with its own copy of the model; engine.process 'shared' lets '${to}' compute in that of '${from}'`;
   if (engine.trainsAdapters) return `'${from}' trains an adapter, which what generates needs merged in`;
   if (near === undefined) return `'${to}' is on no device of '${from}'`;
+  const wide = [near, target].findIndex(({ devices }) => devices.filter(isAccelerator).length > 1);
+  if (wide >= 0)
+    return `'${wide === 0 ? from : to}' is sharded over the devices of its rank, and a module that others share is in one process`;
   return undefined;
 }
 
@@ -228,6 +232,7 @@ function collectiveRefusal(
   return undefined;
 }
 
+const isAccelerator = (device: string): boolean => /(^|\/)(cuda|rocm):/.test(device);
 const isCuda = (device: string): boolean => /(^|\/)cuda:/.test(device);
 
 /** Why the receiver, or its server, cannot be given the trainer's file; undefined where it can. */

@@ -100,7 +100,7 @@ class Engine:
     ) -> None:
         """`tell` brings a job to the other processes; `broken` is told what not all of them know of, and ends them.
 
-        `use`, of `USES`, says what there must be room for, beside what there is already (OM1).
+        `use`, of `USES`, says what there must be room for, beside what there is already (DRM1).
         `blocks`: where weights are published on the device, by an engine that is one process and has no adapters.
         """
         self.model = model
@@ -252,7 +252,7 @@ class Engine:
         return self._moved("release", leaving, self._release)
 
     def restore(self, tags: Iterable[str], client: str = OWNER) -> Moved:
-        """OM1, OM2: all or nothing, by an engine that is one process; where one of several has no room, all of them end."""
+        """DRM1, DRM2: all or nothing, by an engine that is one process; where one of several has no room, all of them end."""
         if not self._needs.knows(client):
             raise Refusal("service.failed", "'restore' was called by a client that has left")
         wanted = [tag for tag in tags if not self._needs.has(client, tag)]

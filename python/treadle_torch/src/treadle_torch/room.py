@@ -1,7 +1,7 @@
 """Whether a device has room for what an engine is about to bring to it.
 
-OM1 what cannot fit is refused with the arithmetic, before anything has moved.
-OM2 a restore whose memory runs out leaves nothing of what it was to bring, and those tags stay released.
+DRM1 what cannot fit is refused with the arithmetic, before anything has moved.
+DRM2 a restore whose memory runs out leaves nothing of what it was to bring, and those tags stay released.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def needs_of(tag: str, held: int, use: str, placement: Placement, parameters: Pa
 
 
 def refuse_without_room(needs: list[Need], placement: Placement, shards: Shards) -> None:
-    """OM1, SH2."""
+    """DRM1, SH2."""
     own = free_bytes(placement)
     if own is None:
         return
@@ -82,7 +82,7 @@ def refuse_without_room(needs: list[Need], placement: Placement, shards: Shards)
 
 
 def ran_out(needs: list[Need], placement: Placement, error: torch.OutOfMemoryError) -> Refusal:
-    """OM2: once what had come has left again."""
+    """DRM2: once what had come has left again."""
     return _no_room(needs, _sum(needs), f"{_gib(free_bytes(placement) or 0)} are free, yet memory ran out: {error}")
 
 
