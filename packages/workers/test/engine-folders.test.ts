@@ -1,6 +1,7 @@
 /** PGR1: which folders of the machine a run's configuration may have engines read and write, under an agent. */
+import { TorchConfig } from "@treadle/engines";
 import { afterEach, expect, test, vi } from "vitest";
-import { InferenceConfig, InferenceWorker, RolloutConfig, RolloutWorker } from "../src/index.ts";
+import { InferenceConfig, InferenceWorker, openTokenizer, RolloutConfig, RolloutWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
 
 afterEach(() => vi.unstubAllEnvs());
@@ -54,4 +55,19 @@ test.each([
 test("a model that lies where the agent has its models is read", async () => {
   vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
   await expect(rollout({ kind: "vllm", ...server }).setup()).rejects.toMatchObject({ code: "config.invalid" }); // it is not there
+});
+
+test("a tokenizer's folder is one of the project's, or of its models", () => {
+  vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
+  const open = (folder: string) => () => openTokenizer({ tokenizer: { folder } }, { vocabSize: 1000 });
+  for (const folder of ["/etc", "/models/../etc"])
+    expect(open(folder), folder).toThrow(expect.objectContaining({ code: "node.forbidden" }));
+  expect(open("/models/tiny")).toThrow(/no 'tokenizer.json'/);
+});
+
+test("what a server is told of adapters are names of modules, and no arguments of others", () => {
+  const targetsOf = (...targets: string[]) => TorchConfig.parse({ kind: "torch", lora: { rank: 1, targets } });
+  expect(targetsOf("q_proj", "W_pack").lora?.targets).toEqual(["q_proj", "W_pack"]);
+  for (const target of ["--trust-remote-code", "q_proj --x", "", "a.b", "a\nb"])
+    expect(() => targetsOf("q_proj", target), target).toThrow("must be the name of a module");
 });

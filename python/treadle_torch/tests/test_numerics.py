@@ -115,6 +115,33 @@ class Logprobs(unittest.TestCase):
         self.assertFalse(logprobs.differs(logprobs.Plain, torch.device("cpu")))
         self.assertTrue(logprobs.differs(Off, torch.device("cpu")))
 
+    def test_kernels_are_given_slopes_and_tokens_that_lie_side_by_side(self):
+        """Autograd hands on the slope of a sum as one number for all."""
+        given: list[torch.Tensor] = []
+
+        class Looking(logprobs.Plain):
+            @staticmethod
+            def slopes_(*arrays):
+                given.extend(each for each in arrays[1:] if each is not None)
+                return logprobs.Plain.slopes_(*arrays)
+
+        hidden, head = (torch.randn(shape, requires_grad=True) for shape in ((6, 4), (9, 4)))
+        tokens, temperatures = torch.randint(9, (6, 2))[:, 0], torch.ones(1).expand(6)
+        with mock.patch.object(logprobs, "_way", lambda logits: Looking):
+            sum(each.sum() for each in logprobs.chosen_logprobs(hidden, head, tokens, temperatures)).backward()
+        self.assertEqual(len(given), 6)
+        self.assertEqual({each.stride() for each in given}, {(1,)})
+
+    def test_nothing_is_kept_for_a_backward_pass_that_never_comes(self):
+        hidden, head = (torch.randn(shape, requires_grad=True) for shape in ((6, 4), (9, 4)))
+        given: list[tuple[bool, ...]] = []
+        apply = logprobs._ChosenLogprobs.apply
+        with mock.patch.object(logprobs._ChosenLogprobs, "apply", lambda *each: given.append((each[0].requires_grad, each[1].requires_grad)) or apply(*each)):
+            with torch.no_grad():
+                logprobs.chosen_logprobs(hidden, head, torch.zeros(6, dtype=torch.long), None)
+            logprobs.chosen_logprobs(hidden, head, torch.zeros(6, dtype=torch.long), None)
+        self.assertEqual(given, [(False, False), (True, True)])
+
     @unittest.skipUnless(torch.cuda.is_available(), "needs a CUDA device")
     def test_on_a_device_they_are_used(self):
         self.assertIsNot(logprobs._kernels(), logprobs.Plain)

@@ -76,6 +76,21 @@ class Waking(unittest.TestCase):
             torch.testing.assert_close(score(), before, rtol=0, atol=0)
         engine.close()
 
+    def test_a_restore_that_fails_otherwise_leaves_its_tags_to_the_next(self):
+        engine = engine_of(tiny())
+        score = lambda: engine.submit(lambda: engine.score(batch_of(rows=2, columns=6), "logprobs")).result()  # noqa: E731
+        before = score()
+        engine.submit(lambda: engine.release(TAGS)).result()
+        for failing in ("weights", "optimiser"):
+            with mock.patch.object(engine._offload[failing], "restore", side_effect=RuntimeError("the driver fails")):
+                with self.assertRaisesRegex(RuntimeError, "the driver fails"):
+                    engine.submit(lambda: engine.restore(TAGS)).result()
+            with self.assertRaisesRegex(Refusal, "call restore first"):
+                score()
+        engine.submit(lambda: engine.restore(TAGS)).result()
+        torch.testing.assert_close(score(), before, rtol=0, atol=0)
+        engine.close()
+
     def test_what_cannot_fit_is_refused_with_the_arithmetic_before_anything_moves(self):
         """DRM1."""
         for use, dtype, each in (
