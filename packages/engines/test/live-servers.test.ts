@@ -1,4 +1,7 @@
-/** The contract of generation on live servers: `npm run test:vllm` starts one, or has one started; skipped elsewhere. */
+/**
+ * The contract of generation on live servers: `npm run test:vllm` starts one, or has one started, and the variables below name others, as an
+ * SGLang of a model that `make_served_model.py` has made, of 7 tokens and a context of 6; skipped elsewhere.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import { ServerEngine, TorchEngine } from "@treadle/engines";
 import { expect, test } from "vitest";
@@ -10,17 +13,20 @@ import { describeGeneration, testedModel } from "./generation-contract.ts";
 const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
 const options = { warn: (message: string) => console.warn(message), log: (line: string) => console.log(line) };
 
+const { TREADLE_SGLANG_URL: sglangUrl, TREADLE_SGLANG_MODEL: sglangModel } = process.env;
 const servers = [
-  ["vllm, live", "TREADLE_VLLM_URL", liveUrl && { url: liveUrl }],
-  ["vllm, live and launched", "TREADLE_VLLM_PYTHON", liveLaunch && { launch: liveLaunch }],
+  ["vllm", "live", "TREADLE_VLLM_URL", liveModel, liveUrl && { url: liveUrl }],
+  ["vllm", "live and launched", "TREADLE_VLLM_PYTHON", liveModel, liveLaunch && { launch: liveLaunch }],
+  ["sglang", "live", "TREADLE_SGLANG_URL", sglangModel, sglangUrl && { url: sglangUrl }],
 ] as const;
-for (const [kind, variable, server] of servers) {
-  const lacks = server && liveModel !== undefined ? lacksTorch() : `${variable} and TREADLE_VLLM_MODEL name none`;
-  describeGeneration(kind, lacks, async () => {
-    const torch = await TorchEngine.create(model, { kind: "torch", path: liveModel! });
+for (const [kind, how, variable, folder, server] of servers) {
+  const names = `${variable} and TREADLE_${kind.toUpperCase()}_MODEL name none`;
+  const lacks = server && folder !== undefined ? lacksTorch() : names;
+  describeGeneration(`${kind}, ${how}`, lacks, async () => {
+    const torch = await TorchEngine.create(model, { kind: "torch", path: folder! });
     const own = await torch.exportWeights();
     const parameters = own.parameters.map(({ name, shape, data }) => ({ name, shape, data: data.map((x) => -2 * x) }));
-    const engine = await ServerEngine.create(model, { kind: "vllm", model: liveModel!, ...server! }, options);
+    const engine = await ServerEngine.create(model, { kind, model: folder!, ...server! }, options);
     return {
       engine,
       score: (tokens, temperature) =>
