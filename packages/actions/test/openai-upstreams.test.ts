@@ -239,9 +239,13 @@ test.each([{}, { "retry-after": "soon" }])(
     const { post, numAsked } = await serve(({ response }) => response.writeHead(429, headers).end("no"), {
       upstream: { retries: 0 },
     });
-    for (const seconds of ["1", "2"]) {
+    for (const most of [1, 2]) {
       const answer = await post(question);
-      expect([answer.status, answer.headers.get("retry-after"), await answer.text()]).toEqual([429, seconds, "no"]);
+      expect([answer.status, await answer.text()]).toEqual([429, "no"]);
+      // What is left of it once this machine comes to answer.
+      const seconds = Number(answer.headers.get("retry-after"));
+      expect(seconds).toBeGreaterThanOrEqual(1);
+      expect(seconds).toBeLessThanOrEqual(most);
     }
     expect(numAsked()).toBe(2);
   },
@@ -450,10 +454,11 @@ test.each([{}, { "retry-after": "soon" }])(
     const { submit } = await serve(({ response }) => response.writeHead(429, headers).end("no"), {
       upstream: { retries: 0 },
     });
-    for (const seconds of ["1", "2"]) {
+    for (const seconds of [/^1$/, /^[12]$/]) {
       const one = submit(question);
       expect(await one.ended).toBeUndefined();
-      expect(one.events.at(-1)!.finished).toMatchObject({ http_status: 429, headers: { "retry-after": seconds } });
+      const headers = { "retry-after": expect.stringMatching(seconds) };
+      expect(one.events.at(-1)!.finished).toMatchObject({ http_status: 429, headers });
     }
   },
 );

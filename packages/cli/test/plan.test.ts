@@ -102,7 +102,7 @@ describe("on a terminal", () => {
     expect(text).toContain("what would help");
     const said = text.replaceAll(/\s+/g, " ");
     expect(said).toMatch(/how weights travel actor<b> → rollout, \d+ ranks?: disk the server of 'rollout' reads/);
-    expect(said).toContain("not collective: no engine joins a process group");
+    expect(said).toContain("not collective: engines of kind 'vllm' join no process group");
     expect(text).toContain("extrapolated by a fit whose mean error is 1.0 %");
   });
 });
