@@ -3,7 +3,7 @@
  * or file of its choosing is started, set or imported, and no server of its choosing is told what the agent's user knows.
  */
 import { existsSync } from "node:fs";
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -158,7 +158,10 @@ describe("PGR1: an HTTP server that the configuration chooses", () => {
   let model: string;
   let url: string;
   beforeAll(async () => {
-    model = await mkdtemp(join(tmpdir(), "treadle-tiny-"));
+    // Below the project, as without '--allow-models'; where git and the tools look at nothing.
+    const cache = join(projectRoot, ".cache");
+    await mkdir(cache, { recursive: true });
+    model = await mkdtemp(join(cache, "tiny-"));
     const options = { ...sizes, vocabSize: 8 };
     await writeTinyModel(model, options, tinyWeights(options, 1));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -197,6 +200,14 @@ describe("PGR1: an HTTP server that the configuration chooses", () => {
   test("is not even asked where a variable of the agent's user is to go with it", () => {
     heard.length = 0;
     return ask({ apiKeyVariable: "HOSTILE_TEST_KEY" }, ({ failure }) => {
+      expect(failure?.cause?.code ?? failure?.code).toBe("node.forbidden");
+      expect(heard).toEqual([]);
+    });
+  }, 240_000);
+
+  test("is not even asked where its model is none that the agent has named", () => {
+    heard.length = 0;
+    return ask({ model: "/etc" }, ({ failure }) => {
       expect(failure?.cause?.code ?? failure?.code).toBe("node.forbidden");
       expect(heard).toEqual([]);
     });
