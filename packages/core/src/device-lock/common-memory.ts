@@ -22,7 +22,7 @@ export class CommonSum {
   }
 }
 
-/** Those that leave together: each part by itself, but all parts that have their memory in common. */
+/** Those that leave together: each part alone, and together all parts that have their memory in common. */
 export function groupedByMemory<T extends { readonly part: Part }>(parts: readonly T[]): T[][] {
   const groups = new Map<string, T[]>();
   const all: T[][] = [];

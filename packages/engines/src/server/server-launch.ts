@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { LoraConfig } from "../torch/torch-config.ts";
 
-/** Of a server that Treadle starts. What the engine needs of it, Treadle adds by itself. */
+/** Of a server that Treadle starts. Treadle adds what the engine needs of it. */
 export const LaunchSettings = z
   .strictObject({
     /** interpreter of the environment of Python in which the server is installed */

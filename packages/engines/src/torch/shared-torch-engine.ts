@@ -36,7 +36,7 @@ import {
 import { type Message, TorchClient } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
 import { TorchGenerations } from "./torch-generations.ts";
-import { type Described, describedBy, scored, tagsIn, tagsMessage } from "./torch-messages.ts";
+import { type Described, describedBy, memoryIn, scored, tagsMessage } from "./torch-messages.ts";
 
 const pollMs = 100;
 
@@ -261,11 +261,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     const reply = await client.unary("Memory", {});
     this.#policyVersion = reply["policy_version"] as number;
     this.#serial = reply["weights_serial"] as number;
-    const residentBytes = reply["resident_bytes"] as number;
-    const tags = tagsIn(reply, described.epoch);
-    const taggedBytes = this.#wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
-    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes, taggedBytes);
-    this.#memory = { residentBytes, loadedBytes, hostBytes: 0, ...(this.#wasLoaded && { tags }) };
+    this.#memory = memoryIn(reply, this.#memory, { wasLoaded: this.#wasLoaded, sharedAs: described.epoch });
   }
 }
 

@@ -218,7 +218,7 @@ export class TorchClient {
     }
   }
 
-  /** Also one that is gone, whose end is told by itself. */
+  /** Also one that is gone: its end is told apart. */
   #isAlive(timeoutMs: number): Promise<boolean> {
     const asked = new Promise<boolean>((resolve) => {
       const options = { deadline: Date.now() + timeoutMs };

@@ -52,9 +52,9 @@ import {
   describedBy,
   floatsIn,
   lossMessage,
+  memoryIn,
   publicationOf,
   scored,
-  tagsIn,
   tagsMessage,
   ticketMessage,
 } from "./torch-messages.ts";
@@ -570,12 +570,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   async #look(): Promise<void> {
     const reply = await this.#client.unary("Memory", {});
-    const residentBytes = reply["resident_bytes"] as number;
-    const tags = tagsIn(reply, this.#isShared ? this.#described.epoch : undefined);
-    const taggedBytes = this.#wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
-    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes, taggedBytes);
-    const hostBytes = reply["host_bytes"] as number;
-    this.#memory = { residentBytes, loadedBytes, hostBytes, ...(this.#wasLoaded && { tags }) };
+    const sharedAs = this.#isShared ? this.#described.epoch : undefined;
+    this.#memory = memoryIn(reply, this.#memory, { wasLoaded: this.#wasLoaded, sharedAs });
   }
 }
 

@@ -11,7 +11,7 @@ import {
   type WeightLink,
   type WeightTicket,
 } from "@treadle/contracts";
-import type { GenerateOptions, Publication, TokenRows } from "../engine.ts";
+import type { EngineMemory, GenerateOptions, Publication, TokenRows } from "../engine.ts";
 import type { ParameterShape } from "../parameters.ts";
 import { PieceReader } from "../pieces.ts";
 import { sealTicket } from "../weight-ticket.ts";
@@ -117,8 +117,23 @@ export const tagsMessage = (tags: readonly ReleasableTag[]): Message => ({
   tags: tags.map((tag) => `TAG_${tag.toUpperCase()}`),
 });
 
-/** What the process has under each tag; `sharedAs`: several clients do. */
-export function tagsIn(reply: Message, sharedAs?: string): TagMemory[] {
+/**
+ * What the process has of this engine. Tags are known once it was loaded; `before`: what it has had may be needed again; `sharedAs`: several
+ * clients have it.
+ */
+export function memoryIn(
+  reply: Message,
+  before: EngineMemory,
+  { wasLoaded, sharedAs }: { readonly wasLoaded: boolean; readonly sharedAs?: string | undefined },
+): EngineMemory {
+  const residentBytes = reply["resident_bytes"] as number;
+  const tags = tagsIn(reply, sharedAs);
+  const taggedBytes = wasLoaded ? tags.reduce((sum, { bytes }) => sum + bytes, 0) : 0;
+  const loadedBytes = Math.max(before.loadedBytes, residentBytes, taggedBytes);
+  return { residentBytes, loadedBytes, hostBytes: reply["host_bytes"] as number, ...(wasLoaded && { tags }) };
+}
+
+function tagsIn(reply: Message, sharedAs: string | undefined): TagMemory[] {
   return (reply["tags"] as Message[]).map((each) => ({
     tag: tagNames[each["tag"] as number] as ReleasableTag,
     bytes: each["bytes"] as number,
