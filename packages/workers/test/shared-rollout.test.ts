@@ -10,6 +10,7 @@ import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
 import { Group } from "./support/group.ts";
+import { toolGroup } from "./support/tool-group.ts";
 
 type SpanOptions = NonNullable<Parameters<Tracer["instant"]>[2]>;
 
@@ -34,26 +35,8 @@ beforeAll(async () => {
 });
 afterAll(() => tool.teardown());
 
-/** A tool as a group of one rank; what a dead rank asks for is neither done nor answered. */
-const groupOf = (worker: ToolWorker, isAlive: () => boolean = () => true): WorkerGroup<ToolWorker> => {
-  const group = {
-    size: 1,
-    onRanks: () => group,
-    ...Object.fromEntries(
-      (["open", "submit", "collect", "report", "close"] as const).map((method) => [
-        method,
-        (...args: never[]) => {
-          const value = isAlive()
-            ? (worker[method] as (...args: never[]) => Promise<unknown>)(...args)
-            : new Promise<never>(() => {});
-          // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
-          return { first: () => value, then: value.then.bind(value) };
-        },
-      ]),
-    ),
-  };
-  return group as unknown as WorkerGroup<ToolWorker>;
-};
+const groupOf = (worker: ToolWorker, isAlive?: () => boolean): WorkerGroup<ToolWorker> =>
+  toolGroup(() => worker, isAlive);
 
 /** As many ranks of a tool. */
 const ranksOf = (workers: readonly ToolWorker[]): WorkerGroup<ToolWorker> =>

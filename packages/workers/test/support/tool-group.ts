@@ -1,8 +1,8 @@
 import type { WorkerGroup } from "@treadle/runtime";
 import type { ToolWorker } from "../../src/tool/tool-worker.ts";
 
-/** A worker as a group of one rank. */
-export function toolGroup(workerNow: () => ToolWorker): WorkerGroup<ToolWorker> {
+/** A worker as a group of one rank; what somebody asks for who is not alive is neither done nor answered. */
+export function toolGroup(workerNow: () => ToolWorker, isAlive: () => boolean = () => true): WorkerGroup<ToolWorker> {
   const group = {
     size: 1,
     onRanks: () => group,
@@ -10,7 +10,9 @@ export function toolGroup(workerNow: () => ToolWorker): WorkerGroup<ToolWorker> 
       (["open", "submit", "collect", "report", "close"] as const).map((method) => [
         method,
         (...args: never[]) => {
-          const value = (workerNow()[method] as (...args: never[]) => Promise<unknown>)(...args);
+          const value = isAlive()
+            ? (workerNow()[method] as (...args: never[]) => Promise<unknown>)(...args)
+            : new Promise<never>(() => {});
           // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
           return { first: () => value, then: value.then.bind(value) };
         },
