@@ -66,7 +66,13 @@ export function configurationPage(): string {
 const parts: Readonly<Record<string, readonly (readonly [name: string, base?: string])[]>> = {
   contracts: [["RuntimeConfig"]],
   engines: [["ActorCriticConfig"], ["SglangConfig"], ["TorchConfig"], ["TransformerConfig"], ["VllmConfig"]],
-  learning: [["AlgorithmConfig"], ["ArithmeticTaskConfig"], ["ChainTaskConfig"], ["RolloutCorrectionConfig"]],
+  learning: [
+    ["AlgorithmConfig"],
+    ["ArithmeticTaskConfig"],
+    ["ChainTaskConfig"],
+    ["LearningRateSchedule"],
+    ["RolloutCorrectionConfig"],
+  ],
   workers: [
     ["ActionsConfig"],
     ["ActorConfig", "EngineConfig"],

@@ -44,7 +44,7 @@ export const subjects = {
   ledger: { name: "ledger", overrides: ["pauseMs=30", "payload=2000"], expectWhole: expectWholeLedger },
   "reasoning-grpo": {
     name: shipped("reasoning-grpo"),
-    overrides: ["finalLearningRate=0.002", ...quiet],
+    overrides: ["learningRate=0.002", ...quiet],
     isShipped: true,
   },
   "tool-agent": {

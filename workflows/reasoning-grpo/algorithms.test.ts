@@ -24,12 +24,12 @@ const small = [
     "temperature=1",
     "weightDecay=0",
   ],
-  ...["reward={name: arithmetic}", "evaluation.validationProblems=2", "finalLearningRate=0.004"],
+  ...["reward={name: arithmetic}", "evaluation.validationProblems=2"],
   ...["evaluation.problems=3", "evaluation.everySteps=1000", "maxRanks=1", "cluster.devices=1"],
   ...["batch=32", `steps=${steps}`, "learningRate=0.004", "checkpoints.everySteps=1000", "trace=false"],
 ];
 const settings: Readonly<Record<string, readonly string[]>> = {
-  ppo: ["algorithm={name: ppo}", "epochs=2", "minibatches=2", "learningRate=0.006"],
+  ppo: ["algorithm={name: ppo}", "epochs=2", "minibatches=2", "learningRate={peak: 0.006, final: 0.004}"],
 };
 const overridesOf = (name: string) => [...small, ...(settings[name] ?? [`algorithm={name: "${name}"}`])];
 

@@ -15,6 +15,8 @@ import {
   createArithmeticTask,
   createRandom,
   demonstrationOf,
+  LearningRateConfig,
+  learningRateAt,
   type PromptTask,
   RolloutCorrectionConfig,
 } from "treadle/learning";
@@ -54,8 +56,9 @@ const Config = z
     reward: z.looseObject({ name: z.string() }),
     rollout: RolloutOrderConfig.prefault({}),
     algorithm: AlgorithmConfig,
-    learningRate: z.number().positive().describe("of the first step; falls evenly to finalLearningRate at the last"),
-    finalLearningRate: z.number().positive(),
+    learningRate: LearningRateConfig.describe(
+      "a number, the same for all steps, or a warm-up to peak and a decay to final",
+    ),
     maxGradNorm: z.number().positive(),
     weightDecay: z
       .number()
@@ -100,6 +103,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   const tokenizer = openTokenizer(choice, model, projectRoot);
   const maxTokens = data?.maxAnswerTokens ?? arithmetic?.maxAnswerTokens ?? 0;
   const ranks = { max: config.maxRanks };
+  const rateOf = (step: number): number => learningRateAt(config.learningRate, step, config.steps);
 
   const rollout = cluster.launch(
     RolloutWorker,
@@ -127,7 +131,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
       engine: config.engine,
       paddingToken: tokenizer.paddingToken,
       algorithm: config.algorithm,
-      learningRate: config.learningRate,
+      learningRate: rateOf(1),
       maxGradNorm: config.maxGradNorm,
       weightDecay: config.weightDecay,
       epochs: config.epochs,
@@ -190,9 +194,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
     report(rollout.generate(prompts.source, episodes.sink, late?.sink));
     if (late) carry(late, unfinishedPrompts);
     inference.score(episodes.source, scored.sink);
-    const share = (index - 1) / config.steps;
-    const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);
-    const trained = actor.train(scored.source, { learningRate });
+    const trained = actor.train(scored.source, { learningRate: rateOf(index) });
     report(trained);
     if (isLast || index % evaluation.everySteps === 0) {
       await trained;

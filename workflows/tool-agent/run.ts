@@ -16,6 +16,8 @@ import {
   createChainTask,
   createCharacterTokenizer,
   createRandom,
+  LearningRateConfig,
+  learningRateAt,
   type PromptTask,
   RolloutCorrectionConfig,
 } from "treadle/learning";
@@ -60,7 +62,9 @@ const Config = z
       const { needsValues, needsReference } = createAlgorithm(given);
       return !needsValues && !needsReference;
     }, "an algorithm without a critic and without a KL: no component of this workflow scores values or a reference"),
-    learningRate: z.number().positive(),
+    learningRate: LearningRateConfig.describe(
+      "a number, the same for all steps, or a warm-up to peak and a decay to final",
+    ),
     maxGradNorm: z.number().positive(),
     epochs: z.int().positive().default(1).describe("passes over a step's episodes, and optimiser steps of a pass"),
     minibatches: z.int().positive().default(1),
@@ -87,6 +91,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const alphabet = arithmeticAlphabet + call.open + call.close + call.end + call.failure;
   const tokenizer = createCharacterTokenizer(alphabet);
   const ranks = { max: config.maxRanks };
+  const rateOf = (step: number): number => learningRateAt(config.learningRate, step, config.steps);
 
   const rollout = cluster.launch(
     AgentRolloutWorker,
@@ -113,7 +118,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       engine: config.engine,
       paddingToken: tokenizer.paddingToken,
       algorithm: config.algorithm,
-      learningRate: config.learningRate,
+      learningRate: rateOf(1),
       maxGradNorm: config.maxGradNorm,
       weightDecay: 0,
       epochs: config.epochs,
@@ -165,7 +170,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     report(rollout.generate(prompts.source, episodes.sink, tool, late?.sink));
     if (late) carry(late, unfinishedPrompts);
     if (judge) report(judge.score(episodes.source, judged.sink));
-    const trained = actor.train(judged.source);
+    const trained = actor.train(judged.source, { learningRate: rateOf(index) });
     report(trained);
     if (isLast || index % evaluation.everySteps === 0) {
       await trained;

@@ -33,6 +33,7 @@ export {
 export { parseConfig } from "./config.ts";
 export { checkEpisode, countPolicyTokens, isReward, largestReward } from "./episode.ts";
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
+export { LearningRateConfig, LearningRateSchedule, learningRateAt } from "./learning-rate.ts";
 export { type MinibatchConfig, minibatchesOf } from "./minibatches.ts";
 export {
   emptyBatch,

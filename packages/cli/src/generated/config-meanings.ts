@@ -269,6 +269,12 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "heldOutFraction": "share of chains kept for evaluation, and for choosing among policies",
     "split": "another number parts the chains into training, validation and held-out ones in another way"
   },
+  "LearningRateSchedule": {
+    "peak": "the largest: that of the first step after the warm-up",
+    "final": "the one that a step after the last would have",
+    "decay": "how it falls from `peak` to `final`; `cosine`: half a period (SGDR, arXiv:1608.03983)",
+    "warmupSteps": "first steps of the run, over which it rises evenly: with 3 of them to a quarter, a half and three quarters of `peak`"
+  },
   "RolloutCorrectionConfig": {
     "level": "whose probability under the trained policy, over that under the sampler, is the weight of an advantage: a `token`'s, its whole `sequence`'s (the product), or that of what the algorithm's own ratio is of (`action`: rloo's product, gspo's geometric mean, a token elsewhere)",
     "mode": "of a weight beyond `cap`: it counts as `cap`, or as 0, so that its tokens teach nothing",

@@ -89,7 +89,12 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
 
 function knownKeys(schema: z.ZodType, path: readonly string[], values: unknown): string[] {
   const found = schemaAt(schema, path);
-  const object = found instanceof z.ZodDiscriminatedUnion ? memberOf(found, valueAt(values, path)) : found;
+  const object =
+    found instanceof z.ZodDiscriminatedUnion
+      ? memberOf(found, valueAt(values, path))
+      : found instanceof z.ZodUnion
+        ? found.options.find((option) => unwrap(option) instanceof z.ZodObject)
+        : found;
   return object instanceof z.ZodObject ? Object.keys(object.shape) : [];
 }
 

@@ -166,6 +166,14 @@ test("a key that the named member of a union lacks is refused with those that it
   expect(messageFor({ name: "grpo", dualclip: 1 })).toContain("did you mean 'algorithm.dualClip'?");
 });
 
+test("an unknown key of a section that may be a number instead is refused with those that it has", () => {
+  const schedule = z.strictObject({ peak: z.number(), warmupSteps: z.int().default(0) });
+  const own = fullSchema(z.object({ rate: z.union([z.number(), schedule]) }));
+  const refused = (key: string) => () => validateConfig(own, { rate: { peak: 1, [key]: 1 } });
+  expect(refused("zzzzzzzz")).toThrow("rate.zzzzzzzz: unknown key; known keys: peak, warmupSteps");
+  expect(refused("warmupStep")).toThrow("rate.warmupStep: unknown key; did you mean 'rate.warmupSteps'?");
+});
+
 test("how long ranks wait for a place is a limit of its own, and one that is none is refused", () => {
   expect(validateConfig(schema, { model })).toMatchObject({ cluster: { placeWaitMs: 120_000 } });
   for (const placeWaitMs of [0, 86_400_000])
