@@ -1,6 +1,6 @@
 /** What an engine on PyTorch has trained, as a folder that transformers and PEFT's readers load (XP1 to XP3). */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { WeightTicket } from "@treadle/contracts";
@@ -62,7 +62,7 @@ function readByTransformers(paths: readonly string[]): z.infer<typeof Scored>[] 
 }
 
 type Kind = {
-  readonly of: "drawn" | "tied-float32" | "untied-bfloat16" | "tied-bfloat16";
+  readonly of: "drawn" | "drawn-by-config" | "tied-float32" | "untied-bfloat16" | "tied-bfloat16";
   readonly dtype: "float32" | "bfloat16";
   readonly valueHead?: boolean;
   readonly lora?: { readonly rank: number; readonly alpha?: number };
@@ -70,6 +70,7 @@ type Kind = {
 const kinds: readonly Kind[] = [
   { of: "drawn", dtype: "float32", valueHead: true },
   { of: "drawn", dtype: "bfloat16" },
+  { of: "drawn-by-config", dtype: "float32", valueHead: true },
   { of: "tied-float32", dtype: "float32" },
   { of: "untied-bfloat16", dtype: "bfloat16", valueHead: true },
   { of: "tied-float32", dtype: "float32", lora: { rank: 3, alpha: 5 }, valueHead: true },
@@ -93,6 +94,10 @@ describe.skipIf(reason)(`models are exported${reason ? `: ${reason}` : ""}`, () 
     folder = await mkdtemp(join(tmpdir(), "treadle-exported-"));
     const bases = ["tied-float32", "untied-bfloat16", "tied-bfloat16"].map((name) => at(`of-${name}`));
     execFileSync(python, ["-c", make, ...bases], { stdio: "pipe" });
+    await cp(at("of-tied-float32"), at("of-drawn-by-config"), {
+      recursive: true,
+      filter: (path) => !path.endsWith(".safetensors") && !path.endsWith(".index.json"),
+    });
     for (const [index, kind] of kinds.entries()) trained.push(await train(kind, index));
   }, 900_000);
   afterAll(() => rm(folder, { recursive: true, force: true }));
@@ -104,7 +109,7 @@ describe.skipIf(reason)(`models are exported${reason ? `: ${reason}` : ""}`, () 
       kind: "torch",
       dtype,
       weightsFolder: folder,
-      ...(of === "drawn" ? {} : { path: at(`of-${of}`) }),
+      ...(of === "drawn" ? {} : { path: at(`of-${of}`), randomWeights: of === "drawn-by-config" }),
       ...(lora ? { lora: { ...lora, targets: ["q_proj", "v_proj", "down_proj"] } } : {}),
     });
     const running = await TorchEngine.create(model, engine);
@@ -194,8 +199,9 @@ describe.skipIf(reason)(`models are exported${reason ? `: ${reason}` : ""}`, () 
     const script = `
 import sys
 sys.path.insert(0, sys.argv[1])
-from treadle_torch.model import ModelOptions, _random
-_random(ModelOptions(None, 7, 12, 2, 16, 2, False, 3)).save_pretrained(sys.argv[2])
+import torch
+from treadle_torch.model import ModelOptions, make_model
+make_model(ModelOptions(None, 7, 12, 2, 16, 2, False, 3), torch.float32).inner.save_pretrained(sys.argv[2])
 `;
     const source = join(import.meta.dirname, "../../../python/treadle_torch/src");
     execFileSync(python, ["-c", script, source, at("saved")], { stdio: "pipe" });

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from treadle_torch.adapters import AdapterOptions
 from treadle_torch.errors import Refusal
 from treadle_torch.model import ModelOptions, make_model
+from transformers import Qwen3Config
 
 
 class Refused(unittest.TestCase):
@@ -42,6 +43,24 @@ class Refused(unittest.TestCase):
         kept = {name: tensor for name, tensor in load_file(path).items() if "layers.1.mlp" not in name}
         save_file(kept, path, metadata={"format": "pt"})
         self.refused(r"lacks '3' of the tensors .*layers\.1\.mlp", path.parent)
+
+    def test_a_folder_without_weights_unless_they_are_drawn(self):
+        config = Qwen3Config(vocab_size=7, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2, head_dim=4)
+        config.num_key_value_heads, config.tie_word_embeddings = 1, True
+        config.save_pretrained(self.folder)
+        self.refused(r"no weights in safetensors.*engine\.randomWeights", self.folder)
+        (self.folder / "model.safetensors").write_bytes(b"read by nobody")
+        drawn = [self.drawn(seed) for seed in (1, 1, 2)]
+        names = [name for name, _ in drawn[0].named()]
+        self.assertNotIn("lm_head.weight", names)
+        first, again, other = (torch.cat([each.flatten() for _, each in model.named()]) for model in drawn)
+        self.assertTrue(torch.equal(first, again))
+        self.assertFalse(torch.equal(first, other))
+        keys = dict(drawn[0].named())["model.layers.1.self_attn.k_proj.weight"]
+        self.assertEqual(tuple(keys.shape), (4, 8))
+
+    def drawn(self, seed):
+        return make_model(ModelOptions(str(self.folder), 7, 6, 9, 64, 9, False, seed, random_weights=True), torch.float32)
 
     def test_heads_of_an_odd_size(self):
         self.refused("a head has '3' dimensions", width=6)

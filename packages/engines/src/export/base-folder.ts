@@ -28,8 +28,11 @@ export class BaseFolder {
     this.#fileOf = new Map(files.flatMap((file) => [...file.tensors.keys()].map((name) => [name, file] as const)));
   }
 
-  /** Throws `config.invalid` for a folder without a configuration and whole weights in safetensors. */
-  static async open(path: string): Promise<BaseFolder> {
+  /**
+   * Throws `config.invalid` for a folder without a configuration and, unless only that was read of it (`randomWeights`), whole
+   * weights in safetensors.
+   */
+  static async open(path: string, { randomWeights = false } = {}): Promise<BaseFolder> {
     const refuse = (what: string): never => {
       throw new TreadleError(
         "config.invalid",
@@ -39,6 +42,7 @@ export class BaseFolder {
     const names = await readdir(path).catch(() => refuse("cannot be read"));
     const config = Config.safeParse(await readJson(join(path, configFile)));
     if (!config.success) return refuse(`has no ${configFile} that can be read`);
+    if (randomWeights) return new BaseFolder(path, config.data, []);
     const shards = await shardsOf(path, names);
     if (shards.length === 0) refuse("has no weights in safetensors");
     const files: TensorFile[] = [];
@@ -54,6 +58,10 @@ export class BaseFolder {
 
   infoOf(name: string): TensorInfo | undefined {
     return this.#fileOf.get(name)?.tensors.get(name);
+  }
+
+  get hasWeights(): boolean {
+    return this.#files.length > 0;
   }
 
   /** Its tensors that a model of it has as parameters, which others are made of. */

@@ -86,12 +86,15 @@ export async function exportModel(options: ExportOptions): Promise<ExportedModel
         "no adapter was trained, but the model's own weights (engine.lora is not set); export them without --adapter",
       );
     const path = options.base ?? engine.path;
-    if (path !== undefined && !options.adapter) base = await BaseFolder.open(path);
+    if (path !== undefined && !options.adapter) base = await BaseFolder.open(path, engine);
     const written: Written = { dtype: typeOf(dtype), maxShardBytes: options.maxShardBytes ?? maxShardBytes };
     const sources = options.adapter
       ? adapterSources(checkpoint)
       : engine.lora
-        ? await mergedSources(checkpoint, engine.lora, base, { trained: typeOf(engine.dtype), written: written.dtype })
+        ? await mergedSources(checkpoint, engine.lora, engine.randomWeights ? undefined : base, {
+            trained: typeOf(engine.dtype),
+            written: written.dtype,
+          })
         : wholeSources(checkpoint, base, options.model);
     const heads = layout.filter(({ name }) => name === valueHeadName).map((each) => sourceOf(checkpoint, each));
     const files = await makeFolder(
@@ -105,7 +108,7 @@ export async function exportModel(options: ExportOptions): Promise<ExportedModel
         if (options.adapter) {
           await writeTensors(join(aside, adapterFile), inPieces(sources, written.dtype));
           made.push(adapterFile);
-          await write(adapterConfig, peftConfig(engine.lora as Lora, engine.path));
+          await write(adapterConfig, peftConfig(engine.lora as Lora, engine.randomWeights ? undefined : engine.path));
         } else {
           made.push(...(await writeShards(aside, sources, written)));
           const names = sources.map(({ name }) => name);
@@ -164,6 +167,8 @@ function wholeSources(
   model: TransformerConfig,
 ): TensorSource[] {
   const layout = checkpoint.header.layout.filter(({ name }) => name !== valueHeadName);
+  const all = layout.map((each) => sourceOf(checkpoint, each));
+  if (base && !base.hasWeights) return all; // no file says which tensors the model has
   const of = base ? `'${base.path}'` : "the Qwen3 of the sizes in model";
   const known = base ? base.names.map((name) => ({ name, shape: base.infoOf(name)!.shape })) : qwen3Shapes(model);
   const expected = new Map(known.map(({ name, shape }) => [name, shape]));
@@ -176,7 +181,7 @@ function wholeSources(
   const names = new Set(layout.map(({ name }) => name));
   for (const name of expected.keys())
     if (!names.has(name)) throw ofAnother(of, `has '${name}', which the checkpoint lacks`);
-  return layout.map((each) => sourceOf(checkpoint, each));
+  return all;
 }
 
 function ofAnother(of: string, what: string): TreadleError {
@@ -203,7 +208,7 @@ async function mergedSources(
   if (base === undefined)
     throw new TreadleError(
       "config.invalid",
-      `the weights below the adapter were drawn by PyTorch (engine.path is not set), and no file has them; ${remedy}`,
+      `the weights below the adapter were drawn by PyTorch, and no file has them; ${remedy}`,
     );
   if (digest === undefined || below === undefined)
     throw new TreadleError(

@@ -18,6 +18,8 @@ export const TorchConfig = z.strictObject({
   kind: z.literal("torch"),
   /** folder of a Hugging Face model with weights in safetensors; default: a Qwen3 of the sizes in `model`, with random weights */
   path: z.string().min(1).optional(),
+  /** of `path`, reads `config.json` alone, and draws the weights by `model.seed`: to try sizes without files of weights */
+  randomWeights: z.boolean().default(false),
   /** interpreter with `treadle_torch`; default: the environment's TREADLE_PYTHON, else python3 */
   python: z.string().min(1).optional(),
   /** `cuda`, one device of this process's; `auto`: cuda where PyTorch finds one */

@@ -142,6 +142,7 @@ export class TorchProcess {
       },
       model: {
         path: config.path ?? null,
+        random_weights: config.randomWeights,
         vocab_size: vocabSize,
         context_length: contextLength,
         layers,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen3Config
 
 from . import attention
 from .adapters import Adapted, AdapterOptions, adapt, config_of, is_of_adapter
@@ -23,7 +23,10 @@ VALUE_HEAD = "value.projection"
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """`path` is a Hugging Face folder; without one, a Qwen3 of these sizes with random weights."""
+    """
+    `path` is a Hugging Face folder, of which only `config.json` is read where weights are random; without one, a Qwen3 of these
+    sizes with random weights.
+    """
 
     path: str | None
     vocab_size: int
@@ -33,6 +36,7 @@ class ModelOptions:
     heads: int
     value_head: bool
     seed: int
+    random_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def make_model(
     """On the host. Random weights are the same for every precision, up to its rounding. A shell has no memory for them."""
     torch.manual_seed(options.seed)
     with torch.device("meta") if is_shell else contextlib.nullcontext():
-        inner = _load(options.path, dtype, is_shell=is_shell) if options.path else _random(options)
+        inner = _made(options, dtype, is_shell=is_shell)
     if options.vocab_size > inner.config.vocab_size:
         raise _config(
             f"the model has a vocabulary of '{inner.config.vocab_size}' where model.vocabSize is '{options.vocab_size}'"
@@ -66,7 +70,7 @@ def make_model(
         adapt(inner, adapter, options.seed)
     model = CausalModel(inner, options.context_length, value_head=options.value_head, passes=passes)
     if adapter is not None:
-        model.adapter_config = config_of(adapter, options.path)
+        model.adapter_config = config_of(adapter, None if options.random_weights else options.path)
         model.adapter_rank = adapter.rank
     return model
 
@@ -188,28 +192,44 @@ def _wrap(block: nn.Module, passes: PassOptions) -> None:
     block.forward = forward
 
 
-def _load(path: str, dtype: torch.dtype, *, is_shell: bool) -> nn.Module:
+def _made(options: ModelOptions, dtype: torch.dtype, *, is_shell: bool) -> nn.Module:
+    path = options.path
+    if path is None:
+        return _drawn(_qwen3(options), torch.float32)
     folder = pathlib.Path(path)
     if not (folder / "config.json").is_file():
         raise _config(f"engine.path '{path}' has no config.json; give the folder of a Hugging Face model")
-    if not any(folder.glob("*.safetensors")):
-        raise _config(f"engine.path '{path}' has no weights in safetensors; other formats are not read")
+    if not options.random_weights and not any(folder.glob("*.safetensors")):
+        raise _config(
+            f"engine.path '{path}' has no weights in safetensors; other formats are not read: give a folder that has them, "
+            "or draw weights at random with engine.randomWeights"
+        )
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        if is_shell:
-            return AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=dtype)
-        model, info = AutoModelForCausalLM.from_pretrained(
-            path,
-            config=config,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=dtype,
-            attn_implementation=attention.NAME,
-            output_loading_info=True,
-        )
+        if options.random_weights:
+            return _drawn(config, torch.float32)
+        return _drawn(config, dtype) if is_shell else _read(path, config, dtype)
+    except Refusal:
+        raise
     except Exception as error:
         raise _config(f"the model in engine.path '{path}' cannot be read: {error}") from error
+
+
+def _drawn(config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=dtype)
+
+
+def _read(path: str, config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
+    model, info = AutoModelForCausalLM.from_pretrained(
+        path,
+        config=config,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=dtype,
+        attn_implementation=attention.NAME,
+        output_loading_info=True,
+    )
     # They would be drawn at random.
     missing = sorted(info["missing_keys"])
     if missing:
@@ -219,11 +239,11 @@ def _load(path: str, dtype: torch.dtype, *, is_shell: bool) -> nn.Module:
     return model
 
 
-def _random(options: ModelOptions) -> nn.Module:
+def _qwen3(options: ModelOptions) -> Qwen3Config:
     head = options.width // options.heads
     if head % 2 == 1:
         raise _config(f"a head has '{head}' dimensions, model.width over model.heads, and needs an even number of them")
-    config = Qwen3Config(
+    return Qwen3Config(
         vocab_size=options.vocab_size,
         hidden_size=options.width,
         intermediate_size=4 * options.width,
@@ -239,7 +259,6 @@ def _random(options: ModelOptions) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    return AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=torch.float32)
 
 
 def _refuse_other_attention(config: object, context_length: int) -> None:
