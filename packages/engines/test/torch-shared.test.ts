@@ -272,12 +272,14 @@ describe.skipIf(reason)(reason ?? "what shares a trainer's process", () => {
     const sampler = await late;
     await sampler.close();
     const other = hostFilesOf();
+    const said: string[] = [];
     const missing = SharedTorchEngine.attach(
       model,
       { ...torch, startTimeoutMs: 300 },
       {
         rank: rankOf("rollout", 1, ["cpu:1"]),
         hostFiles: other,
+        ...{ log: (line) => said.push(line), patienceMs: 0 },
       },
     );
     await expect(missing).rejects.toMatchObject({
@@ -286,6 +288,9 @@ describe.skipIf(reason)(reason ?? "what shares a trainer's process", () => {
         /no trainer.*'rollout\/1' \('cpu:1'\) within .*'300'.*none is on this host; place 'rollout'/,
       ),
     });
+    expect(said).toEqual([
+      expect.stringMatching(/^waits for a trainer on its devices \('cpu:1'\).*none is on this host/),
+    ]);
     for (const [change, message] of [
       [{ model: { ...model, slots: 3 } }, /model.slots of 'rollout' is '3' and of 'actor'.*'8'/],
       [{ torch: { ...torch, dtype: "bfloat16" } }, /engine.dtype of 'rollout' is 'bfloat16'/],

@@ -161,7 +161,12 @@ async function makeEngine(
       const offer = { component, rank, worldSize, devices: ids };
       if (torch.process === "shared") {
         checkShared(torch, shards, generates);
-        if (!trains) return SharedTorchEngine.attach(config.model, torch, { rank: offer, hostFiles });
+        if (!trains)
+          return SharedTorchEngine.attach(config.model, torch, {
+            rank: offer,
+            hostFiles,
+            log: (line) => log.warn(line),
+          });
       }
       const { address } = worker.messages;
       const use = generates ? "generation" : trains ? "training" : "scoring";

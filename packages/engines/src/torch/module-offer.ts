@@ -31,6 +31,7 @@ export type Rank = {
 const ModuleSettings = z.strictObject({
   model: TransformerConfig,
   path: z.string().optional(),
+  randomWeights: z.boolean(),
   device: z.string(),
   dtype: z.string(),
   cudaGraphs: z.boolean(),
@@ -73,8 +74,8 @@ export function requireHostFiles(hostFiles: HostFiles | undefined): HostFiles {
 
 export const settingsOf = (
   model: TransformerConfig,
-  { path, device, dtype, cudaGraphs }: TorchConfig,
-): ModuleSettings => ({ model, ...(path !== undefined && { path }), device, dtype, cudaGraphs });
+  { path, randomWeights, device, dtype, cudaGraphs }: TorchConfig,
+): ModuleSettings => ({ model, ...(path !== undefined && { path }), randomWeights, device, dtype, cudaGraphs });
 
 /** Leaves the file; returns what removes it. */
 export async function offerModule(offer: ModuleOffer, { folder, ownPrefix }: HostFiles): Promise<() => Promise<void>> {

@@ -39,6 +39,7 @@ import { TorchGenerations } from "./torch-generations.ts";
 import { type Described, describedBy, memoryIn, scored, tagsMessage } from "./torch-messages.ts";
 
 const pollMs = 100;
+const patienceMs = 30_000;
 
 type Attachment = {
   readonly offer: ModuleOffer;
@@ -85,17 +86,17 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
   }
 
   /**
-   * Waits for the trainer on the rank's devices, for `startTimeoutMs`; nothing is restored on its device yet. Throws `config.invalid` where
-   * its module cannot be shared, or none is there.
+   * Waits for the trainer on the rank's devices, for `startTimeoutMs`; nothing is restored on its device yet. `log` gets what it waits for
+   * once that takes longer than `patienceMs` (30 s). Throws `config.invalid` where its module cannot be shared, or none is there.
    */
   static async attach(
     model: z.input<typeof TransformerConfig>,
     torch: z.input<typeof TorchConfig>,
-    { rank, hostFiles }: { readonly rank: Rank; readonly hostFiles: HostFiles | undefined },
+    { rank, hostFiles, ...waiting }: { readonly rank: Rank; readonly hostFiles: HostFiles | undefined } & Waiting,
   ): Promise<SharedTorchEngine> {
     const [config, settings] = [TransformerConfig.parse(model), TorchConfig.parse(torch)];
     checkShared(settings, 1, true);
-    const attachment = await attachTo(config, settings, rank, requireHostFiles(hostFiles));
+    const attachment = await attachTo(config, settings, { rank, hostFiles: requireHostFiles(hostFiles), ...waiting });
     const engine = new SharedTorchEngine(config, attachment);
     try {
       await engine.#look();
@@ -265,14 +266,17 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
   }
 }
 
+type Waiting = { readonly log?: (line: string) => void; readonly patienceMs?: number };
+
 async function attachTo(
   model: TransformerConfig,
   torch: TorchConfig,
-  rank: Rank,
-  hostFiles: HostFiles,
+  { rank, hostFiles, log, ...waiting }: { readonly rank: Rank; readonly hostFiles: HostFiles } & Waiting,
 ): Promise<Attachment> {
   const deadline = Date.now() + torch.startTimeoutMs;
-  let last: { readonly offers: readonly ModuleOffer[]; readonly error?: unknown } = { offers: [] };
+  const sayAt = Date.now() + (waiting.patienceMs ?? patienceMs);
+  let hasSaid = log === undefined;
+  let last: Seen = { offers: [] };
   while (Date.now() < deadline) {
     const offers = await moduleOffers(hostFiles);
     last = { offers };
@@ -286,6 +290,12 @@ async function attachTo(
         last = { offers, error }; // it is about to go, or has gone: its trainer starts again
       }
     } else if (isComplete(offers)) break;
+    if (!hasSaid && Date.now() >= sayAt) {
+      log?.(
+        `waits for a trainer on its devices ('${rank.devices.join(",")}') whose engine.process is 'shared', too: ${found(last)}`,
+      );
+      hasSaid = true;
+    }
     await delay(pollMs);
   }
   throw missing(torch, rank, last);
@@ -336,17 +346,19 @@ async function attach(offer: ModuleOffer, torch: TorchConfig): Promise<Attachmen
   }
 }
 
-function missing(
-  { startTimeoutMs }: TorchConfig,
-  { component, rank, devices }: Rank,
-  { offers, error }: { readonly offers: readonly ModuleOffer[]; readonly error?: unknown },
-): TreadleError {
+type Seen = { readonly offers: readonly ModuleOffer[]; readonly error?: unknown };
+
+function found({ offers }: Seen): string {
   const others = offers.map((offer) => `'${offer.component}/${offer.rank}' on '${offer.devices.join(",")}'`);
-  const found = others.length > 0 ? `those of this host are ${others.join(", ")}` : "none is on this host";
+  return others.length > 0 ? `those of this host are ${others.join(", ")}` : "none is on this host";
+}
+
+function missing({ startTimeoutMs }: TorchConfig, { component, rank, devices }: Rank, seen: Seen): TreadleError {
+  const { error } = seen;
   const why = error instanceof Error ? `; the last attempt failed: ${error.message}` : "";
   return new TreadleError(
     "config.invalid",
-    `engine.process of '${component}' is 'shared', but no trainer whose engine.process is 'shared' is on the devices of '${component}/${rank}' ('${devices.join(",")}') within engine.startTimeoutMs ('${startTimeoutMs}'): ${found}${why}; ` +
+    `engine.process of '${component}' is 'shared', but no trainer whose engine.process is 'shared' is on the devices of '${component}/${rank}' ('${devices.join(",")}') within engine.startTimeoutMs ('${startTimeoutMs}'): ${found(seen)}${why}; ` +
       `place '${component}' on the trainer's devices, or set its engine.process to 'own'`,
     { cause: error },
   );
