@@ -126,6 +126,12 @@ export type GenerateOptions = {
    */
   readonly order?: GenerationOrder | undefined;
   /**
+   * What completions that go on have chosen since it was called last, and what was appended to them: whoever keeps it can begin there
+   * where the engine dies. One that ends, or may be extended, is told of by `onCompletion` or `extend`, with all that it has. Called
+   * at most once in `engine.streamMs` for what began together; engines in this process, which die with it, and servers never call it.
+   */
+  readonly onProgress?: ((pieces: readonly CompletionPiece[]) => void) | undefined;
+  /**
    * Called once at the start, with what adds completions to the call while it runs: `add` returns the index of the new one,
    * counted on from the prompts, or undefined once the call is over, which it is when nothing is unfinished. What joins shares the
    * places of the others. By it a rollout fills each place that becomes free with the next of its prompts. `cut` comes with it
@@ -141,9 +147,18 @@ export type GenerateOptions = {
  */
 export type CutCompletion = (index: number) => boolean;
 
+/** Part of one completion of a call. */
+export type CompletionPiece = Pick<Completion, "tokens" | "logprobs"> & {
+  readonly index: number;
+  /** how often it has begun again, with other weights */
+  readonly attempt: number;
+  /** behind how many of its tokens */
+  readonly from: number;
+};
+
 /**
  * A completion that joins a call; one that has begun elsewhere goes on behind its last token, as it would have there. One that
- * has no room for another token is refused with `engine.invalid-request`, and by an engine on PyTorch every one that has begun.
+ * has no room for another token is refused with `engine.invalid-request`.
  */
 export type JoiningCompletion = {
   readonly prompt: Int32Array;

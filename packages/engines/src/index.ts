@@ -10,6 +10,7 @@ export type {
   Actions,
   ActOptions,
   BegunCompletion,
+  CompletionPiece,
   ControlBatch,
   ControlEngine,
   ControlLoss,

@@ -34,12 +34,6 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
   throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
 }
 
-/** For engines whose own process keeps what a completion has so far. */
-export function refuseBegun({ begun }: JoiningCompletion, kind: string): void {
-  if (!begun) return;
-  throw invalidRequest(`an engine of kind '${kind}' takes no completion that has begun elsewhere; let it begin anew`);
-}
-
 /** Throws `engine.invalid-request` for what has begun elsewhere and has no room for another token. */
 export function checkBegun({ prompt, begun }: JoiningCompletion, { maxTokens }: Sampling, contextLength: number): void {
   if (!begun) return;

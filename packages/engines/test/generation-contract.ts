@@ -13,6 +13,8 @@ export type Tested = {
   readonly score: (tokens: Int32Array, temperature: number) => Promise<Float32Array>;
   /** those that the engine has, and others; versions are 0 */
   readonly weights: readonly [own: Weights, other: Weights];
+  /** a token's draw depends on how often its engine was asked for more: what goes on elsewhere is another sample of the same distribution */
+  readonly drawsByRequest?: true;
   readonly close: () => Promise<void>;
 };
 
@@ -155,6 +157,38 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
       expect(add(joining(0))).toBeUndefined();
       const none = await engine.generate([], sampling, { join: (given) => void given(joining(4)) });
       expectAlike(none, [all[4]!]);
+    });
+
+    test("what has begun elsewhere is what it is without interruption, token for token, wherever it was cut", async () => {
+      for (const temperature of tested.drawsByRequest ? [0] : [0, 1]) {
+        const keys = prompts.map((_, index) => 100 + index);
+        const whole = await engine.generate(prompts, { ...sampling, temperature }, { keys });
+        for (const numHad of [1, 2]) {
+          const cut = [...whole.entries()].filter(([, { tokens }]) => tokens.length > numHad);
+          expect(cut.length).toBeGreaterThan(0);
+          const rest = await engine.generate([], { ...sampling, temperature }, {
+            join: (add) => {
+              for (const [index, { tokens, logprobs }] of cut)
+                add({
+                  ...{ prompt: prompts[index]!, key: keys[index]! },
+                  begun: {
+                    tokens: tokens.subarray(0, numHad),
+                    logprobs: logprobs.subarray(0, numHad),
+                    ...{ numAppended: 0, turnFrom: 0 },
+                  },
+                });
+            },
+          });
+          expectAlike(
+            rest,
+            cut.map(([, completion]) => completion),
+          );
+        }
+      }
+      const begun = { tokens: Int32Array.of(1, 1, 1), logprobs: new Float32Array(3), numAppended: 0, turnFrom: 0 };
+      await engine.generate([prompts[1]!], sampling, {
+        join: (add) => expect(() => add({ prompt: prompts[1]!, key: 1, begun })).toThrow(/raise maxTokens/),
+      });
     });
 
     test("a completion that is cut has what it chose so far, and the others keep their tokens; or none can be cut", async () => {

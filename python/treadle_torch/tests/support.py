@@ -3,7 +3,7 @@
 import torch
 from treadle_torch.device import place
 from treadle_torch.engine import Engine
-from treadle_torch.generation import Generation, Sampling
+from treadle_torch.generation import Generation, Prompt, Sampling
 from treadle_torch.losses import PolicyGradient
 from treadle_torch.model import CausalModel, ModelOptions, PassOptions, make_model
 
@@ -33,7 +33,7 @@ def batch_of(rows: int, columns: int) -> dict[str, torch.Tensor]:
 
 
 def generate(engine: Engine, prompts: list[tuple[int, list[int]]], max_tokens: int, temperature: float = 1.0) -> list[tuple[list[int], list[float]]]:
-    generation = Generation(Sampling(max_tokens, temperature, frozenset([5]), 77, False), prompts)
+    generation = Generation(Sampling(max_tokens, temperature, frozenset([5]), 77, False), [Prompt(*one) for one in prompts])
     engine.submit(lambda: engine.generate(generation)).result()
     answers: dict[int, tuple[list[int], list[float]]] = {}
     while (reply := generation.replies.get()) is not None:

@@ -7,7 +7,7 @@ from support import POLICY, batch_of, engine_of, generate, tiny
 from treadle_torch.clients import OWNER, Needs
 from treadle_torch.engine import TAGS
 from treadle_torch.errors import Refusal
-from treadle_torch.generation import Generation, Sampling
+from treadle_torch.generation import Generation, Prompt, Sampling
 
 PROMPTS = [(9, [1, 2, 3]), (3, [4]), (5, [6, 7, 8, 9])]
 
@@ -57,7 +57,7 @@ class Clients(unittest.TestCase):
         return self.engine.submit(act).result()
 
     def sample(self, client):
-        generation = Generation(Sampling(5, 1.0, frozenset(), 77, False), PROMPTS, client)
+        generation = Generation(Sampling(5, 1.0, frozenset(), 77, False), [Prompt(*one) for one in PROMPTS], client)
         self.do(lambda: self.engine.generate(generation))
         replies = []
         while (reply := generation.replies.get()) is not None:
@@ -116,7 +116,7 @@ class Clients(unittest.TestCase):
         engine = self.engine
         self.do(lambda: engine.restore(["weights", "cache"], "a"))
         self.do(lambda: engine.pause("a"))
-        generation = Generation(Sampling(5, 1.0, frozenset(), 77, False), PROMPTS, "a")
+        generation = Generation(Sampling(5, 1.0, frozenset(), 77, False), [Prompt(*one) for one in PROMPTS], "a")
         self.do(lambda: engine.generate(generation))
         self.assertEqual(len(generate(engine, PROMPTS, 5)), len(PROMPTS))
         self.do(lambda: engine.detach("a"))

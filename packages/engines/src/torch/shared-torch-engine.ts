@@ -66,13 +66,13 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
   #wasLoaded = false;
 
-  private constructor(config: TransformerConfig, attachment: Attachment) {
+  private constructor(config: TransformerConfig, attachment: Attachment, { streamMs }: TorchConfig) {
     super();
     void super.release(); // until it is restored
     this.config = config;
     this.#attachment = attachment;
     const { client, described } = attachment;
-    this.#generations = new TorchGenerations(client, described, {
+    this.#generations = new TorchGenerations(client, described, streamMs, {
       ended: () => this.#look(),
       failed: (error) => {
         if (error.code === "service.failed") attachment.lose(error.message);
@@ -97,7 +97,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     const [config, settings] = [TransformerConfig.parse(model), TorchConfig.parse(torch)];
     checkShared(settings, 1, true);
     const attachment = await attachTo(config, settings, { rank, hostFiles: requireHostFiles(hostFiles), ...waiting });
-    const engine = new SharedTorchEngine(config, attachment);
+    const engine = new SharedTorchEngine(config, attachment, settings);
     try {
       await engine.#look();
       return engine;

@@ -52,6 +52,8 @@ export const TorchConfig = z.strictObject({
   startTimeoutMs: z.int().positive().default(300_000),
   /** of one call but generation, which lasts as long as its completions do */
   callTimeoutMs: z.int().positive().default(600_000),
+  /** how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token */
+  streamMs: z.int().nonnegative().max(600_000).default(200),
   /** a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work */
   healthTimeoutMs: z.int().positive().default(60_000),
 });

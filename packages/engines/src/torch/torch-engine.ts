@@ -103,12 +103,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     {
       isShared,
       isLoaded,
-      collective,
-    }: {
-      readonly isShared: boolean;
-      readonly isLoaded: boolean;
-      readonly collective: TorchConfig["collective"];
-    },
+      settings: { collective, streamMs },
+    }: { readonly isShared: boolean; readonly isLoaded: boolean; readonly settings: TorchConfig },
   ) {
     super();
     this.#isShared = isShared;
@@ -118,7 +114,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#client = client;
     this.#described = described;
     this.#links = new TorchLinks(client, collective);
-    this.#generations = new TorchGenerations(client, described, {
+    this.#generations = new TorchGenerations(client, described, streamMs, {
       ended: () => this.#look(),
       failed: (error) => this.#failed(error),
     });
@@ -183,7 +179,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         process,
         client,
         describedBy(await client.unary("Describe", {})),
-        { isShared, isLoaded: loaded, collective: parsed.data.torch.collective },
+        { isShared, isLoaded: loaded, settings: parsed.data.torch },
       );
       if (!loaded) await engine.release();
       await engine.#look();
@@ -345,7 +341,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return this.exclusively("loadWeights", async () => {
       checkWeights(this.#described.layout, weights);
       const tensors = weights.parameters.map(({ data }) => data);
-      await this.#write("weights", tensors, weights.policyVersion);
+      await this.#replacing(() => this.#write("weights", tensors, weights.policyVersion));
       this.#weightsId = weightsIdOf(weights);
       this.#ticketChecksum = weights.ticketChecksum;
     });
@@ -376,12 +372,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       checkTicket(this.#described.layout, ticket);
       const request = ticketMessage(ticket, link);
       const numBytes = link ? 4 * this.numParameters : 0;
-      const reply = await this.#inNextTurn((turn) => this.#client.unary("Load", { ...request, turn }, numBytes)).catch(
-        (error: unknown) => {
-          if (link) this.#links.failed(ticket, error);
-          throw error;
-        },
-      );
+      const reply = await this.#replacing(() =>
+        this.#inNextTurn((turn) => this.#client.unary("Load", { ...request, turn }, numBytes)),
+      ).catch((error: unknown) => {
+        if (link) this.#links.failed(ticket, error);
+        throw error;
+      });
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = weightsIdOf(ticket);
       this.#ticketChecksum = ticket.checksum;
@@ -533,6 +529,18 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     const pieces = arrays.map(bytesOf);
     const reply = await this.#inNextTurn((turn) => this.#client.upload("Write", { ...header, turn }, pieces));
     this.#policyVersion = reply["policy_version"] as number;
+  }
+
+  /** Meanwhile nobody can say which weights a token is of; those before stay where others are refused. */
+  async #replacing<T>(load: () => Promise<T>): Promise<T> {
+    const before = this.#weightsId;
+    this.#weightsId = undefined;
+    try {
+      return await load();
+    } catch (error) {
+      this.#weightsId = before;
+      throw error;
+    }
   }
 
   /** TO1. */

@@ -2,9 +2,9 @@ import type { ServiceError } from "@grpc/grpc-js";
 import { type Completion, type Sampling, TreadleError } from "@treadle/contracts";
 import { checkPrompts } from "../embedded/batches.ts";
 import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
-import { refuseBegun } from "../model-engine.ts";
+import { checkBegun } from "../model-engine.ts";
 import type { GenerateCall, Message, TorchClient } from "./torch-client.ts";
-import { bytesOf, completionOf, type Described, sendPrompts } from "./torch-messages.ts";
+import { bytesOf, completionOf, type Described, piecesIn, sendPrompts } from "./torch-messages.ts";
 
 /** Aborts that come before all prompts are on their way follow them. */
 type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: Abort[] };
@@ -24,11 +24,14 @@ export class TorchGenerations {
   readonly #client: TorchClient;
   readonly #described: Described;
   readonly #told: Told;
+  /** between two of them that tell what completions have so far */
+  readonly #progressMs: number;
   readonly #running = new Set<Running>();
 
-  constructor(client: TorchClient, described: Described, told: Told) {
+  constructor(client: TorchClient, described: Described, progressMs: number, told: Told) {
     this.#client = client;
     this.#described = described;
+    this.#progressMs = progressMs;
     this.#told = told;
   }
 
@@ -38,8 +41,9 @@ export class TorchGenerations {
 
   /** Completions that join are calls of their own in the process, which fills its places from all of them. */
   async generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
-    const { join, keys, extend, onCompletion, signal } = options;
-    if (!join) return this.#call(prompts, sampling, options);
+    const { join, keys, extend, onCompletion, onProgress, signal } = options;
+    const given: JoiningCompletion[] = prompts.map((prompt, index) => ({ prompt, key: keys?.[index] ?? index }));
+    if (!join) return this.#call(given, sampling, options);
     const completions: Completion[] = [];
     const calls: Promise<void>[] = [];
     const others = new AbortController();
@@ -48,7 +52,7 @@ export class TorchGenerations {
       failure ??= { error };
       others.abort(error);
     };
-    let waiting: JoiningCompletion[] = prompts.map((prompt, index) => ({ prompt, key: keys?.[index] ?? index }));
+    let waiting = given;
     let numSent = 0;
     let isOver = false;
     const sent: { readonly from: number; readonly running: Running }[] = [];
@@ -68,16 +72,17 @@ export class TorchGenerations {
       waiting = [];
       numSent += some.length;
       const call = this.#call(
-        some.map(({ prompt }) => prompt),
+        some,
         sampling,
         {
-          keys: some.map(({ key }) => key),
           signal: others.signal,
           extend: extend && ((index, completion) => extend(from + index, completion)),
           onCompletion: (index, completion) => {
             completions[from + index] = completion;
             onCompletion?.(from + index, completion);
           },
+          onProgress:
+            onProgress && ((pieces) => onProgress(pieces.map((piece) => ({ ...piece, index: from + piece.index })))),
         },
         (running) => {
           sent.push({ from, running });
@@ -93,7 +98,7 @@ export class TorchGenerations {
       join((joining) => {
         if (isOver || failure) return undefined;
         checkPrompts([joining.prompt], {}, this.#described.contextLength, this.#described.vocabSize);
-        refuseBegun(joining, "torch");
+        checkBegun(joining, sampling, this.#described.contextLength);
         if (waiting.length === 0) queueMicrotask(send);
         return numSent + waiting.push(joining) - 1;
       }, cut);
@@ -111,12 +116,11 @@ export class TorchGenerations {
   }
 
   async #call(
-    prompts: readonly Int32Array[],
+    prompts: readonly JoiningCompletion[],
     sampling: Sampling,
-    options: GenerateOptions,
+    { signal, onCompletion, onProgress, extend }: GenerateOptions,
     begun: (running: Running) => void = () => {},
   ): Promise<Completion[]> {
-    const { signal, onCompletion, extend } = options;
     if (signal?.aborted) throw cancelled(signal);
     const completions: Completion[] = Array(prompts.length);
     const call = this.#client.generate();
@@ -125,6 +129,7 @@ export class TorchGenerations {
     const running: Running = { call, isSent: false, aborts: [] };
     this.#running.add(running);
     begun(running);
+    const sending = { isExtensible: extend !== undefined, progressMs: onProgress && this.#progressMs };
     let failure: { readonly error: unknown } | undefined;
     const failWith = (error: unknown) => {
       failure ??= { error };
@@ -137,6 +142,15 @@ export class TorchGenerations {
     try {
       const ended = new Promise<void>((resolve, reject) => {
         call.on("data", (reply: Message) => {
+          const pieces = piecesIn(reply);
+          if (pieces.length > 0) {
+            try {
+              onProgress?.(pieces);
+            } catch (error) {
+              failWith(error);
+            }
+            return;
+          }
           const index = reply["index"] as number;
           const completion = completionOf(reply, sampling.temperature);
           if (reply["held"]) {
@@ -154,7 +168,7 @@ export class TorchGenerations {
         call.on("error", reject);
       });
       ended.catch(() => {}); // awaited below
-      const sent = sendPrompts(call, prompts, sampling, options).then(() => {
+      const sent = sendPrompts(call, prompts, sampling, sending).then(() => {
         running.isSent = true;
         for (const one of running.aborts) call.write({ abort: one });
       });

@@ -11,7 +11,7 @@ import {
   type WeightLink,
   type WeightTicket,
 } from "@treadle/contracts";
-import type { EngineMemory, GenerateOptions, Publication, TokenRows } from "../engine.ts";
+import type { CompletionPiece, EngineMemory, JoiningCompletion, Publication, TokenRows } from "../engine.ts";
 import type { ParameterShape } from "../parameters.ts";
 import { PieceReader } from "../pieces.ts";
 import { sealTicket } from "../weight-ticket.ts";
@@ -44,23 +44,41 @@ export type Described = {
 
 export async function sendPrompts(
   call: GenerateCall,
-  prompts: readonly Int32Array[],
+  prompts: readonly JoiningCompletion[],
   sampling: Sampling,
-  { keys, extend }: GenerateOptions,
+  { isExtensible, progressMs }: { readonly isExtensible: boolean; readonly progressMs: number | undefined },
 ): Promise<void> {
   const { maxTokens, temperature, stopTokens, seed } = sampling;
-  const start = { max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: extend !== undefined };
+  const progress = progressMs !== undefined && { progress_ms: progressMs };
+  const start = {
+    ...{ max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: isExtensible },
+    ...progress,
+  };
   await write(call, { start: { num_prompts: prompts.length, ...start } });
   let some: Message[] = [];
   let tokens = 0;
-  for (const [index, prompt] of prompts.entries()) {
-    some.push({ key: keys?.[index] ?? index, tokens: bytesOf(prompt) });
-    tokens += prompt.length;
+  for (const [index, { prompt, key, begun }] of prompts.entries()) {
+    const had = begun && {
+      begun_tokens: bytesOf(begun.tokens),
+      begun_logprobs: bytesOf(begun.logprobs),
+      num_appended: begun.numAppended,
+    };
+    some.push({ key, tokens: bytesOf(prompt), ...had });
+    tokens += prompt.length + (begun?.tokens.length ?? 0);
     if (tokens < promptTokens && index < prompts.length - 1) continue;
     await write(call, { prompts: { prompts: some } });
     [some, tokens] = [[], 0];
   }
 }
+
+export const piecesIn = (reply: Message): CompletionPiece[] =>
+  (reply["progress"] as Message[]).map((piece) => ({
+    index: piece["index"] as number,
+    attempt: piece["attempt"] as number,
+    from: piece["start"] as number,
+    tokens: intsOf(piece["tokens"] as Uint8Array),
+    logprobs: floatsOf(piece["logprobs"] as Uint8Array),
+  }));
 
 export function completionOf(reply: Message, temperature: number): Completion {
   return {

@@ -5,12 +5,17 @@ TG1 a chosen token depends on the weights, the prompt and (seed, key, number of 
 TG2 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
 TG3 a sequence that stopped and may be extended is held, with all it has read, until it is answered for; an answer for one
     that has begun again since is ignored.
+TG4 what a sequence has when it begins was chosen elsewhere, or appended: it is read with the prompt in one pass, never chosen again,
+    and the next token is the one that would have followed there (TG1).
+TG5 what a sequence has had more of is told in pieces, no more often than asked for, in one message of a call; what it ends or is
+    held with, its reply tells.
 """
 
 from __future__ import annotations
 
 import functools
 import queue
+import time
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -46,6 +51,26 @@ class Reply:
     attempt: int
 
 
+@dataclass(frozen=True)
+class Piece:
+    """TG5: from that token on."""
+
+    index: int
+    attempt: int
+    start: int
+    tokens: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    key: int
+    tokens: list[int]
+    begun: list[int] = field(default_factory=list)
+    begun_logprobs: list[float] = field(default_factory=list)
+    num_appended: int = 0
+
+
 @dataclass
 class Sequence:
     generation: Generation
@@ -58,6 +83,7 @@ class Sequence:
     num_appended: int = 0
     held: bool = False
     attempt: int = 0
+    num_told: int = 0
 
     @functools.cached_property
     def stream(self) -> int:
@@ -73,7 +99,7 @@ class Sequence:
         return self.prompt[self.position :] + self.chosen
 
     def restart(self) -> None:
-        self.position, self.num_appended, self.held = 0, 0, False
+        self.position, self.num_appended, self.num_told, self.held = 0, 0, 0, False
         self.chosen, self.logprobs = [], []
         self.attempt += 1
 
@@ -81,12 +107,23 @@ class Sequence:
 class Generation:
     """One call of a client; its replies end with None, or with what it failed with."""
 
-    def __init__(self, sampling: Sampling, prompts: list[tuple[int, list[int]]], client: str = OWNER) -> None:
+    def __init__(
+        self, sampling: Sampling, prompts: list[Prompt], client: str = OWNER, progress_seconds: float | None = None
+    ) -> None:
         self.sampling = sampling
         self.client = client
-        self.replies: queue.SimpleQueue[Reply | Exception | None] = queue.SimpleQueue()
-        self.waiting = deque(Sequence(self, index, key, tokens) for index, (key, tokens) in enumerate(prompts))
+        self.replies: queue.SimpleQueue[Reply | list[Piece] | Exception | None] = queue.SimpleQueue()
+        self.waiting = deque(self._begin(index, prompt) for index, prompt in enumerate(prompts))
         self.unfinished = len(prompts)
+        self.progress_seconds = progress_seconds
+        self.tells_at = 0.0
+
+    def _begin(self, index: int, prompt: Prompt) -> Sequence:
+        """TG4."""
+        sequence = Sequence(self, index, prompt.key, prompt.tokens)
+        sequence.chosen, sequence.logprobs = list(prompt.begun), list(prompt.begun_logprobs)
+        sequence.num_appended, sequence.num_told = prompt.num_appended, len(prompt.begun)
+        return sequence
 
     def reply(self, sequence: Sequence, reason: str, policy_version: int, *, held: bool = False) -> None:
         tokens, logprobs = list(sequence.chosen), list(sequence.logprobs)
@@ -166,6 +203,22 @@ class Decoder:
             sequence.chosen.append(chosen.tokens[row])
             sequence.logprobs.append(chosen.logprobs[row])
             self._after_token(slot, sequence, chosen.tokens[row], policy_version)
+        self._tell()
+
+    def _tell(self) -> None:
+        """TG5."""
+        now = time.monotonic()
+        due = [one for one in self._generations if one.progress_seconds is not None and one.tells_at <= now]
+        for generation in due:
+            generation.tells_at = now + (generation.progress_seconds or 0)
+            pieces = []
+            for one in self._occupants:
+                if one is None or one.generation is not generation or one.held or one.num_told == len(one.chosen):
+                    continue
+                start, one.num_told = one.num_told, len(one.chosen)
+                pieces.append(Piece(one.index, one.attempt, start, one.chosen[start:], one.logprobs[start:]))
+            if pieces:
+                generation.replies.put(pieces)
 
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None, policy_version: int) -> None:
         """TG3."""
@@ -191,6 +244,9 @@ class Decoder:
         self._is_told = False
         for one in self._occupants:
             if one is not None:
+                one.restart()
+        for generation in self._generations:
+            for one in generation.waiting:
                 one.restart()
 
     def abort(self, generation: Generation, policy_version: int, index: int | None = None) -> None:

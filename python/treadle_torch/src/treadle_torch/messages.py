@@ -5,6 +5,7 @@ PS3 what a call brings is bounded before it is kept.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from ._generated import engine_pb2 as pb
 from .device import DeviceMemory, Placement
 from .engine import TAGS, Health, Moved, TagMemory
 from .errors import Refusal, invalid
-from .generation import Generation, Reply, Sampling
+from .generation import Generation, Piece, Prompt, Reply, Sampling
 from .losses import PolicyGradient, ValueTerm
 from .parameters import Parameters
 from .weight_blocks import HANDLE_BYTES
@@ -77,15 +78,18 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
     if first is None or first.WhichOneof("kind") != "start":
         raise invalid("a generation begins with what is to be sampled")
     start = first.start
-    prompts: list[tuple[int, list[int]]] = []
+    prompts: list[Prompt] = []
     while len(prompts) < start.num_prompts:
         request = next(requests, None)
         if request is None or request.WhichOneof("kind") != "prompts":
             raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
-        prompts.extend((each.key, read_ints(each.tokens)) for each in request.prompts.prompts)
-    for _, tokens in prompts:
-        if not 0 < len(tokens) < context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
-            raise invalid("a prompt is empty, fills the context, or has a token outside the vocabulary")
+        prompts.extend(read_prompt(each) for each in request.prompts.prompts)
+    for one in prompts:
+        tokens = one.tokens + one.begun
+        if not one.tokens or len(tokens) >= context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise invalid("a prompt is empty, fills the context with what has begun, or has a token outside the vocabulary")
+        if len(one.begun_logprobs) != len(one.begun) or one.num_appended > len(one.begun):
+            raise invalid("what has begun has another number of log-probabilities than of tokens, or more appended ones")
     sampling = Sampling(
         max_tokens=start.max_tokens,
         temperature=start.temperature,
@@ -93,7 +97,29 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
         seed=start.seed,
         extensible=start.extensible,
     )
-    return Generation(sampling, prompts, client)
+    progress_seconds = start.progress_ms / 1000 if start.HasField("progress_ms") else None
+    return Generation(sampling, prompts, client, progress_seconds)
+
+
+def read_prompt(one: pb.Prompt) -> Prompt:
+    logprobs = array("f")
+    logprobs.frombytes(one.begun_logprobs)
+    return Prompt(one.key, read_ints(one.tokens), read_ints(one.begun_tokens), logprobs.tolist(), one.num_appended)
+
+
+def progress_message(pieces: list[Piece]) -> pb.GenerateReply:
+    return pb.GenerateReply(
+        progress=[
+            pb.Progress(
+                index=each.index,
+                attempt=each.attempt,
+                start=each.start,
+                tokens=array("i", each.tokens).tobytes(),
+                logprobs=array("f", each.logprobs).tobytes(),
+            )
+            for each in pieces
+        ]
+    )
 
 
 def reply_message(reply: Reply) -> pb.GenerateReply:

@@ -42,6 +42,7 @@ from .messages import (
     read_place,
     read_tags,
     read_ticket,
+    progress_message,
     reply_message,
     tag_message,
 )
@@ -194,7 +195,7 @@ class EngineService:
         while (reply := generation.replies.get()) is not None:
             if isinstance(reply, Exception):
                 raise reply
-            yield reply_message(reply)
+            yield progress_message(reply) if isinstance(reply, list) else reply_message(reply)
 
     def _follow(self, requests: Iterator[pb.GenerateRequest], generation: Generation) -> None:
         """What a client says while its completions are made, until its call has ended."""

@@ -215,20 +215,22 @@ class GenerateRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[Start, _Mapping]] = ..., prompts: _Optional[_Union[Prompts, _Mapping]] = ..., extension: _Optional[_Union[Extension, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("num_prompts", "max_tokens", "temperature", "stop_tokens", "seed", "extensible")
+    __slots__ = ("num_prompts", "max_tokens", "temperature", "stop_tokens", "seed", "extensible", "progress_ms")
     NUM_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     EXTENSIBLE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_MS_FIELD_NUMBER: _ClassVar[int]
     num_prompts: int
     max_tokens: int
     temperature: float
     stop_tokens: _containers.RepeatedScalarFieldContainer[int]
     seed: int
     extensible: bool
-    def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ...) -> None: ...
+    progress_ms: int
+    def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ..., progress_ms: _Optional[int] = ...) -> None: ...
 
 class Prompts(_message.Message):
     __slots__ = ("prompts",)
@@ -237,12 +239,18 @@ class Prompts(_message.Message):
     def __init__(self, prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ...) -> None: ...
 
 class Prompt(_message.Message):
-    __slots__ = ("key", "tokens")
+    __slots__ = ("key", "tokens", "begun_tokens", "begun_logprobs", "num_appended")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NUM_APPENDED_FIELD_NUMBER: _ClassVar[int]
     key: int
     tokens: bytes
-    def __init__(self, key: _Optional[int] = ..., tokens: _Optional[bytes] = ...) -> None: ...
+    begun_tokens: bytes
+    begun_logprobs: bytes
+    num_appended: int
+    def __init__(self, key: _Optional[int] = ..., tokens: _Optional[bytes] = ..., begun_tokens: _Optional[bytes] = ..., begun_logprobs: _Optional[bytes] = ..., num_appended: _Optional[int] = ...) -> None: ...
 
 class Extension(_message.Message):
     __slots__ = ("index", "attempt", "tokens")
@@ -261,7 +269,7 @@ class Abort(_message.Message):
     def __init__(self, index: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
-    __slots__ = ("index", "tokens", "logprobs", "finish_reason", "policy_version", "held", "attempt")
+    __slots__ = ("index", "tokens", "logprobs", "finish_reason", "policy_version", "held", "attempt", "progress")
     class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STOP: _ClassVar[GenerateReply.FinishReason]
@@ -277,6 +285,7 @@ class GenerateReply(_message.Message):
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     index: int
     tokens: bytes
     logprobs: bytes
@@ -284,7 +293,22 @@ class GenerateReply(_message.Message):
     policy_version: int
     held: bool
     attempt: int
-    def __init__(self, index: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., finish_reason: _Optional[_Union[GenerateReply.FinishReason, str]] = ..., policy_version: _Optional[int] = ..., held: bool = ..., attempt: _Optional[int] = ...) -> None: ...
+    progress: _containers.RepeatedCompositeFieldContainer[Progress]
+    def __init__(self, index: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., finish_reason: _Optional[_Union[GenerateReply.FinishReason, str]] = ..., policy_version: _Optional[int] = ..., held: bool = ..., attempt: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("index", "attempt", "start", "tokens", "logprobs")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    attempt: int
+    start: int
+    tokens: bytes
+    logprobs: bytes
+    def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
 
 class BatchPart(_message.Message):
     __slots__ = ("header", "bytes")

@@ -1,0 +1,96 @@
+"""Completions that have begun elsewhere, and what is told of those that go on."""
+
+import os
+import random
+import unittest
+from unittest import mock
+
+from support import CONTEXT, engine_of, tiny
+from treadle_torch.clients import OWNER
+from treadle_torch.generation import Generation, Piece, Prompt, Reply, Sampling
+
+SEED = int(os.environ.get("TREADLE_SEED", "1"))
+PROMPTS = [(key, [1 + (key * place) % 7 for place in range(1, 2 + key % 5)]) for key in range(11)]
+SAMPLING = Sampling(15, 1.0, frozenset([5]), 77, False)
+
+
+def made(engine, prompts: list[Prompt], progress_seconds=None) -> tuple[list[Reply], list[Piece]]:
+    generation = Generation(SAMPLING, prompts, progress_seconds=progress_seconds)
+    engine.submit(lambda: engine.generate(generation)).result()
+    replies, pieces = {}, []
+    while (reply := generation.replies.get()) is not None:
+        if isinstance(reply, list):
+            pieces += reply
+        else:
+            replies[reply.index] = reply
+    return [replies[index] for index in range(len(prompts))], pieces
+
+
+class Begun(unittest.TestCase):
+    def test_what_has_begun_elsewhere_goes_on_as_there_and_none_of_it_is_chosen_again(self):
+        """TG4: cut anywhere, in few slots or many."""
+        draw = random.Random(SEED)
+        for slots in (1, 4, 16):
+            engine = engine_of(tiny(), slots=slots)
+            whole, _ = made(engine, [Prompt(*one) for one in PROMPTS])
+            cuts = [draw.randrange(len(one.tokens)) for one in whole]
+            begun = [Prompt(*one, each.tokens[:cut], each.logprobs[:cut]) for one, each, cut in zip(PROMPTS, whole, cuts)]
+            model = engine._decoder._model
+            read, readings = model.read, []
+            with mock.patch.object(model, "read", side_effect=lambda given: (readings.extend(given), read(given))[1]):
+                rest, _ = made(engine, begun)
+            for one, other in zip(rest, whole):
+                self.assertEqual((one.tokens, one.reason), (other.tokens, other.reason), f"seed {SEED}")
+                for got, expected in zip(one.logprobs, other.logprobs):
+                    self.assertAlmostEqual(got, expected, places=4)
+            # What has begun is read once, with its prompt, and the first token that is chosen follows it.
+            for one in begun:
+                if len(one.tokens) + len(one.begun) == 1:
+                    continue
+                had = [each.number for each in readings if each.position == 0 and each.tokens == one.tokens + one.begun]
+                self.assertIn(len(one.begun), had, f"seed {SEED}")
+            self.assertEqual(len(readings), sum(len(one.tokens) + len(one.begun) > 1 for one in begun))
+            engine.close()
+
+    def test_pieces_are_the_completion_without_its_end(self):
+        """TG5: after each token, they are all of it but the last, each once."""
+        engine = engine_of(tiny(), slots=4)
+        begun = [Prompt(*one) for one in PROMPTS]
+        whole, none = made(engine, begun)
+        self.assertEqual(none, [])
+        replies, pieces = made(engine, begun, progress_seconds=0.0)
+        for index, reply in enumerate(replies):
+            told = [each for each in pieces if each.index == index]
+            tokens = []
+            for each in told:
+                self.assertEqual((each.start, each.attempt), (len(tokens), 0))
+                tokens += each.tokens
+            self.assertEqual(tokens, reply.tokens[:-1])
+            self.assertEqual(sum((each.logprobs for each in told), []), reply.logprobs[:-1])
+            self.assertEqual(reply.tokens, whole[index].tokens)
+        rest, pieces = made(engine, [Prompt(*PROMPTS[0], whole[0].tokens[:-1], whole[0].logprobs[:-1])], progress_seconds=0.0)
+        self.assertEqual((rest[0].tokens, pieces), (whole[0].tokens, []))
+        _, pieces = made(engine, begun, progress_seconds=3600.0)
+        self.assertLessEqual(len(pieces), 4)
+        engine.close()
+
+    def test_weights_that_change_take_what_has_begun_with_them(self):
+        """TG2: also of what waits for a slot."""
+        engine = engine_of(tiny(), slots=1)
+        whole, _ = made(engine, [Prompt(*one) for one in PROMPTS[:4]])
+        engine.submit(lambda: engine.pause(OWNER)).result()
+        others = [[1 + token % 4] for token in range(4)]
+        generation = Generation(SAMPLING, [Prompt(*one, begun, [0.0], 1) for one, begun in zip(PROMPTS, others)])
+        engine.submit(lambda: engine.generate(generation)).result()
+        engine.submit(engine._decoder.restart).result()
+        engine.submit(lambda: engine.resume(OWNER)).result()
+        replies = {}
+        while (reply := generation.replies.get()) is not None:
+            replies[reply.index] = reply.tokens
+        self.assertEqual([replies[index] for index in range(4)], [one.tokens for one in whole])
+        self.assertLess(max(len(one.tokens) for one in whole), CONTEXT)
+        engine.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
