@@ -109,7 +109,7 @@ async function speedsIn(root: string): Promise<Speeds> {
 /** What an engine in its trainer's process takes to have the trainer's weights. */
 async function secondsOfSharing(): Promise<number> {
   const runPrefix = `treadle-bench-${process.pid}-`;
-  const hostFiles = { folder: memory, ownPrefix: `${runPrefix}1-`, runPrefix };
+  const hostFiles = { folder: memory, ownPrefix: `${runPrefix}1-`, leftPrefix: `${runPrefix}left-`, runPrefix };
   const torch = { kind: "torch", process: "shared" } as const;
   const rank = { rank: 0, worldSize: 1, devices: ["cpu:0"] };
   const trainer = await TorchEngine.create(model, torch, { hostFiles, offer: { component: "actor", ...rank } });

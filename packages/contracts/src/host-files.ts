@@ -6,6 +6,8 @@ export type HostFiles = {
   readonly folder: string;
   /** begins the names of what this process makes */
   readonly ownPrefix: string;
+  /** begins the names of what outlives the process that made it, until all of the run's on this node is removed */
+  readonly leftPrefix: string;
   /** begins the names of what any process of the run makes */
   readonly runPrefix: string;
 };

@@ -40,7 +40,12 @@ let hostFiles: HostFiles;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "treadle-adapters-"));
   await mkdir(join(folder, "published"));
-  hostFiles = { folder: join(folder, "published"), ownPrefix: "treadle-a.1-", runPrefix: "treadle-a." };
+  hostFiles = {
+    folder: join(folder, "published"),
+    ownPrefix: "treadle-a.1-",
+    leftPrefix: "treadle-a.left-",
+    runPrefix: "treadle-a.",
+  };
   await writeTinyModel(join(folder, "tiny"), testedModel, own);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));

@@ -166,19 +166,23 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
         for (const numHad of [1, 2]) {
           const cut = [...whole.entries()].filter(([, { tokens }]) => tokens.length > numHad);
           expect(cut.length).toBeGreaterThan(0);
-          const rest = await engine.generate([], { ...sampling, temperature }, {
-            join: (add) => {
-              for (const [index, { tokens, logprobs }] of cut)
-                add({
-                  ...{ prompt: prompts[index]!, key: keys[index]! },
-                  begun: {
-                    tokens: tokens.subarray(0, numHad),
-                    logprobs: logprobs.subarray(0, numHad),
-                    ...{ numAppended: 0, turnFrom: 0 },
-                  },
-                });
+          const rest = await engine.generate(
+            [],
+            { ...sampling, temperature },
+            {
+              join: (add) => {
+                for (const [index, { tokens, logprobs }] of cut)
+                  add({
+                    ...{ prompt: prompts[index]!, key: keys[index]! },
+                    begun: {
+                      tokens: tokens.subarray(0, numHad),
+                      logprobs: logprobs.subarray(0, numHad),
+                      ...{ numAppended: 0, turnFrom: 0 },
+                    },
+                  });
+              },
             },
-          });
+          );
           expectAlike(
             rest,
             cut.map(([, completion]) => completion),

@@ -32,6 +32,7 @@ for (const [kind, how, variable, folder, server] of servers) {
       score: (tokens, temperature) =>
         torch.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures: Float32Array.of(temperature) }),
       weights: [own, sealWeights({ policyVersion: 0, parameters })],
+      drawsByRequest: true,
       close: async () => {
         await Promise.all([engine.close(), torch.close()]);
       },

@@ -89,6 +89,7 @@ const contract = async (kind: Kind, changes: Changes): Promise<Tested> => {
     engine,
     score: async (tokens, temperature) => double.score([...tokens], temperature),
     weights: [own, newer(2, 0)],
+    drawsByRequest: true,
     close: async () => {
       await engine.close();
       await double.kill();

@@ -41,8 +41,7 @@ async function generate(engine: TorchEngine, prompts: readonly Int32Array[], tol
   const most = told.numChosen + killAfter;
   await engine.generate([], sampling, {
     join: (add) => {
-      for (const index of left)
-        add({ prompt: prompts[index]!, key: 100 + index, begun: told.begun[index] });
+      for (const index of left) add({ prompt: prompts[index]!, key: 100 + index, begun: told.begun[index] });
     },
     onProgress: (pieces) => {
       for (const piece of pieces) told.piece({ ...piece, index: left[piece.index]! });
@@ -53,7 +52,8 @@ async function generate(engine: TorchEngine, prompts: readonly Int32Array[], tol
 }
 
 test.skipIf(reason)(
-  reason ?? `TG4, TG5: no token that was told is chosen again, and completions are as if nothing had died (seed ${seed})`,
+  reason ??
+    `TG4, TG5: no token that was told is chosen again, and completions are as if nothing had died (seed ${seed})`,
   async () => {
     const random = createRandom(seed).split("kills");
     const prompts = Array.from({ length: 7 }, (_, at) =>
@@ -71,7 +71,10 @@ test.skipIf(reason)(
     const numKills = 2;
     for (let kill = 0; kill < numKills; kill++) {
       const killAfter = 1 + random.split(`kill-${kill}`).integer(Math.floor(numTokens / (numKills + 2)));
-      await expect(generate(await open(), prompts, told, killAfter), `kill ${kill} after ${killAfter}`).rejects.toMatchObject({
+      await expect(
+        generate(await open(), prompts, told, killAfter),
+        `kill ${kill} after ${killAfter}`,
+      ).rejects.toMatchObject({
         code: "service.failed",
         message: expect.stringContaining("SIGKILL"),
       });

@@ -24,7 +24,7 @@ let numRuns = 0;
 /** Names of files as those of one run. */
 function hostFilesOf(): HostFiles {
   const runPrefix = `treadle-shared${process.pid}-${numRuns++}-`;
-  return { folder: "/dev/shm", ownPrefix: `${runPrefix}1-`, runPrefix };
+  return { folder: "/dev/shm", ownPrefix: `${runPrefix}1-`, leftPrefix: `${runPrefix}left-`, runPrefix };
 }
 const leftOf = async ({ folder, runPrefix }: HostFiles) =>
   (await readdir(folder)).filter((name) => name.startsWith(runPrefix));

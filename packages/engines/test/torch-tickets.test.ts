@@ -141,7 +141,12 @@ describe.skipIf(reason)(reason ?? "weights by a ticket", () => {
     expect(await receiver.opens({ ...ticket, nonce: "0".repeat(32) })).toBe(false);
     expect(await receiver.opens({ ...ticket, store: join(folder, "nothing") })).toBe(false);
     expect(await receiver.opens({ ...ticket, store: "/proc/self" })).toBe(false);
-    const hostFiles = { folder: "/dev/shm", ownPrefix: "treadle-other-1-", runPrefix: "treadle-other-" };
+    const hostFiles = {
+      folder: "/dev/shm",
+      ownPrefix: "treadle-other-1-",
+      leftPrefix: "treadle-other-left-",
+      runPrefix: "treadle-other-",
+    };
     const stranger = await TorchEngine.create(withValues, { kind: "torch", weightsFolder: folder }, { hostFiles });
     onTestFinished(() => stranger.close());
     expect(await stranger.opens(ticket)).toBe(false);

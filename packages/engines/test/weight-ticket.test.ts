@@ -109,7 +109,12 @@ test("a ticket from another process has bounded names, and paths that lead nowhe
 });
 
 test("files lie in the configured folder, else in the host's memory, and nowhere where bytes are asked for", () => {
-  const hostFiles = { folder: "/dev/shm", ownPrefix: "treadle-run-7-", runPrefix: "treadle-run-" };
+  const hostFiles = {
+    folder: "/dev/shm",
+    ownPrefix: "treadle-run-7-",
+    leftPrefix: "treadle-run-left-",
+    runPrefix: "treadle-run-",
+  };
   const memory = { folder: "/dev/shm", prefix: "treadle-run-" };
   const inMemory = weightFilesOf({ weightsBy: "ticket", weightsFolder: undefined }, hostFiles);
   expect(inMemory).toEqual({

@@ -1,7 +1,14 @@
 import { type BegunEpisode, type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
-import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
+import type {
+  CompletionPiece,
+  CutCompletion,
+  GenerateOptions,
+  GenerationEngine,
+  JoiningCompletion,
+} from "@treadle/engines";
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
+import { CompletionJournal, type KeptCompletion } from "./completion-journal.ts";
 import type { ToolAnswer } from "./episode-host.ts";
 import { nameAfterLoss } from "./episode-name.ts";
 import { answered, begunOf } from "./episode-state.ts";
@@ -49,6 +56,8 @@ export type EpisodeStreamOptions = {
    * which an answer may have no room in. Undefined: nothing goes on.
    */
   readonly carries?: { readonly contextLength: number } | undefined;
+  /** What others had of these episodes goes on, and what they have is kept, up to where a tool is called. */
+  readonly journal?: CompletionJournal | undefined;
   /** what a call of the engine took, and made */
   readonly took?: ((seconds: number, completions: readonly Completion[]) => void) | undefined;
 };
@@ -71,6 +80,10 @@ type Row = {
   readonly joinedAt: number;
   /** ends it early, whichever call of the engine it is in */
   readonly cutting: { cut: () => void };
+  /** as the journal knows it */
+  readonly id: string;
+  /** tokens that the journal has of it */
+  numKept: number;
 };
 
 /** One call of the engine: what joined it, by the engine's index, and what it offers. */
@@ -135,17 +148,40 @@ export class EpisodeStream {
   #begin(episode: StreamedEpisode, cutting: Row["cutting"]): void {
     const at = this.#options.order?.add(episode.prompt) ?? 0;
     const joinedAt = this.#options.engine.policyVersion;
+    const { journal } = this.#options;
+    const id = journal ? CompletionJournal.idOf(episode.prompt.tokens, episode.key, episode.begun?.tokens) : "";
+    const kept = journal?.find(id);
     const row: Row = {
-      ...{ episode, at, numWorking: 0, hasEnded: false, cut: undefined, isLost: false, joinedAt, cutting },
-      answers: episode.begun?.tool?.answers ?? [],
-      policyVersion: episode.begun && joinedAt,
+      ...{
+        episode,
+        at,
+        numWorking: 0,
+        hasEnded: false,
+        cut: undefined,
+        isLost: false,
+        joinedAt,
+        cutting,
+        id,
+        numKept: 0,
+      },
+      answers: kept?.finishReason ? kept.answers : (episode.begun?.tool?.answers ?? []),
+      policyVersion: (kept ?? episode.begun) && joinedAt,
     };
     this.#numUnfinished++;
+    const had = kept ?? episode.begun;
+    if (had && (kept?.finishReason || row.answers.length === 0)) this.#keep(row, { ...had, answers: row.answers });
+    if (kept?.finishReason) {
+      const { temperature } = this.#options.sampling;
+      const { tokens, logprobs, finishReason } = kept;
+      const completion = { tokens, logprobs, temperature, finishReason, policyVersion: joinedAt };
+      queueMicrotask(() => this.#end(row, completion)); // whoever runs it knows it first
+      return;
+    }
     // The engine asks for the priority of the one that joins before it says its index.
     this.#call.rows.push(row);
-    if (this.#call.add?.(joiningOf(episode)) === undefined) {
+    if (this.#call.add?.(joiningOf(row, kept)) === undefined) {
       this.#call = { rows: [row] };
-      this.#running = this.#generate(this.#call).catch(this.fail);
+      this.#running = this.#generate(this.#call, kept).catch(this.fail);
     }
     const call = this.#call;
     const index = call.rows.length - 1;
@@ -163,8 +199,8 @@ export class EpisodeStream {
     await this.#running;
   }
 
-  async #generate(call: Call): Promise<void> {
-    const { engine, sampling, order, tool, timer, took, cuts } = this.#options;
+  async #generate(call: Call, kept: KeptCompletion | undefined): Promise<void> {
+    const { engine, sampling, order, tool, timer, took, cuts, journal } = this.#options;
     const { rows } = call;
     using _ = timer?.();
     const startMs = performance.now();
@@ -181,8 +217,9 @@ export class EpisodeStream {
           );
         call.add = add;
         call.cut = cut;
-        add(joiningOf((rows[0] as Row).episode));
+        add(joiningOf(rows[0] as Row, kept));
       },
+      ...(journal && { onProgress: (pieces) => this.#keepPieces(rows, pieces) }),
       ...(tool && { extend: (index, completion) => this.#extend(rows[index] as Row, completion) }),
       onCompletion: (index, completion) => this.#end(rows[index] as Row, completion),
     };
@@ -228,6 +265,26 @@ export class EpisodeStream {
     return answer;
   }
 
+  #keepPieces(rows: readonly Row[], pieces: readonly CompletionPiece[]): void {
+    const { journal } = this.#options;
+    if (pieces.some(({ attempt }) => attempt > 0)) journal?.stop();
+    // Behind a tool's answer stands what its sandbox knows, which another process does not have.
+    const alone = pieces.filter(({ index }) => (rows[index] as Row).answers.length === 0);
+    journal?.keep(alone.map(({ index, ...piece }) => ({ ...piece, id: (rows[index] as Row).id })));
+    for (const { index, from, tokens } of alone) (rows[index] as Row).numKept = from + tokens.length;
+  }
+
+  /** All that it has, of which the journal may have the start. */
+  #keep(
+    row: Row,
+    { tokens, logprobs, ...ended }: Omit<KeptCompletion, "finishReason"> & Partial<KeptCompletion>,
+  ): void {
+    const from = row.numKept;
+    const rest = { from, tokens: tokens.subarray(from), logprobs: logprobs.subarray(from) };
+    this.#options.journal?.keep([{ id: row.id, ...rest, ...ended }]);
+    row.numKept = tokens.length;
+  }
+
   #end(row: Row, completion: Completion): void {
     const { order, over, carries } = this.#options;
     const { episode, numWorking } = row;
@@ -251,6 +308,7 @@ export class EpisodeStream {
     const isOpen = row.answers.length > 0 && numWorking === 0; // what works for it still has its sandbox
     if (isOpen && !(carries && isCut)) over?.(episode.name);
     const trajectory = carries && isCut && isOpen ? episode.name : undefined;
+    if (!isCut && row.numKept < completion.tokens.length) this.#keep(row, { ...completion, answers });
     episode.ended(withBegun(row, completion), answers, trajectory);
     this.#count();
   }
@@ -287,8 +345,9 @@ export class EpisodeStream {
   };
 }
 
-function joiningOf({ prompt, key, begun }: StreamedEpisode): JoiningCompletion {
+function joiningOf({ episode: { prompt, key, begun } }: Row, kept: KeptCompletion | undefined): JoiningCompletion {
   const joining = { prompt: prompt.tokens, key };
+  if (kept) return { ...joining, begun: begunOf(kept, []) };
   if (!begun || begun.tokens.length === 0) return joining;
   return { ...joining, begun: begunOf(begun, begun.tool?.answers ?? []) };
 }

@@ -23,6 +23,7 @@ import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
+import { CompletionJournal } from "./completion-journal.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import { checkDegrees, degreesSizer, tokenTimesOf } from "./degrees.ts";
 import { nameOf } from "./episode-name.ts";
@@ -249,7 +250,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   /** Episodes that stay at this rank. */
   #alone(tool: EpisodeTool | undefined): Players {
-    const stream = this.streamOf(this.config.temperature, tool, this.#streamOrder());
+    const journal = this.#journal();
+    const stream = this.streamOf(this.config.temperature, tool, this.#streamOrder(), journal);
     const nonce = randomUUID();
     let numEpisodes = 0;
     return {
@@ -277,14 +279,20 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         return (index) => cuts[index]?.();
       },
       ended: () => stream.finish(),
-      finish: async () => {},
+      finish: async () => journal?.done(),
       [Symbol.asyncDispose]: () => stream[Symbol.asyncDispose](),
     };
   }
 
   /** Episodes of this rank alone, at so much randomness. */
-  protected streamOf(temperature: number, tool: EpisodeTool | undefined, order?: CallOrder): EpisodeStream {
+  protected streamOf(
+    temperature: number,
+    tool: EpisodeTool | undefined,
+    order?: CallOrder,
+    journal?: CompletionJournal,
+  ): EpisodeStream {
     return new EpisodeStream({
+      journal,
       engine: this.engine,
       sampling: this.sampling(temperature),
       order,
@@ -294,6 +302,24 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       carries: this.config.tail === "carry" ? this.config.model : undefined,
       timer: () => this.timer("decode"),
       took: order && ((seconds, completions) => this.#took(seconds, completions)),
+    });
+  }
+
+  /**
+   * Of a process of its own, which may die while its weights are elsewhere, too; undefined where nothing that is kept could go on: the
+   * engine tells nothing, its weights die with it, or nobody can tell them from others.
+   */
+  #journal(): CompletionJournal | undefined {
+    const { engine, hostFiles, component, rank, log } = this;
+    const { weightsId } = engine;
+    if (engine.kind !== "torch" || engine.trainerRank !== undefined || weightsId === undefined || !hostFiles)
+      return undefined;
+    const { model } = this.config;
+    return new CompletionJournal({
+      ...{ hostFiles, component, rank },
+      sampledBy: { weightsId, model, ...this.sampling(this.config.temperature) },
+      isCurrent: () => engine.weightsId === weightsId,
+      warn: (message) => log.warn(message),
     });
   }
 

@@ -1,0 +1,231 @@
+/**
+ * What the completions of a call have so far, in the host's memory: whoever is given their prompts after a death goes on there.
+ *
+ * A process writes a file of its own for each call, and removes it when the call has made all that it was given. Others of its
+ * component on the node read it once it is dead; a process reads its own of a call that failed.
+ * CJ1 what is kept goes on only under the weights and the sampling, and from the prompt and the key, that it was sampled with: it is
+ *     what would be sampled again.
+ * CJ2 a file counts up to the first record that is not whole: what is behind it is sampled again.
+ * CJ3 whatever fails here, or has no room, costs what would have been kept, and no call.
+ */
+import { createHash } from "node:crypto";
+import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import type { FinishReason, HostFiles } from "@treadle/contracts";
+import type { Span } from "./episode-stream.ts";
+
+/** of one call; beyond it nothing more is kept of it */
+const mostBytes = 64 * 2 ** 20;
+const openToOthers = 0o077;
+/** of what all completions of a file depend on, and of what one does, in words */
+const digestWords = 8;
+const idWords = 4;
+/** words of a record before its answers: its own length, whose it is, from which token on, tokens, reason, answers */
+const headWords = 1 + idWords + 4;
+const reasons: readonly (FinishReason | undefined)[] = [undefined, "stop", "length"];
+
+export type KeptCompletion = {
+  readonly tokens: Int32Array;
+  readonly logprobs: Float32Array;
+  /** where a tool's tokens stand, of one that has ended */
+  readonly answers: readonly Span[];
+  /** undefined: it goes on */
+  readonly finishReason: FinishReason | undefined;
+};
+
+/** From that token on; what was known behind it counts no more. */
+export type KeptPart = Omit<KeptCompletion, "answers" | "finishReason"> &
+  Partial<Pick<KeptCompletion, "answers" | "finishReason">> & { readonly id: string; readonly from: number };
+
+export type CompletionJournalOptions = {
+  readonly hostFiles: HostFiles;
+  readonly component: string;
+  readonly rank: number;
+  /** everything that completions of the call depend on beside their prompts and keys, the weights among it (CJ1) */
+  readonly sampledBy: unknown;
+  /** Whether they are still those weights; once they are not, nothing more is kept. */
+  readonly isCurrent: () => boolean;
+  readonly warn: (message: string) => void;
+};
+
+export class CompletionJournal {
+  readonly #options: CompletionJournalOptions;
+  readonly #digest: Buffer;
+  readonly #stem: string;
+  readonly #name: string;
+  readonly #read = new Set<string>();
+  readonly #kept = new Map<string, KeptCompletion>();
+  #file: number | undefined;
+  #numBytes = 0;
+  static #numOpened = 0;
+
+  constructor(options: CompletionJournalOptions) {
+    this.#options = options;
+    const { hostFiles, component, rank, sampledBy } = options;
+    this.#digest = createHash("sha256").update(JSON.stringify(sampledBy)).digest();
+    this.#stem = `${hostFiles.leftPrefix}completions-${component}-`;
+    this.#name = `${this.#stem}${rank}-${process.pid}-${CompletionJournal.#numOpened++}`;
+    this.#guard(() => {
+      const { O_WRONLY, O_CREAT, O_EXCL, O_APPEND } = constants;
+      this.#file = openSync(join(hostFiles.folder, this.#name), O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0o600);
+      this.#write(this.#digest);
+    });
+  }
+
+  /** Whose it is (CJ1); `begun`: what it had from an earlier step. */
+  static idOf(prompt: Int32Array, key: number, begun: Int32Array = new Int32Array()): string {
+    const hash = createHash("sha256").update(Uint32Array.of(key, prompt.length, begun.length));
+    const digest = hash.update(bytesOf(prompt)).update(bytesOf(begun)).digest();
+    return digest.toString("hex", 0, 4 * idWords);
+  }
+
+  /** What a process that is dead by now, or a call that failed, had of it. */
+  find(id: string): KeptCompletion | undefined {
+    if (!this.#kept.has(id)) this.#guard(() => this.#look());
+    return this.#kept.get(id);
+  }
+
+  /** In one piece, which the process that reads it after a death has whole, or not. */
+  keep(parts: readonly KeptPart[]): void {
+    if (this.#file === undefined || parts.length === 0) return;
+    if (!this.#options.isCurrent()) this.stop();
+    else this.#guard(() => this.#write(Buffer.concat(parts.map(recordOf))));
+  }
+
+  /** Nothing more is kept: completions have begun again with other weights. */
+  stop(): void {
+    if (this.#file === undefined) return;
+    closeSync(this.#file);
+    this.#file = undefined;
+    rmSync(this.#pathOf(this.#name), { force: true });
+  }
+
+  /** All that the call was given is made: nobody is given it again. */
+  done(): void {
+    const { rank } = this.#options;
+    this.#guard(() => {
+      this.stop();
+      for (const name of this.#read)
+        if (ownerOf(name, this.#stem)?.rank === rank) rmSync(this.#pathOf(name), { force: true });
+    });
+  }
+
+  #pathOf(name: string): string {
+    return join(this.#options.hostFiles.folder, name);
+  }
+
+  #look(): void {
+    for (const name of readdirSync(this.#options.hostFiles.folder)) {
+      const owner = ownerOf(name, this.#stem);
+      if (!owner || name === this.#name || this.#read.has(name)) continue;
+      if (owner.pid !== process.pid && isAlive(owner.pid)) continue;
+      this.#read.add(name);
+      for (const [id, kept] of readJournal(this.#pathOf(name), this.#digest)) {
+        const known = this.#kept.get(id);
+        const isMore =
+          !known || (!known.finishReason && (kept.finishReason || kept.tokens.length > known.tokens.length));
+        if (isMore) this.#kept.set(id, kept);
+      }
+    }
+  }
+
+  #write(bytes: Uint8Array): void {
+    if (this.#file === undefined) return;
+    if (this.#numBytes + bytes.byteLength > mostBytes)
+      throw new Error(`it would take more than ${mostBytes} bytes of the host's memory`);
+    this.#numBytes += bytes.byteLength;
+    if (writeSync(this.#file, bytes) < bytes.byteLength) throw new Error("there is no room");
+  }
+
+  /** CJ3. What is written stays. */
+  #guard(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      if (this.#file !== undefined) closeSync(this.#file);
+      this.#file = undefined;
+      this.#options.warn(
+        `what completions have so far is kept no more in this call, and begins again where the engine dies: ${(error as Error).message}`,
+      );
+    }
+  }
+}
+
+function ownerOf(name: string, stem: string): { readonly rank: number; readonly pid: number } | undefined {
+  if (!name.startsWith(stem)) return undefined;
+  const [, rank, pid] = /^(\d+)-(\d+)-\d+$/.exec(name.slice(stem.length)) ?? [];
+  return pid === undefined ? undefined : { rank: Number(rank), pid: Number(pid) };
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== "ESRCH";
+  }
+}
+
+function recordOf({ id, from, tokens, logprobs, answers = [], finishReason }: KeptPart): Buffer {
+  const spans = Int32Array.from(answers.flat());
+  const numWords = headWords + spans.length + 2 * tokens.length;
+  const head = Int32Array.of(from, tokens.length, reasons.indexOf(finishReason), answers.length);
+  const parts = [Int32Array.of(numWords), Buffer.from(id, "hex"), head, spans, tokens, logprobs];
+  return Buffer.concat(parts.map(bytesOf));
+}
+
+/** CJ1, CJ2. Empty where it is another call's, or another user's. */
+export function readJournal(path: string, digest: Buffer): Map<string, KeptCompletion> {
+  const bytes = readOwn(path);
+  if (!bytes?.subarray(0, 4 * digestWords).equals(digest)) return new Map();
+  const words = new Int32Array(Uint8Array.from(bytes.subarray(0, bytes.length - (bytes.length % 4))).buffer);
+  const floats = new Float32Array(words.buffer);
+  const found = new Map<string, Known>();
+  for (let at = digestWords; at + headWords <= words.length; ) {
+    const numWords = words[at] as number;
+    const [from, numTokens, reason, numAnswers] = [...words.subarray(at + 1 + idWords, at + headWords)] as FourWords;
+    if (at + numWords > words.length || numWords !== headWords + 2 * numAnswers + 2 * numTokens) break;
+    const id = Buffer.from(bytesOf(words.subarray(at + 1, at + 1 + idWords))).toString("hex");
+    const spans = words.subarray(at + headWords, at + headWords + 2 * numAnswers);
+    const tokensAt = at + headWords + spans.length;
+    at += numWords;
+    const known: Known = found.get(id) ?? { tokens: [], logprobs: [], answers: [], finishReason: undefined };
+    if (from > known.tokens.length) continue;
+    found.set(id, known);
+    known.tokens.length = known.logprobs.length = from;
+    for (let i = tokensAt; i < tokensAt + numTokens; i++) {
+      known.tokens.push(words[i] as number);
+      known.logprobs.push(floats[i + numTokens] as number);
+    }
+    known.answers = Array.from({ length: numAnswers }, (_, i) => [spans[2 * i] as number, spans[2 * i + 1] as number]);
+    known.finishReason = reasons[reason];
+  }
+  const kept = [...found].map(([id, { tokens, logprobs, ...ended }]): [string, KeptCompletion] => [
+    id,
+    { tokens: Int32Array.from(tokens), logprobs: Float32Array.from(logprobs), ...ended },
+  ]);
+  return new Map(kept);
+}
+
+type FourWords = [number, number, number, number];
+type Known = { tokens: number[]; logprobs: number[]; answers: Span[]; finishReason: FinishReason | undefined };
+
+/** Undefined where it is gone, or anybody else's. */
+function readOwn(path: string): Buffer | undefined {
+  let file: number;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+  try {
+    const { uid, mode } = fstatSync(file);
+    return uid === process.getuid?.() && (mode & openToOthers) === 0 ? readFileSync(file) : undefined;
+  } finally {
+    closeSync(file);
+  }
+}
+
+const bytesOf = ({ buffer, byteOffset, byteLength }: Int32Array | Float32Array | Uint8Array): Uint8Array =>
+  new Uint8Array(buffer, byteOffset, byteLength);
