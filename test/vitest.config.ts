@@ -6,7 +6,7 @@ import { LongestFirst } from "./support/longest-first.ts";
 const conditions = ["source", "node", "import", "default"];
 
 /** These need no program that is made for tests. */
-const withPython = "reference-loss-agrees-*|models-are-counted|tokenizer-folder";
+const withPython = "reference-loss-agrees-*|models-are-counted|tokenizer-folder|completions-survive-*";
 const shared = [
   ...[
     "contracts",

@@ -8,6 +8,7 @@ import { benchSandboxes } from "./actions/sandboxes.ts";
 import { benchTurns } from "./actions/turns.ts";
 import { benchDashboard } from "./dashboard.ts";
 import { benchEmbedded } from "./embedded.ts";
+import { benchEngineDeaths } from "./engine-deaths.ts";
 import { benchMultiplex } from "./multiplex.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
@@ -55,6 +56,7 @@ export const measurements: Readonly<
   dashboard: benchDashboard,
   embedded: benchEmbedded,
   weights: benchWeights,
+  "engine-deaths": benchEngineDeaths,
   "rollout-order": () => benchRolloutOrder(),
   "rollout-live": benchRolloutLive,
   "rollout-router": benchRolloutRouter,

@@ -382,10 +382,7 @@ test("'time' counts seconds where ranks share, as soon as a turn was measured", 
 
 test.each([
   [{ placement: "own", migrate: "scaled" }, /'migrate' is 'scaled' where 'placement' is 'own'/],
-  [
-    { placement: "predicted", engine: { kind: "torch" } },
-    /an engine of kind 'torch' takes no episode that has begun elsewhere/,
-  ],
+  [{ placement: "predicted", engine: { kind: "torch" } }, /an engine of kind 'torch' makes its own batches/],
 ] as const)("%o is refused", (given, message) => {
   const config = { ...RolloutConfig.parse(usual), ...given } as unknown as RolloutConfig;
   expect(() => RolloutWorker.checkConfig({ ...config, scheduler: "fcfs" })).toThrow(message);

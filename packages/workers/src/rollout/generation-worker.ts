@@ -314,10 +314,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const { weightsId } = engine;
     if (engine.kind !== "torch" || engine.trainerRank !== undefined || weightsId === undefined || !hostFiles)
       return undefined;
-    const { model } = this.config;
+    const { model, engine: choice } = this.config;
     return new CompletionJournal({
       ...{ hostFiles, component, rank },
-      sampledBy: { weightsId, model, ...this.sampling(this.config.temperature) },
+      sampledBy: { weightsId, model, choice, ...this.sampling(this.config.temperature) },
       isCurrent: () => engine.weightsId === weightsId,
       warn: (message) => log.warn(message),
     });

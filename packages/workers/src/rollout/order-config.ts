@@ -48,7 +48,7 @@ export const RolloutOrderConfig = z.strictObject({
    * What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step
    * wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of
    * their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they
-   * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, which does not `carry`, where episodes stay at their rank
+   * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, where episodes stay at their rank
    */
   tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
   /** begins more episodes than a step needs, and takes the first that end */
