@@ -145,6 +145,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token",
     "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TorchConfig": {
@@ -169,6 +170,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "threads": "of PyTorch's products; processes that share cores want one each",
     "startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token",
     "healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TransformerConfig": {
@@ -224,6 +226,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token",
     "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "AlgorithmConfig": {
@@ -420,6 +423,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "engine.trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "engine.trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "engine.trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
+    "engine.trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token",
     "engine.trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work",
     "engine.loads": "what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter alone, over the weights in `model`, which is little to read, and for which the server must have been started",
     "engine.updateTimeoutMs": "within which the server has read a folder of weights",
@@ -441,6 +445,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "engine.launch.startTimeoutMs": "within which it answers; it reads the model, and compiles",
     "engine.url": "where a server listens that runs already, or one address for each rank; a rank loads weights into its server and ends what others compute there",
     "engine.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work",
+    "engine.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token",
     "engine.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "engine.threads": "of PyTorch's products; processes that share cores want one each",
     "engine.collectiveTimeoutMs": "for which each side of such a group waits for the other: to come, and for each bucket",
@@ -515,7 +520,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "migrate": "When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`: as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that ends it sooner by a tenth",
     "degrees": "devices that each rank spans, in order, such as `[4, 2, 1, 1]`: placement `predicted` and `migrate` give the longest episodes to the fastest ranks (Heddle §6). `treadle simulate rollout` proposes a list; with `auto` the run does, between steps, and changes where the steps before, simulated with their predictions, say that it pays: on the emulated engine, with placement `predicted`. Default: ranks of equal size, as many as the plan says. The embedded engine and PyTorch generate on one device a rank",
     "interference": "how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others",
-    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, which does not `carry`, where episodes stay at their rank",
+    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, where episodes stay at their rank",
     "oversample": "begins more episodes than a step needs, and takes the first that end",
     "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others",
     "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry`",
@@ -536,7 +541,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "migrate": "When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`: as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that ends it sooner by a tenth",
     "degrees": "devices that each rank spans, in order, such as `[4, 2, 1, 1]`: placement `predicted` and `migrate` give the longest episodes to the fastest ranks (Heddle §6). `treadle simulate rollout` proposes a list; with `auto` the run does, between steps, and changes where the steps before, simulated with their predictions, say that it pays: on the emulated engine, with placement `predicted`. Default: ranks of equal size, as many as the plan says. The embedded engine and PyTorch generate on one device a rank",
     "interference": "how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others",
-    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, which does not `carry`, where episodes stay at their rank",
+    "tail": "What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, where episodes stay at their rank",
     "oversample": "begins more episodes than a step needs, and takes the first that end",
     "oversample.samples": "how many samples of a prompt are begun for one that is wanted: cutting favours short ones; default: 1.25 for `cut`, 1 for others",
     "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry`",

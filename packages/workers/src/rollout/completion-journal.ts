@@ -17,6 +17,8 @@ import type { Span } from "./episode-stream.ts";
 /** of one call; beyond it nothing more is kept of it */
 const mostBytes = 64 * 2 ** 20;
 const openToOthers = 0o077;
+/** between two looks at which files there are; whether their writers live is seen each time */
+const listingMs = 1_000;
 /** of what all completions of a file depend on, and of what one does, in words */
 const digestWords = 8;
 const idWords = 4;
@@ -45,7 +47,7 @@ export type CompletionJournalOptions = {
   readonly sampledBy: unknown;
   /** Whether they are still those weights; once they are not, nothing more is kept. */
   readonly isCurrent: () => boolean;
-  readonly warn: (message: string) => void;
+  readonly log: { readonly info: (message: string) => void; readonly warn: (message: string) => void };
 };
 
 export class CompletionJournal {
@@ -53,7 +55,12 @@ export class CompletionJournal {
   readonly #digest: Buffer;
   readonly #stem: string;
   readonly #name: string;
-  readonly #read = new Set<string>();
+  /** not read yet, as their writers lived */
+  readonly #unread = new Map<string, Owner>();
+  readonly #read = new Map<string, Owner>();
+  #listedMs = Number.NEGATIVE_INFINITY;
+  #numFound = 0;
+  #numTokens = 0;
   readonly #kept = new Map<string, KeptCompletion>();
   #file: number | undefined;
   #numBytes = 0;
@@ -82,7 +89,10 @@ export class CompletionJournal {
   /** What a process that is dead by now, or a call that failed, had of it. */
   find(id: string): KeptCompletion | undefined {
     if (!this.#kept.has(id)) this.#guard(() => this.#look());
-    return this.#kept.get(id);
+    const kept = this.#kept.get(id);
+    if (kept) this.#numFound++;
+    this.#numTokens += kept?.tokens.length ?? 0;
+    return kept;
   }
 
   /** In one piece, which the process that reads it after a death has whole, or not. */
@@ -92,22 +102,26 @@ export class CompletionJournal {
     else this.#guard(() => this.#write(Buffer.concat(parts.map(recordOf))));
   }
 
-  /** Nothing more is kept: completions have begun again with other weights. */
+  /** Nothing is kept of this call: completions have begun again with other weights. */
   stop(): void {
-    if (this.#file === undefined) return;
-    closeSync(this.#file);
-    this.#file = undefined;
-    rmSync(this.#pathOf(this.#name), { force: true });
+    this.#guard(() => {
+      if (this.#file !== undefined) closeSync(this.#file);
+      this.#file = undefined;
+      rmSync(this.#pathOf(this.#name), { force: true });
+    });
   }
 
   /** All that the call was given is made: nobody is given it again. */
   done(): void {
-    const { rank } = this.#options;
+    const { rank, log } = this.#options;
+    this.stop();
     this.#guard(() => {
-      this.stop();
-      for (const name of this.#read)
-        if (ownerOf(name, this.#stem)?.rank === rank) rmSync(this.#pathOf(name), { force: true });
+      for (const [name, owner] of this.#read) if (owner.rank === rank) rmSync(this.#pathOf(name), { force: true });
     });
+    if (this.#numFound > 0)
+      log.info(
+        `'${this.#numFound}' completions went on with '${this.#numTokens}' tokens that a process before had of them`,
+      );
   }
 
   #pathOf(name: string): string {
@@ -115,17 +129,24 @@ export class CompletionJournal {
   }
 
   #look(): void {
-    for (const name of readdirSync(this.#options.hostFiles.folder)) {
-      const owner = ownerOf(name, this.#stem);
-      if (!owner || name === this.#name || this.#read.has(name)) continue;
+    if (performance.now() - this.#listedMs >= listingMs) this.#list();
+    for (const [name, owner] of this.#unread) {
       if (owner.pid !== process.pid && isAlive(owner.pid)) continue;
-      this.#read.add(name);
+      this.#unread.delete(name);
+      this.#read.set(name, owner);
       for (const [id, kept] of readJournal(this.#pathOf(name), this.#digest)) {
         const known = this.#kept.get(id);
-        const isMore =
-          !known || (!known.finishReason && (kept.finishReason || kept.tokens.length > known.tokens.length));
-        if (isMore) this.#kept.set(id, kept);
+        const isMore = kept.finishReason || !known || kept.tokens.length > known.tokens.length;
+        if (isMore && !known?.finishReason) this.#kept.set(id, kept);
       }
+    }
+  }
+
+  #list(): void {
+    this.#listedMs = performance.now();
+    for (const name of readdirSync(this.#options.hostFiles.folder)) {
+      const owner = ownerOf(name, this.#stem);
+      if (owner && name !== this.#name && !this.#read.has(name)) this.#unread.set(name, owner);
     }
   }
 
@@ -144,14 +165,16 @@ export class CompletionJournal {
     } catch (error) {
       if (this.#file !== undefined) closeSync(this.#file);
       this.#file = undefined;
-      this.#options.warn(
+      this.#options.log.warn(
         `what completions have so far is kept no more in this call, and begins again where the engine dies: ${(error as Error).message}`,
       );
     }
   }
 }
 
-function ownerOf(name: string, stem: string): { readonly rank: number; readonly pid: number } | undefined {
+type Owner = { readonly rank: number; readonly pid: number };
+
+function ownerOf(name: string, stem: string): Owner | undefined {
   if (!name.startsWith(stem)) return undefined;
   const [, rank, pid] = /^(\d+)-(\d+)-\d+$/.exec(name.slice(stem.length)) ?? [];
   return pid === undefined ? undefined : { rank: Number(rank), pid: Number(pid) };

@@ -319,7 +319,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       ...{ hostFiles, component, rank },
       sampledBy: { weightsId, model, choice, ...this.sampling(this.config.temperature) },
       isCurrent: () => engine.weightsId === weightsId,
-      warn: (message) => log.warn(message),
+      log,
     });
   }
 
