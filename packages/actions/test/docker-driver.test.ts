@@ -36,7 +36,7 @@ const driverOf = (fastPath: boolean) =>
 describeDriver("docker", () => driverOf(true), missing, 160);
 describeHeldShell("docker", () => driverOf(true), missing, 170);
 describeDriver("docker (by the engine alone)", () => driverOf(false), missing, 260);
-describeHeldShell("docker (by the engine alone)", () => driverOf(false), missing, 270, { isByEngine: true });
+describeHeldShell("docker (by the engine alone)", () => driverOf(false), missing, 270);
 
 describeShortMemory("docker", () => driverOf(true), missing);
 describeShortMemory("docker (by the engine alone)", () => driverOf(false), missing);

@@ -10,7 +10,8 @@ const drivers: [string, () => SandboxDriver, string | undefined][] = [
 ];
 const text = (output: Buffer) => output.toString().trim();
 
-for (const [name, make, missing] of drivers) describeHeldShell(name, make, missing);
+for (const [name, make, missing] of drivers)
+  describeHeldShell(name, make, missing, undefined, { isolates: name !== "process" });
 
 describe.skipIf(lacks !== undefined)(
   `what only the cgroup driver's held shell promises${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
@@ -29,6 +30,20 @@ describe.skipIf(lacks !== undefined)(
       expect(text(output)).toContain("/bin/sh");
       expect(text(output)).not.toContain("74.25");
       expect(await eventually(() => processesWith("74.25").length === 0)).toBe(true);
+    });
+
+    test("HS6 a shell that waits for its next action is not there while a command runs, or another shell's action", async () => {
+      const sandbox = await driver.open();
+      const [one, other] = [sandbox.holdShell(), sandbox.holdShell()];
+      const see = "for one in /proc/[0-9]*; do tr '\\0' ' ' < $one/cmdline; echo; done";
+      const waiting = (seen: Buffer) => text(seen).match(/^\/bin\/sh ?$/gm)?.length ?? 0;
+      for (let round = 0; round < 2; round++) {
+        await one.ask({ program: ":" });
+        // The shell that runs this is one of them.
+        expect(waiting((await other.ask({ program: see })).output)).toBe(1);
+        expect(waiting((await sandbox.exec({ command: ["sh", "-c", see] })).stdout)).toBe(0);
+      }
+      await sandbox.close();
     });
 
     test("a fork bomb in the background is ended with its action", async () => {

@@ -61,4 +61,71 @@ describe("what waits for a command", () => {
     const late = await commands.use(async () => ({ result: result(9, "timeout"), hasBegun: false }));
     expect(late.status).toBe("timeout");
   });
+
+  test("DK8 what commands have left is cleared once none runs, and nobody enters before it is", async () => {
+    const seen: string[] = [];
+    let cleared = (): void => {};
+    let entered = 0;
+    const commands = new WaitingCommand<number>({
+      isAlive: () => true,
+      end: async () => {},
+      mayWait: () => false,
+      enter: async () => {
+        seen.push("enters");
+        return ++entered;
+      },
+      clear: () =>
+        new Promise((resolve) => {
+          seen.push("clears");
+          cleared = () => {
+            seen.push("cleared");
+            resolve();
+          };
+        }),
+    });
+    const ends: (() => void)[] = [];
+    const use = () =>
+      commands.use(async () => {
+        await new Promise<void>((resolve) => ends.push(resolve));
+        return { result: result(0), hasBegun: true };
+      });
+    const turn = () => new Promise((resolve) => setImmediate(resolve));
+    const [first, second] = [use(), use()];
+    await turn();
+    ends[0]!();
+    await first;
+    expect(await commands.alone(async () => {})).toBe(true);
+    ends[1]!();
+    await turn();
+    const third = use();
+    await turn();
+    expect(seen).toEqual(["enters", "enters", "clears"]);
+    cleared();
+    await second;
+    await turn();
+    expect(seen).toEqual(["enters", "enters", "clears", "cleared", "enters"]);
+    ends[2]!();
+    await turn();
+    cleared();
+    await third;
+  });
+
+  test("DK8 one beside which others run is not alone", async () => {
+    const commands = waiting();
+    let isAlone: boolean | undefined;
+    let end = (): void => {};
+    const beside = commands.use(async () => {
+      await new Promise<void>((resolve) => {
+        end = resolve;
+      });
+      return { result: result(0), hasBegun: true };
+    });
+    await commands.use(async () => {
+      isAlone = await commands.alone(async () => {});
+      return { result: result(0), hasBegun: true };
+    });
+    expect(isAlone).toBe(false);
+    end();
+    await beside;
+  });
 });

@@ -53,8 +53,9 @@ import {
 import { raisesOomScore, runCommand, signalProcess, spawnCommand } from "./command.ts";
 import { DiskGuard, lacksRoom, reserveOf, roomIn } from "./disk-guard.ts";
 import { deviceOf, diskImagesLack, forgetDiskImage, makeDiskImage, withDiskImage } from "./disk-image.ts";
-import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
+import { quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
+import { readyHolder } from "./ready-holder.ts";
 import {
   baseEnvironment,
   type ExecRequest,
@@ -90,7 +91,6 @@ const firstUserIdOf = (pid: number): number => 1_000_000_000 + (pid % 8192) * nu
 const defaultMaxProcesses = 256;
 /** bubblewrap, its inner init, and what it holds; a supervisor, and what waits for its command */
 const ownProcesses = 5;
-const startTimeoutMs = 10_000;
 
 /** What this machine lacks for the driver; undefined when it lacks nothing. */
 export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | undefined {
@@ -278,6 +278,7 @@ class HeldSandbox extends OpenSandbox {
   #proxy: EgressProxy | undefined;
   #forgetFiles = async (): Promise<void> => {};
   #overWith: string | undefined;
+  readonly #supervisors = new Set<Supervisor>();
   readonly #waiting = new WaitingCommand<Entered>({
     enter: () => this.#enter(),
     isAlive: ({ running: { child } }) => child.exitCode === null && child.signalCode === null,
@@ -424,23 +425,31 @@ class HeldSandbox extends OpenSandbox {
   }
 
   /** A supervisor outside of the namespaces starts its actions; one that was lost is replaced by the next action. */
-  protected override makeShell(): HeldShell {
+  protected override startShell(): { readonly run: RunProgram; readonly end: () => Promise<void> } {
     let supervisor: Supervisor | undefined;
     let exec = "";
     const run: RunProgram = async (program, request) => {
-      this.refuse();
+      await this.#endWaitingShells(supervisor);
       if (supervisor === undefined || supervisor.hasEnded) {
         await supervisor?.kill();
         await this.#waiting.drop();
         exec = `shell-${this.#execs++}`;
         supervisor = await this.#supervisor(exec);
+        this.#supervisors.add(supervisor);
       }
       if (request.cores !== undefined) await this.#tree.setCores(this.id, exec, request.cores);
       const memoryKills = this.#tree.outOfMemoryKills(this.id);
       const ranOutOfMemory = (): boolean => this.#tree.outOfMemoryKills(this.id) > memoryKills;
       return runCommand({ ...supervisor.host(program), ranOutOfMemory }, request);
     };
-    return new HeldShell(run, async () => supervisor?.kill());
+    return { run, end: async () => supervisor?.kill() };
+  }
+
+  /** HS6: a shell that waits for its next action is there to be traced, as what waits for a command is (CG4). */
+  async #endWaitingShells(but?: Supervisor): Promise<void> {
+    const others = [...this.#supervisors].filter((one) => one !== but);
+    for (const one of others) this.#supervisors.delete(one);
+    await Promise.all(others.map((one) => one.kill()));
   }
 
   async #supervisor(exec: string): Promise<Supervisor> {
@@ -466,6 +475,7 @@ class HeldSandbox extends OpenSandbox {
   protected override async run(request: ExecRequest): Promise<ExecResult> {
     const environment = { ...this.#environment, ...request.environment };
     const text = becoming(environment, request.command);
+    await this.#endWaitingShells();
     return this.#waiting.use((entered) => this.#runIn(entered, text, request));
   }
 
@@ -562,38 +572,4 @@ function becoming(environment: Readonly<Record<string, string>>, command: readon
   const words = ["env", "-i", ...variables, ...command];
   const text = `exec ${words.map(quoted).join(" ")}`;
   return `${Buffer.byteLength(text)}\n${text}`;
-}
-
-/** Waits until the sandbox is complete; returns the id, seen from here, of the first process inside. */
-function readyHolder(holder: ChildProcess): Promise<number> {
-  return new Promise((resolve, reject) => {
-    let information = "";
-    let output = "";
-    let complaint = "";
-    const fail = (why: string): void => {
-      clearTimeout(timer);
-      reject(new TreadleError("sandbox.failed", `the sandbox did not start: ${why}`));
-    };
-    const timer = setTimeout(() => fail(`not ready within ${startTimeoutMs} ms`), startTimeoutMs);
-    const check = (): void => {
-      const pid = /"child-pid":\s*(\d+)/.exec(information)?.[1];
-      if (pid === undefined || !output.includes("ready")) return;
-      clearTimeout(timer);
-      for (const stream of holder.stdio) stream?.destroy();
-      resolve(Number(pid));
-    };
-    holder.stdout!.on("data", (chunk: Buffer) => {
-      output += chunk;
-      check();
-    });
-    holder.stderr!.on("data", (chunk: Buffer) => {
-      complaint += chunk;
-    });
-    holder.stdio[3]!.on("data", (chunk: Buffer) => {
-      information += chunk;
-      check();
-    });
-    holder.once("error", (error) => fail(error.message));
-    holder.once("exit", (code) => fail(complaint.trim() || `it ended with ${code}`));
-  });
 }

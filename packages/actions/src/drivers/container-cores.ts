@@ -30,9 +30,15 @@ export class ContainerCores {
   /** For a command that runs from now on; with others at the same time, all of them have all their cores. */
   async hold(cores: readonly number[]): Promise<() => void> {
     const key = {};
+    const release = (): void => void this.#running.delete(key);
     this.#running.set(key, cores);
-    await this.set([]);
-    return () => void this.#running.delete(key);
+    try {
+      await this.set([]);
+    } catch (error) {
+      release(); // it does not run: its cores are nobody's
+      throw error;
+    }
+    return release;
   }
 
   /** For an action of a held shell, and what else runs. */

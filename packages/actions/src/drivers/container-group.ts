@@ -1,7 +1,10 @@
 import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { TreadleError } from "@treadle/contracts";
 import { controllersOf, counter, findCgroups, killAll, readNumber, readProcesses, removeFolder } from "./cgroup.ts";
+import { signalProcess } from "./command.ts";
 
 /**
  * The control group of a container, seen and written from the host, which needs the engine on this machine and root.
@@ -63,6 +66,17 @@ export class ContainerGroup {
   /** Processes that hold the container; none belongs to a command. */
   ownProcesses(): number[] {
     return readProcesses(this.#lists);
+  }
+
+  /** What entered no command's list ends: only `kept` are to be in the container's own group. */
+  async endOthers(kept: readonly number[]): Promise<void> {
+    for (let tries = 0; tries < 500; tries++) {
+      const others = this.ownProcesses().filter((pid) => !kept.includes(pid));
+      if (others.length === 0) return;
+      for (const pid of others) signalProcess(pid, "SIGKILL");
+      await delay(tries < 5 ? 1 : 10);
+    }
+    throw new TreadleError("sandbox.failed", `processes of '${this.#lists}' did not end after SIGKILL`);
   }
 
   processes(exec: string): number[] {

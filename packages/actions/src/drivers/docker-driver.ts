@@ -5,12 +5,12 @@
  *
  * DK1 a command ends with everything it started, a sandbox with every command. Where the engine is on this machine and we
  *    are root, a command has a list of its processes in the kernel; elsewhere its descendants are found in the container,
- *    and those that left their parents end when nothing else runs there. A container in which that fails is removed.
+ *    and those that left their parents end when nothing else runs there (DK8). A container in which that fails is removed.
  * DK2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
  *    control group, and the engine's record follows (`ContainerCores`).
  * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
- *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
- *    the images of snapshots.
+ *    ends, and with it the container; what was made but never started, or is paused (DK8), is removed by the next driver, by its
+ *    label, and so are the images of snapshots.
  * DK4 when memory runs out, a command goes, not what holds the container, with the exception of CG7.
  * DK5 an exec takes the engine tens of milliseconds, so one waits from each command to the next, as in CG4: where commands have
  *    lists of their processes, for only there is it known that nothing of the last one lives.
@@ -19,6 +19,8 @@
  * DK7 where the runtime keeps processes from the kernel (gVisor), they are found in the container, as elsewhere, while cores and
  *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
  *    that is its loss, and no command's outcome.
+ * DK8 when no command runs, nothing of any lives, and nothing starts before that is known: by the kernel's list of what is in no
+ *    command's, or by what the engine sees in the paused container. Nothing that was said inside is taken for it.
  */
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
@@ -32,10 +34,12 @@ import { endInTurn } from "../end-in-turn.ts";
 import type { EgressProxy } from "../network/egress-proxy.ts";
 import { isDeadSession, sessionName } from "./cgroup.ts";
 import { type RunningCommand, raisesOomScore, runCommand, signalProcess } from "./command.ts";
+import { becomeWhatIsTold, type Entered, hostPid, told } from "./container-command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerDisks, foldersOf } from "./container-disks.ts";
 import { ContainerGroup, isAlive } from "./container-group.ts";
-import { DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { ContainerProcesses, startTimeoutMs } from "./container-processes.ts";
+import { DockerEngine } from "./docker-engine.ts";
 import { allowedImage, environmentOf } from "./docker-images.ts";
 import { DockerOptions } from "./docker-options.ts";
 import {
@@ -49,7 +53,7 @@ import {
   runtimeLacks,
 } from "./docker-runtime.ts";
 import { firstLine } from "./first-line.ts";
-import { quoted } from "./held-shell.ts";
+import type { RunProgram } from "./held-shell.ts";
 import { ImageSnapshot } from "./image-snapshot.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
@@ -63,12 +67,10 @@ import {
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { openProxy, proxyEnvironment } from "./sandbox-proxy.ts";
-import { signalScript } from "./signal-script.ts";
 import { securityOptionsOf } from "./system-call-profile.ts";
-import { beginning, type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
+import { type Ran, toldOutput, WaitingCommand } from "./waiting-command.ts";
 
 const defaultMaxProcesses = 256;
-const startTimeoutMs = 30_000;
 const itsEnd = "its container has ended";
 const watchMs = 25;
 /** of the container itself: its first process, what keeps it, one that ends others, and one that waits */
@@ -76,7 +78,7 @@ const ownProcesses = 5;
 
 /** Ends when its input does (DK3), and meanwhile takes in what has lost its parents. */
 const holderScript =
-  'mkdir -p /work /tmp && chmod 1777 /work /tmp && exec 3<&0 && { cat <&3 >/dev/null & } && echo ready && wait "$!"';
+  'mkdir -p /work /tmp && chmod 1777 /work /tmp && exec 3<&0 && { cat <&3 >/dev/null & } && echo "ready $!" && wait "$!"';
 
 export class DockerDriver implements SandboxDriver {
   readonly name = "docker";
@@ -156,24 +158,6 @@ function namesOf(tags: readonly string[] | null | undefined, id: string): readon
 
 type Host = { readonly cores: number; readonly isGvisor: boolean; readonly securityOptions: readonly string[] };
 
-/** What has entered the container, and is told what to become. */
-type Entered = EngineExec & {
-  readonly name: string;
-  /** of its first process, in the container, where the kernel lists none of its processes */
-  insidePid: number | undefined;
-  /** on this machine, where it lists them */
-  pid: number | undefined;
-  hasEnded: boolean;
-};
-
-/**
- * A shell that becomes what one line tells it, and leaves the rest of its input to that: it reads byte by byte, which `head`
- * of some images does not. `n` is a line feed, in words that have one.
- */
-const becomeWhatIsTold = `n=$(printf '\\nx'); n=\${n%x}; IFS= read -r line && echo ${beginning} && eval "$line"`;
-const told = (words: readonly string[]): string =>
-  `exec env -i ${words.map((word) => quoted(word).replaceAll("\n", `'"$n"'`)).join(" ")}\n`;
-
 const longestFile = (bytes: number) => ({ Name: "fsize", Soft: bytes, Hard: bytes });
 
 type ContainerOwner = {
@@ -194,14 +178,16 @@ class ContainerSandbox extends OpenSandbox {
   readonly #keep: (snapshot: ImageSnapshot) => void;
   readonly #disks: ContainerDisks;
   #unwatch = (): void => {};
-  /** first processes, inside, of what runs */
-  readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
   #keeping: Duplex | undefined;
   /** for its cores and its memory */
   #control: ContainerGroup | undefined;
   /** the same where it lists processes, too (DK7) */
   #group: ContainerGroup | undefined;
+  /** on this machine, of the container itself, where it lists them */
+  #kept: readonly number[] = [];
+  /** of commands, where it does not */
+  #processes: ContainerProcesses | undefined;
   #proxy: EgressProxy | undefined;
   #cores!: ContainerCores;
   #imageEnvironment: Readonly<Record<string, string>> = {};
@@ -216,6 +202,7 @@ class ContainerSandbox extends OpenSandbox {
     isAlive: ({ hasEnded }) => !hasEnded,
     end: (entered) => this.#kill(entered),
     mayWait: () => this.#group !== undefined && !this.isClosed && this.loss === undefined,
+    clear: () => this.#clear(),
   });
 
   constructor(
@@ -271,8 +258,10 @@ class ContainerSandbox extends OpenSandbox {
         AttachStdout: true,
         OpenStdin: true,
         StdinOnce: true,
+        Healthcheck: { Test: ["NONE"] },
         HostConfig: {
           AutoRemove: true,
+          Init: false,
           NetworkMode: network === "host" ? "bridge" : "none",
           ...(memoryBytes === undefined ? {} : { Memory: memoryBytes, MemorySwap: memoryBytes }),
           ...(this.#driver.runtime === undefined ? {} : { Runtime: this.#driver.runtime }),
@@ -297,7 +286,8 @@ class ContainerSandbox extends OpenSandbox {
     });
     await engine.call("start", container.start());
     const first = await firstLine(stdout, startTimeoutMs);
-    if (first !== "ready")
+    const keeper = Number(/^ready (\d+)$/.exec(first)?.[1]);
+    if (Number.isNaN(keeper))
       throw new TreadleError("sandbox.failed", `a container of '${image}' did not start: ${first}`);
     stdout.resume();
     (keeping as { unref?: () => void }).unref?.();
@@ -308,8 +298,13 @@ class ContainerSandbox extends OpenSandbox {
       this.#control = ContainerGroup.of(State.Pid, container.id);
       if (runs(State.Pid, script)) this.#group = this.#control;
       // A command may take its score back, but then goes before these all the same, where this process has the right to say so.
-      for (const pid of this.#group?.ownProcesses() ?? [])
-        await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+      this.#kept = this.#group?.ownProcesses() ?? [];
+      for (const pid of this.#kept) await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+    }
+    if (this.#group === undefined) {
+      const isGvisor = this.#isGvisor;
+      this.#processes = new ContainerProcesses({ engine, container, user: this.#user, isGvisor, keeper });
+      await this.#processes.begin();
     }
     if (network !== undefined && network !== "host") {
       if (this.#group === undefined)
@@ -419,6 +414,18 @@ class ContainerSandbox extends OpenSandbox {
     return this.#control?.usedBytes();
   }
 
+  /** HS6 */
+  protected override startShell(): { readonly run: RunProgram } {
+    const { run } = super.startShell();
+    return {
+      run: async (program, request) => {
+        const lacks = this.#processes?.lacks;
+        if (lacks !== undefined) throw new TreadleError("sandbox.unavailable", `no shell can be held: ${lacks}`);
+        return run(program, request);
+      },
+    };
+  }
+
   protected override async run(request: ExecRequest): Promise<ExecResult> {
     const ofProxy = this.#proxy && proxyEnvironment;
     const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...ofProxy, ...request.environment };
@@ -452,7 +459,7 @@ class ContainerSandbox extends OpenSandbox {
             watch = this.#watch(command);
             return running;
           },
-          signal: async (name) => void (await this.#signal(command, name).catch(() => {})),
+          signal: (name) => this.#signal(command, name).catch(() => {}),
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
         },
@@ -482,6 +489,7 @@ class ContainerSandbox extends OpenSandbox {
     const name = `treadle-${this.#execs++}`;
     const group = this.#group;
     const begin = `${raisesOomScore(this.#options.memoryBytes)}${group === undefined ? "; echo $$ >&2" : ""}`;
+    this.#processes?.enters();
     await group?.createExec(name);
     const exec = await this.#engine.exec(this.#container!, {
       Cmd: ["/bin/sh", "-c", `${begin}; ${becomeWhatIsTold}`],
@@ -494,27 +502,28 @@ class ContainerSandbox extends OpenSandbox {
     };
     exec.exited.then(end, end);
     if (group === undefined) {
-      entered.insidePid = Number(await firstLine(exec.stderr, startTimeoutMs));
-      this.#inside.add(entered.insidePid);
-    } else {
-      entered.pid = await this.#hostPid(exec.exec);
+      const said = await firstLine(exec.stderr, startTimeoutMs);
+      // Whoever runs beside it may have written there, too.
+      if (!/^\d+$/.test(said)) {
+        exec.stdin.end();
+        throw new TreadleError("sandbox.failed", `a command did not start in '${this.id}': it said '${said}'`);
+      }
+      entered.insidePid = Number(said);
+      this.#processes!.add(entered.insidePid);
+      return entered;
+    }
+    try {
+      entered.pid = await hostPid(this.#engine, exec.exec);
       await group.join(name, entered.pid);
+    } catch (cause) {
+      await group.killExec(name).catch(() => {});
+      if (cause instanceof TreadleError) throw cause;
+      const why = (cause as Error).message;
+      throw new TreadleError("sandbox.failed", `a command was ended before it began in '${this.id}': ${why}`, {
+        cause,
+      });
     }
     return entered;
-  }
-
-  /** The engine answers a start a moment before the process is there. */
-  async #hostPid(exec: Docker.Exec): Promise<number> {
-    const startedMs = performance.now();
-    for (;;) {
-      const { Pid, ExitCode, Running } = await this.#engine.call("exec inspect", exec.inspect());
-      if (Pid > 0) return Pid;
-      if (!Running && ExitCode !== null && ExitCode !== 0)
-        throw new TreadleError("sandbox.failed", `a command did not start in '${this.id}': exit code ${ExitCode}`);
-      if (performance.now() - startedMs > startTimeoutMs)
-        throw new TreadleError("sandbox.failed", `a command did not start in '${this.id}' within ${startTimeoutMs} ms`);
-      await delay(1);
-    }
   }
 
   /** The engine waits seconds for whoever else holds the output open before it tells of an end. */
@@ -528,21 +537,9 @@ class ContainerSandbox extends OpenSandbox {
     return watch;
   }
 
-  async #signal({ name, insidePid }: Entered, signal: CommandSignal): Promise<number> {
-    if (this.#group !== undefined) {
-      for (const pid of this.#group.processes(name)) signalProcess(pid, signal);
-      return 0;
-    }
-    const alone = [...this.#inside].every((pid) => pid === insidePid);
-    const { stdout, exited, stdin } = await this.#engine.exec(this.#container!, {
-      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal.slice(3), alone ? "1" : "0", String(insidePid)],
-      User: this.#user,
-    });
-    stdin.end();
-    const left = Number(await firstLine(stdout, startTimeoutMs));
-    if ((await exited) !== 0 || !Number.isInteger(left))
-      throw new TreadleError("sandbox.failed", "nothing was signalled");
-    return left;
+  async #signal({ name, insidePid }: Entered, signal: CommandSignal): Promise<void> {
+    if (this.#group === undefined) await this.#processes!.signal(insidePid!, signal);
+    else for (const pid of this.#group.processes(name)) signalProcess(pid, signal);
   }
 
   async #kill(entered: Entered): Promise<void> {
@@ -552,14 +549,23 @@ class ContainerSandbox extends OpenSandbox {
       await this.#group.killExec(name).catch(() => this.#abandon());
       return;
     }
-    if (insidePid === undefined || !this.#inside.has(insidePid)) return;
+    const processes = this.#processes!;
+    if (insidePid === undefined || !processes.has(insidePid)) return;
     try {
-      for (let tries = 0; (await this.#signal(entered, "SIGKILL")) > 0; tries++)
-        if (tries === 20) throw new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
+      if (await this.#waiting.alone(() => processes.clear(entered.hasEnded))) return;
+      await processes.end(insidePid);
+      // One that runs beside it may have told another number in its place.
+      if (!entered.hasEnded) await Promise.race([entered.exited, delay(startTimeoutMs, undefined, { ref: false })]);
+      if (!entered.hasEnded) await this.#abandon();
     } catch {
       await this.#abandon();
     }
-    this.#inside.delete(insidePid);
+  }
+
+  /** DK8 */
+  async #clear(): Promise<void> {
+    if (this.isClosed || this.loss !== undefined) return;
+    await (this.#group?.endOthers(this.#kept) ?? this.#processes!.clear(true)).catch(() => this.#abandon());
   }
 
   /** What cannot be ended ends with its container. */
@@ -570,7 +576,7 @@ class ContainerSandbox extends OpenSandbox {
   }
 
   async #ranOutOfMemory(): Promise<boolean> {
-    return (await this.#engine.call("inspect", this.#container!.inspect())).State.OOMKilled;
+    return (await this.#engine.unlessGone("inspect", this.#container!.inspect()))?.State.OOMKilled === true;
   }
 
   protected override async remove(): Promise<void> {

@@ -1,5 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
-import { HeldShell, wholeProgram } from "./held-shell.ts";
+import { HeldShell, type RunProgram, wholeProgram } from "./held-shell.ts";
 import {
   type ExecRequest,
   type ExecResult,
@@ -16,6 +16,8 @@ export abstract class OpenSandbox implements Sandbox {
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<ExecResult>>();
   readonly #shells = new Set<HeldShell>();
+  /** of a held shell */
+  #action: Promise<ExecResult> | undefined;
   #copying: Promise<unknown> | undefined;
   #closed: Promise<void> | undefined;
 
@@ -59,6 +61,12 @@ export abstract class OpenSandbox implements Sandbox {
     refuseUnspeakable(request);
     while (this.#copying !== undefined) await this.#copying; // SN1
     this.refuse();
+    // HS6
+    if (this.#action !== undefined)
+      throw new TreadleError(
+        "action.invalid",
+        `a command may not run beside an action of a held shell, for it could change what that prints; wait for the action's end, cancel it, or use another sandbox`,
+      );
     const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
     const run = this.run({ ...request, signal: AbortSignal.any(signals) });
     this.#running.add(run);
@@ -107,16 +115,33 @@ export abstract class OpenSandbox implements Sandbox {
 
   holdShell(): HeldShell {
     this.refuse();
-    const shell = this.makeShell();
+    const { run, end } = this.startShell();
+    const shell = new HeldShell((program, request) => this.#runAlone(() => run(program, request)), end);
     this.#shells.add(shell);
     return shell;
   }
 
-  /** Each program as a command of its own, where a driver has no faster way. */
-  protected makeShell(): HeldShell {
-    return new HeldShell((program, request) =>
-      this.exec({ ...request, command: ["sh"], stdin: wholeProgram(program) }),
-    );
+  /** What runs the programs of a shell, one at a time; `end` comes after the last. Each is a command of its own, where a driver has no faster way. */
+  protected startShell(): { readonly run: RunProgram; readonly end?: () => Promise<void> } {
+    return { run: (program, request) => this.run({ ...request, command: ["sh"], stdin: wholeProgram(program) }) };
+  }
+
+  /** HS6 */
+  async #runAlone(run: () => Promise<ExecResult>): Promise<ExecResult> {
+    this.refuse();
+    const numRunning = this.#running.size + (this.#action === undefined ? 0 : 1);
+    if (numRunning > 0)
+      throw new TreadleError(
+        "action.invalid",
+        `an action of a held shell may not run beside ${numRunning} ${numRunning === 1 ? "command" : "commands"}, which could change what it prints; wait for their end, cancel them, or give the shell a sandbox of its own`,
+      );
+    const action = run();
+    this.#action = action;
+    try {
+      return await action;
+    } finally {
+      this.#action = undefined;
+    }
   }
 
   close(): Promise<void> {

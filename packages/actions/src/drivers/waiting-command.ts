@@ -19,12 +19,15 @@ export type WaitingCommandOptions<Entered> = {
   readonly end: (entered: Entered) => Promise<void>;
   /** whether another one may wait now that nothing runs */
   readonly mayWait: () => boolean;
+  /** ends what commands have left, once none runs; whoever comes meanwhile waits for that */
+  readonly clear?: () => Promise<void>;
 };
 
 export class WaitingCommand<Entered> {
   readonly #options: WaitingCommandOptions<Entered>;
   #waiting: Promise<Entered | undefined> | undefined;
   #numRunning = 0;
+  #clearing: Promise<void> | undefined;
 
   constructor(options: WaitingCommandOptions<Entered>) {
     this.#options = options;
@@ -35,6 +38,7 @@ export class WaitingCommand<Entered> {
    * told once.
    */
   async use(run: (entered: Entered) => Promise<Ran>): Promise<ExecResult> {
+    while (this.#clearing !== undefined) await this.#clearing;
     this.#numRunning++;
     try {
       const { entered, hasWaited } = await this.#take();
@@ -43,9 +47,24 @@ export class WaitingCommand<Entered> {
       return isOver ? result : (await run(await this.#options.enter())).result;
     } finally {
       this.#numRunning--;
-      if (this.#numRunning === 0 && this.#options.mayWait())
-        this.#waiting ??= this.#options.enter().catch(() => undefined);
+      const { clear, mayWait, enter } = this.#options;
+      if (this.#numRunning === 0 && clear !== undefined) await this.#whileNoneEnters(clear);
+      if (this.#numRunning === 0 && mayWait()) this.#waiting ??= enter().catch(() => undefined);
     }
+  }
+
+  /** Runs `clear` for the one command that uses it: false where there are others. */
+  async alone(clear: () => Promise<void>): Promise<boolean> {
+    if (this.#numRunning > 1 || this.#clearing !== undefined) return false;
+    await this.#whileNoneEnters(clear);
+    return true;
+  }
+
+  async #whileNoneEnters(clear: () => Promise<void>): Promise<void> {
+    this.#clearing = clear().finally(() => {
+      this.#clearing = undefined;
+    });
+    await this.#clearing;
   }
 
   async drop(): Promise<void> {

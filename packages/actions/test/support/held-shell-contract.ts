@@ -1,6 +1,8 @@
 import { availableParallelism } from "node:os";
+import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { HeldShell, Sandbox, SandboxDriver } from "../../src/index.ts";
+import { adversary, waysToForge } from "./adversary.ts";
 import { eventually, processesWith } from "./processes.ts";
 
 const text = (output: Buffer) => output.toString().trim();
@@ -16,13 +18,16 @@ const spoilsOutput = {
     "use Fcntl; fcntl(STDOUT, F_SETFL, O_WRONLY | O_NONBLOCK); 1 while syswrite(STDOUT, 'x' x 65536)",
 };
 
-/** What the held shell of every driver promises. `first` tells apart its pauses, among test files. */
+/**
+ * What the held shell of every driver promises. `first` tells apart its pauses, among test files. Unless `isolates`, nothing
+ * is run that attacks whatever it reaches, which would be the tests' host.
+ */
 export function describeHeldShell(
   name: string,
   make: () => SandboxDriver,
   missing?: string,
   first = 70,
-  { isGvisor = false, isByEngine = false } = {},
+  { isolates = true, isGvisor = false } = {},
 ): void {
   const pause = (n: number): string => `${first + n}.25`;
   describe.skipIf(missing !== undefined)(
@@ -95,19 +100,77 @@ export function describeHeldShell(
         }
       });
 
-      // Where the engine alone starts what runs, it was written into once, before the mark by which an action begins.
-      test.skipIf(isByEngine)("nothing that runs beside a shell writes into its output (HS5)", async () => {
-        // To whatever any process has as its output, as long as it is a named pipe.
-        const forges = `trap exit TERM; while :; do for file in /proc/[0-9]*/fd/1; do [ -p "$file" ] && case $(readlink "$file") in /*) echo FORGED >"$file";; esac; done 2>/dev/null; done`;
+      test("HS6 an action has its sandbox alone, and with that its cores: what is to run beside it is refused, and neither waits", async () => {
+        const refused = { code: "action.invalid", message: expect.stringMatching(/beside .*; wait for/) };
         const cancel = new AbortController();
-        const forging = sandbox.exec({ command: ["sh", "-c", forges], signal: cancel.signal });
-        for (let n = 0; n < 5; n++) {
-          const { status, output } = await shell.ask({ program: "sleep 0.1; echo own" });
-          expect([status, output.toString()]).toEqual(["exited", "own\n"]);
-        }
+        let begin = (): void => {};
+        const begun = new Promise<void>((resolve) => {
+          begin = resolve;
+        });
+        const command = ["sh", "-c", "echo; sleep 60"] as const;
+        const beside = sandbox.exec({ command, signal: cancel.signal, graceMs: 0, onOutput: () => begin() });
+        await begun;
+        await expect(shell.ask({ program: "echo own" })).rejects.toMatchObject(refused);
         cancel.abort();
-        expect((await forging).status).toBe("cancelled");
+        expect((await beside).status).toBe("cancelled");
+        const other = sandbox.holdShell();
+        const acting = shell.ask({ program: "sleep 0.2; echo own" });
+        await new Promise((resolve) => setImmediate(resolve));
+        await expect(sandbox.exec({ command: ["true"] })).rejects.toMatchObject(refused);
+        await expect(other.ask({ program: ":" })).rejects.toMatchObject(refused);
+        expect(text((await acting).output)).toBe("own");
+        expect((await sandbox.exec({ command: ["true"] })).exitCode).toBe(0);
+        expect(text((await other.ask({ program: "echo other" })).output)).toBe("other");
+        expect(await say("echo own")).toBe("own");
       });
+
+      test.skipIf(!isolates)(
+        "HS5 HS6 nothing that ran before an action, or that it left, writes into what later ones print, or changes how they end",
+        { timeout: 180_000 },
+        async ({ skip }) => {
+          if ((await say("command -v python3 || :")) === "") skip("its sandboxes have no python3");
+          const attacks = fc.sample(
+            fc.record({
+              ways: fc.subarray([...waysToForge], { minLength: 1 }),
+              hops: fc.boolean(),
+              by: fc.constantFrom("command", "command that is cancelled", "action"),
+            }),
+            5,
+          );
+          const open = async () => {
+            const own = await driver.open({ memoryBytes: 128 * 2 ** 20, maxProcesses: 60 });
+            return { own, held: own.holdShell() };
+          };
+          let { own, held } = await open();
+          const attack = async ({ ways, hops, by }: (typeof attacks)[number]) => {
+            await held.ask({ program: ":" }); // what waits for the next action is there to be attacked
+            const leaves = 'setsid python3 -c "$1" >/dev/null 2>&1 & sleep 0.5';
+            const forging = adversary(ways, { hops });
+            const limits = { timeoutMs: 3000, graceMs: 0 };
+            if (by === "action") await held.ask({ program: leaves, args: [forging], timeoutMs: 3000 });
+            else if (by === "command") await own.exec({ command: ["sh", "-c", leaves, "sh", forging], ...limits });
+            else await own.exec({ command: ["python3", "-c", forging], ...limits, timeoutMs: 700 });
+            const ends = [];
+            for (const code of [7, 0]) {
+              const program = `sleep 0.1; echo own; exit ${code}`;
+              const { status, exitCode, output } = await held.ask({ program, timeoutMs: 30_000 });
+              ends.push([status, exitCode, output.toString()]);
+            }
+            return ends;
+          };
+          for (const drawn of attacks) {
+            const ends = await attack(drawn).catch((error: unknown) => {
+              // What cannot be ended ends with its sandbox, and nothing is told in its place.
+              if (own.loss === undefined) throw error;
+              return undefined;
+            });
+            if (ends !== undefined)
+              expect([drawn, ends]).toEqual([drawn, [7, 0].map((code) => ["exited", code, "own\n"])]);
+            else ({ own, held } = await open());
+          }
+          await own.close();
+        },
+      );
 
       test("an action that kills its shell, and one that is cancelled, leave a shell for the next (HS2)", async () => {
         expect([null, 128 + 9]).toContain((await shell.ask({ program: "kill -9 $$; sleep 5" })).exitCode);
