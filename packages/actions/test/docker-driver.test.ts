@@ -57,6 +57,20 @@ describe.skipIf(missing !== undefined)(
     const say = async (script: string) =>
       (await sandbox.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
 
+    test("DK8 what runs in a container and is no command's ends before the next one, whoever lists processes", async () => {
+      for (const fastPath of [true, false]) {
+        const own = driverOf(fastPath);
+        const opened = await own.open();
+        const container = engine.docker.getContainer(opened.id);
+        const started = await container.exec({ Cmd: ["sleep", "168.25"], User: "65534:65534" });
+        await started.start({ Detach: true });
+        expect(await eventually(() => processesWith("168.25").length > 0)).toBe(true);
+        await opened.exec({ command: ["true"] });
+        expect([fastPath, processesWith("168.25"), opened.loss]).toEqual([fastPath, [], undefined]);
+        await own.close();
+      }
+    });
+
     test("DK6 a container whose files are beyond its limit ends with its cause; others go on", async () => {
       const { image, socket } = engine;
       const own = new DockerDriver({ image, socket }, { diskLookMs: 200 });
