@@ -31,6 +31,7 @@ import { benchSmallItems } from "./runtime/small-items.ts";
 import { benchStart } from "./runtime/start.ts";
 import { benchStepShare } from "./runtime/step-share.ts";
 import { benchCore, benchSimulation } from "./simulation.ts";
+import { benchTorch } from "./torch/torch.ts";
 import { benchTrajectories } from "./trajectories.ts";
 import { benchTransport } from "./transport/transport.ts";
 import { benchWeights } from "./weights.ts";
@@ -57,6 +58,7 @@ export const measurements: Readonly<
   embedded: benchEmbedded,
   weights: benchWeights,
   "engine-deaths": benchEngineDeaths,
+  torch: benchTorch,
   "rollout-order": () => benchRolloutOrder(),
   "rollout-live": benchRolloutLive,
   "rollout-router": benchRolloutRouter,

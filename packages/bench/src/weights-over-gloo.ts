@@ -1,12 +1,10 @@
-import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { median } from "@treadle/contracts";
-import { pythonPackageFolder } from "@treadle/contracts/package-folder";
 import { TorchEngine } from "@treadle/engines";
 import { timed } from "./row.ts";
+import { PythonProcess } from "./torch/python-process.ts";
 
 const gib = 2 ** 30;
 
@@ -14,13 +12,12 @@ const gib = 2 ** 30;
 type GlooSpeeds = { readonly sent: number; readonly whole: number; readonly bare: number };
 
 export async function speedsOverGloo(
-  python: string,
   model: Parameters<typeof TorchEngine.create>[0],
   rounds: number,
 ): Promise<GlooSpeeds> {
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-"));
   const engines: TorchEngine[] = [];
-  const bare: BareProcess[] = [];
+  const bare: PythonProcess[] = [];
   try {
     const start = async () => {
       const engine = await TorchEngine.create(model, { kind: "torch", collective: "gloo" });
@@ -29,7 +26,7 @@ export async function speedsOverGloo(
     };
     const [trainer, receiver] = [await start(), await start()];
     const numBytes = 4 * trainer.numParameters;
-    for (const rank of [0, 1]) bare.push(new BareProcess(python, rank, folder, numBytes));
+    for (const rank of [0, 1]) bare.push(new PythonProcess("bare_send.py", [`${rank}`, folder, `${numBytes}`]));
     await Promise.all(bare.map((each) => each.line()));
     const seconds: Record<keyof GlooSpeeds, number[]> = { sent: [], whole: [], bare: [] };
     for (let round = 0; round <= rounds; round++) {
@@ -44,7 +41,7 @@ export async function speedsOverGloo(
           await receiver.loadTicket(ticket, link);
         });
       });
-      for (const each of bare) each.go();
+      for (const each of bare) each.write("go");
       const took = await Promise.all(bare.map((each) => each.line()));
       if (round === 0) continue; // it makes what the others use again
       seconds.sent.push(sentMs / 1000);
@@ -54,37 +51,7 @@ export async function speedsOverGloo(
     const speed = (way: keyof GlooSpeeds) => numBytes / gib / median(seconds[way]);
     return { sent: speed("sent"), whole: speed("whole"), bare: speed("bare") };
   } finally {
-    await Promise.all([...engines.map((engine) => engine.close()), ...bare.map((each) => each.end())]);
+    await Promise.all([...engines.map((engine) => engine.close()), ...bare.map((each) => each[Symbol.asyncDispose]())]);
     await rm(folder, { recursive: true, force: true });
-  }
-}
-
-/** `python/treadle_torch/bench/bare_send.py`. */
-class BareProcess {
-  readonly #child: ChildProcessWithoutNullStreams;
-  readonly #lines: AsyncIterator<string>;
-
-  constructor(python: string, rank: number, folder: string, numBytes: number) {
-    const script = join(pythonPackageFolder(import.meta.url, "treadle_torch"), "bench/bare_send.py");
-    this.#child = spawn(python, [script, String(rank), folder, String(numBytes)], { stdio: "pipe" });
-    this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
-  }
-
-  go(): void {
-    this.#child.stdin.write("go\n");
-  }
-
-  async line(): Promise<string> {
-    const { value, done } = await this.#lines.next();
-    if (done) throw new Error("the process that sends by gloo alone has ended");
-    return value;
-  }
-
-  async end(): Promise<void> {
-    const ended = new Promise((resolve) => this.#child.once("close", resolve));
-    if (this.#child.exitCode === null && this.#child.signalCode === null) {
-      this.#child.kill("SIGKILL");
-      await ended;
-    }
   }
 }

@@ -1,12 +1,11 @@
-import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdtemp, open, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { median } from "@treadle/contracts";
 import { SharedTorchEngine, TorchEngine } from "@treadle/engines";
 import { type BenchRow, row, timed } from "./row.ts";
+import { lacksTorch } from "./torch/python-process.ts";
 import { speedsOverGloo } from "./weights-over-gloo.ts";
 
 /** 84 million parameters */
@@ -23,11 +22,7 @@ const notMeasured = "devices, several receivers, networks; memory that is scarce
  * trainer's module.
  */
 export async function* benchWeights(): AsyncIterable<BenchRow> {
-  const python = process.env["TREADLE_PYTHON"] ?? "python3";
-  const hasTorch = await promisify(execFile)(python, ["-c", "import torch, transformers, grpc"]).then(
-    () => true,
-    () => false,
-  );
+  const reason = await lacksTorch();
   const places = [
     { name: "weights by a ticket, in memory", root: memory },
     { name: "weights by a ticket, in the temporary folder", root: tmpdir() },
@@ -35,8 +30,8 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
   let inMemory: Speeds | undefined;
   for (const { name, root } of places.filter((place) => existsSync(place.root))) {
     const unit = "GiB/s";
-    if (!hasTorch) {
-      yield row({ name, value: null, unit, notMeasured: `PyTorch, which '${python}' does not import` });
+    if (reason) {
+      yield row({ name, value: null, unit, notMeasured: reason });
       continue;
     }
     const speeds = await speedsIn(root);
@@ -47,11 +42,11 @@ export async function* benchWeights(): AsyncIterable<BenchRow> {
     yield row({ name, value, unit, baseline: bytes, against: "bytes through Node", notMeasured });
   }
   const [name, unit] = ["weights over gloo, once they are published", "GiB/s"];
-  if (!hasTorch) {
-    yield row({ name, value: null, unit, notMeasured: `PyTorch, which '${python}' does not import` });
+  if (reason) {
+    yield row({ name, value: null, unit, notMeasured: reason });
     return;
   }
-  const { sent, whole, bare: baseline } = await speedsOverGloo(python, model, rounds);
+  const { sent, whole, bare: baseline } = await speedsOverGloo(model, rounds);
   const overGloo = { unit, baseline, against: "gloo alone, between two Python processes, into memory that is there" };
   yield row({ name, value: sent, ...overGloo, ratioAtLeast: 0.7, notMeasured });
   yield row({ name: "weights over gloo, with their publication", value: whole, ...overGloo, notMeasured });

@@ -71,7 +71,11 @@ def training_speed(sizes: Sizes, placement: Placement, served: Served) -> Iterat
     tokens = num_tokens(batch)
     passes = pack(batch["tokens"], batch["weights"] != 0, PASS_TOKENS, placement.device)
     engine = Engine(causal(sizes.small, sizes.context, placement), 1, placement)
-    plain = {f"plain, {how}": Plain(sizes, placement, is_autocast=how == "autocast") for how in ("copy", "autocast")}
+    numbers = {"copy": placement.dtype, "autocast": torch.float32}
+    plain = {
+        f"plain, {how}": Plain(build(sizes.small, sizes.context, Placement(placement.device, dtype)), is_autocast=how == "autocast")
+        for how, dtype in numbers.items()
+    }
     ways: dict[str, Callable[[], object]] = {
         "served": lambda: (served.forward_backward(batch), served.optim_step(1e-4)),
         "direct": lambda: engine.submit(lambda: (engine.forward_backward(batch, POLICY), engine.optim_step(STEP))).result(),
@@ -104,36 +108,50 @@ class Plain:
     """A training loop as one writes it: Hugging Face's forward, log-softmax, `torch.optim.AdamW`.
 
     With autocast, parameters are in float32, and the row is packed by positions that begin again, for which Hugging Face
-    makes a mask of blocks. Without, the model computes and gets its gradients in its own numbers, a float32 copy is
-    stepped, and attention is the engine's.
+    makes a mask of blocks. Without, attention is the engine's, the model computes and gets its gradients in its own numbers,
+    and, where those are not float32, a copy in float32 is stepped.
     """
 
-    def __init__(self, sizes: Sizes, placement: Placement, *, is_autocast: bool) -> None:
-        numbers = torch.float32 if is_autocast else placement.dtype
-        self._model: Any = build(sizes.small, sizes.context, Placement(placement.device, numbers))
-        if is_autocast:
+    def __init__(self, model: torch.nn.Module, *, is_autocast: bool = False, has_own_attention: bool = False) -> None:
+        self._model: Any = model
+        if is_autocast or has_own_attention:
             self._model.set_attn_implementation("sdpa")
-        self._placement = placement
         self._is_autocast = is_autocast
         parameters = list(self._model.parameters())
-        self._masters = parameters if is_autocast else [each.detach().float().requires_grad_() for each in parameters]
+        self._device = parameters[0].device
+        self._is_copied = parameters[0].dtype != torch.float32
+        self._masters = [each.detach().float().requires_grad_() for each in parameters] if self._is_copied else parameters
         self._optimiser = torch.optim.AdamW(self._masters, lr=1e-6, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
 
     def step(self, batch: dict[str, torch.Tensor], passes: list[Pass]) -> None:
         for one in passes:
-            targets = batch["tokens"][one.rows, one.columns].long().to(self._placement.device)
-            slopes = (batch["weights"] * batch["advantages"])[one.rows, one.columns].to(self._placement.device)
+            targets = batch["tokens"][one.rows, one.columns].long().to(self._device)
+            slopes = (batch["weights"] * batch["advantages"])[one.rows, one.columns].to(self._device)
             view = {} if self._is_autocast else {"view": one.view}
-            with torch.autocast(self._placement.device.type, torch.bfloat16, enabled=self._is_autocast):
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._is_autocast):
                 logits = self._model(one.tokens[None], position_ids=one.view.positions[None], use_cache=False, **view).logits[0]
-            losses = torch.nn.functional.cross_entropy(logits[one.places].float(), targets, reduction="none")
-            (losses * slopes).sum().mul(1e-4).backward()
-        if not self._is_autocast:
+            self._backward(logits[one.places], targets, slopes)
+        self._step()
+
+    def step_padded(self, batch: dict[str, torch.Tensor]) -> None:
+        """As most loops have it, of a model with attention of its own: rows of one length, whatever each has."""
+        tokens = batch["tokens"].long().to(self._device)
+        slopes = (batch["weights"] * batch["advantages"]).to(self._device)
+        logits = self._model(tokens[:, :-1], use_cache=False).logits
+        self._backward(logits.flatten(0, 1), tokens[:, 1:].flatten(), slopes[:, 1:].flatten())
+        self._step()
+
+    def _backward(self, logits: torch.Tensor, targets: torch.Tensor, slopes: torch.Tensor) -> None:
+        losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+        (losses * slopes).sum().mul(1e-4).backward()
+
+    def _step(self) -> None:
+        if self._is_copied:
             for master, each in zip(self._masters, self._model.parameters(), strict=True):
                 master.grad, each.grad = each.grad.float(), None
         torch.nn.utils.clip_grad_norm_(self._masters, 1.0)
         self._optimiser.step()
         self._optimiser.zero_grad()
-        if not self._is_autocast:
+        if self._is_copied:
             with torch.no_grad():
                 torch._foreach_copy_(list(self._model.parameters()), self._masters)

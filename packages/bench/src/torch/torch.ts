@@ -1,0 +1,13 @@
+import { type BenchRow, row } from "../row.ts";
+import { lacksTorch } from "./python-process.ts";
+import { benchTorchRollout } from "./rollout.ts";
+
+/** What runs cost beyond the engine on PyTorch that computes them, and beyond PyTorch. */
+export async function* benchTorch(): AsyncIterable<BenchRow> {
+  const reason = await lacksTorch();
+  if (reason) {
+    yield row({ name: "engines on PyTorch", value: null, unit: "tokens/s", notMeasured: reason });
+    return;
+  }
+  yield* benchTorchRollout();
+}
