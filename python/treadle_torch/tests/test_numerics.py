@@ -190,6 +190,26 @@ class Steps(unittest.TestCase):
         for one, other in zip(*results):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
+    def test_an_exact_step_has_the_same_bits_by_pieces_and_whole_looked_at_before_or_not(self):
+        step = Step(0.01, 0.5, 1.0, 0.9, 0.99, 1e-8, 0.1)
+        results = []
+        for is_whole, is_sure in ((False, True), (False, False), (True, True)):
+            draw = torch.Generator().manual_seed(8)
+            # More than a piece, and not a multiple of one.
+            named = [("a", torch.nn.Parameter(torch.randn(150, 211, generator=draw))), ("b", torch.nn.Parameter(torch.randn(7, generator=draw)))]
+            if is_whole:
+                # Of other strides, a flat view of it does not exist.
+                named[0][1].data = named[0][1].data.T.contiguous().T
+            optimiser = AdamW(Parameters(named))
+            if not is_sure:
+                optimiser.bound = lambda *_: math.inf
+            for _ in range(3):
+                optimiser.parameters.gradients = [torch.randn(each.shape, generator=draw) for _, each in named]
+                optimiser.step(step)
+            results.append([each.detach() for _, each in named] + [each for moments in optimiser.moments() for each in moments])
+        for other in results[1:]:
+            self.assertTrue(all(torch.equal(*pair) for pair in zip(results[0], other)))
+
     def test_bfloat16_keeps_what_is_trained_in_float32(self):
         """Steps that are too small for bfloat16 add up."""
         engine = engine_of(tiny("bfloat16"), "bfloat16")

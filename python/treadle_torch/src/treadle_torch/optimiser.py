@@ -14,6 +14,8 @@ from .parameters import Parameters
 # Its square is finite in float32; a second moment that is not would stop its parameter for good.
 LARGEST_GRAD_NORM = 1e19
 LARGEST_WEIGHT = 1e38
+# Of float64, a dozen of which one step of so many elements needs: they stay in a core's cache.
+CACHED_ELEMENTS = 16_384
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class AdamW:
     """Decoupled weight decay, of matrices only. A step is taken as a whole or not at all.
 
     On the host a step is computed in float64. On a device it is PyTorch's fused kernel, in float32, once a bound of what it
-    can write shows that every weight stays finite; where the bound does not, it is as on the host. Of a sharded model each process
-    takes the step of its parts, and all decide alike (SH2).
+    can write shows that every weight stays finite; where the bound does not, it is as on the host. There a step that the bound does
+    not cover is computed twice: all weights are looked at before the first is written. Of a sharded model each process takes the step
+    of its parts, and all decide alike (SH2).
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -78,10 +81,11 @@ class AdamW:
                 "whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate"
             )
         factor = step.scale * min(1.0, step.max_grad_norm / max(grad_norm, 5e-324))
-        if gradients[0].is_cuda and self.bound(step, bounded) < LARGEST_WEIGHT:
+        is_sure = self.bound(step, bounded) < LARGEST_WEIGHT
+        if is_sure and gradients[0].is_cuda:
             self.step_fused(gradients, factor, step)
         else:
-            self._step_exactly(masters, gradients, factor, step)
+            self._step_exactly(masters, gradients, factor, step, is_sure=is_sure)
         self.steps += 1
         self.parameters.zero()
         self.parameters.publish()
@@ -125,22 +129,24 @@ class AdamW:
             )
 
     def _step_exactly(
-        self, masters: list[torch.Tensor], gradients: list[torch.Tensor], factor: float, step: Step
+        self, masters: list[torch.Tensor], gradients: list[torch.Tensor], factor: float, step: Step, *, is_sure: bool
     ) -> None:
-        firsts, seconds = self.moments()
-        each = list(zip(masters, firsts, seconds, gradients, strict=True))
-        # All weights are looked at before the first is written.
-        fits = all(bool(self._after(*one, factor, step)[0].float().isfinite().all()) for one in each)
-        if self.parameters.shards.most(not fits)[0]:
+        parts = [
+            (pieces, each.dim() > 1)
+            for each, *others in zip(masters, *self.moments(), gradients, strict=True)
+            for pieces in _pieces([each, *others])
+        ]
+        after = lambda part: self._after(*part[0], factor, step, decays=part[1])  # noqa: E731
+        if not is_sure and self.parameters.shards.most(not all(bool(after(each)[0].float().isfinite().all()) for each in parts))[0]:
             raise _diverged(
                 "the step would make a weight that float32 cannot hold; lower the learning rate or the weight decay"
             )
-        for one in each:
-            for target, value in zip(one, self._after(*one, factor, step), strict=False):
+        for part in parts:
+            for target, value in zip(part[0], after(part), strict=False):
                 target.copy_(value)
 
     def _after(
-        self, master: torch.Tensor, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor, factor: float, step: Step
+        self, master: torch.Tensor, first: torch.Tensor, second: torch.Tensor, gradient: torch.Tensor, factor: float, step: Step, *, decays: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """In float64; the gradient is scaled and bounded by the factor."""
         scaled = gradient.double() * factor
@@ -150,8 +156,15 @@ class AdamW:
         second = step.beta2 * second.double() + (1 - step.beta2) * scaled.square()
         corrected = (second / (1 - step.beta2**steps)).sqrt() + step.epsilon
         moved = step.learning_rate / (1 - step.beta1**steps) * first / corrected
-        decay = step.learning_rate * step.weight_decay * value if value.dim() > 1 else 0.0
+        decay = step.learning_rate * step.weight_decay * value if decays else 0.0
         return value - (moved + decay), first, second
+
+
+def _pieces(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    """What is written to a piece is written to its tensor, which a copy of other strides would not do."""
+    if not all(each.is_contiguous() for each in tensors):
+        return [tuple(each.detach() for each in tensors)]
+    return list(zip(*(each.detach().view(-1).split(CACHED_ELEMENTS) for each in tensors), strict=True))
 
 
 def _largest(tensors: list[torch.Tensor]) -> float:
