@@ -1,6 +1,9 @@
 import { type BenchRow, row } from "../row.ts";
+import { benchTorchMismatch } from "./mismatch.ts";
 import { lacksTorch } from "./python-process.ts";
 import { benchTorchRollout } from "./rollout.ts";
+import { benchTorchStepTime } from "./step-time.ts";
+import { benchTorchTraining } from "./training.ts";
 
 /** What runs cost beyond the engine on PyTorch that computes them, and beyond PyTorch. */
 export async function* benchTorch(): AsyncIterable<BenchRow> {
@@ -10,4 +13,7 @@ export async function* benchTorch(): AsyncIterable<BenchRow> {
     return;
   }
   yield* benchTorchRollout();
+  yield* benchTorchTraining();
+  yield* benchTorchStepTime();
+  yield await benchTorchMismatch();
 }
