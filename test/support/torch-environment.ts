@@ -11,12 +11,15 @@ const requirements = join(projectRoot, "python/treadle_torch/tests/requirements.
 
 /** As `npm run test:torch` and CI ask for it: without PyTorch, tests that need it fail. */
 export async function setup(): Promise<void> {
+  if (existsSync(environmentAt(name())) || process.env["CI"]) await makeTorchEnvironment();
+}
+
+/** Where there is none yet, unless TREADLE_PYTHON names another; it is what engines take from then on. */
+export async function makeTorchEnvironment(): Promise<void> {
   if (process.env["TREADLE_PYTHON"]) return;
-  const name = environmentOf("torch", [requirements]);
-  const environment = environmentAt(name);
-  if (!existsSync(environment)) {
-    if (!process.env["CI"]) return;
-    await makeEnvironment(name, (pip) => pip("-r", requirements));
-  }
+  const environment = environmentAt(name());
+  if (!existsSync(environment)) await makeEnvironment(name(), (pip) => pip("-r", requirements));
   process.env["TREADLE_PYTHON"] = join(environment, "bin/python");
 }
+
+const name = (): string => environmentOf("torch", [requirements]);
