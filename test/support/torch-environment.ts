@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { projectRoot } from "./project.ts";
 import { environmentAt, environmentOf, makeEnvironment } from "./python-environment.ts";
 
-const requirements = join(projectRoot, "python/treadle_torch/tests/requirements.txt");
+const requirements = join(projectRoot, "python/treadle_torch/requirements.txt");
 
 /** As `npm run test:torch` and CI ask for it: without PyTorch, tests that need it fail. */
 export async function setup(): Promise<void> {
@@ -18,7 +18,7 @@ export async function setup(): Promise<void> {
 export async function makeTorchEnvironment(): Promise<void> {
   if (process.env["TREADLE_PYTHON"]) return;
   const environment = environmentAt(name());
-  if (!existsSync(environment)) await makeEnvironment(name(), (pip) => pip("-r", requirements));
+  if (!existsSync(environment)) await makeEnvironment(name(), (pip) => pip("--require-hashes", "-r", requirements));
   process.env["TREADLE_PYTHON"] = join(environment, "bin/python");
 }
 

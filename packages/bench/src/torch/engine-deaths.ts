@@ -1,8 +1,7 @@
-import { execFile } from "node:child_process";
-import { promisify } from "node:util";
 import { median } from "@treadle/contracts";
 import { type BegunCompletion, type CompletionPiece, TorchEngine } from "@treadle/engines";
-import { type BenchRow, row, timed } from "./row.ts";
+import { type BenchRow, row, timed } from "../row.ts";
+import { lacksTorch } from "./python-process.ts";
 
 const model = { vocabSize: 512, contextLength: 320, layers: 4, width: 128, heads: 4, slots: 32, seed: 3 };
 const sampling = { maxTokens: 256, temperature: 1, stopTokens: [], seed: 9 };
@@ -16,14 +15,9 @@ const deaths = 3;
  * have so far, in tokens a second.
  */
 export async function* benchEngineDeaths(): AsyncIterable<BenchRow> {
-  const python = process.env["TREADLE_PYTHON"] ?? "python3";
-  const hasTorch = await promisify(execFile)(python, ["-c", "import torch, transformers, grpc"]).then(
-    () => true,
-    () => false,
-  );
+  const notMeasured = await lacksTorch();
   const [told, next] = ["tokens while completions are told of", "from a killed engine to its next token"];
-  if (!hasTorch) {
-    const notMeasured = `PyTorch, which '${python}' does not import`;
+  if (notMeasured !== undefined) {
     yield row({ name: told, value: null, unit: "tokens/s", notMeasured });
     yield row({ name: next, value: null, unit: "s", notMeasured });
     return;
