@@ -101,7 +101,7 @@ test.each([
   expect(files).toContain("python");
   expect(scripts["prepack"]).toContain(`node ../../build/pack-python.js ${name}`);
   expect(scripts["postpack"]).toContain(`node ../../build/pack-python.js ${name} remove`);
-  const parts = ["pyproject.toml", "README.md", "src"].map((part) => `python/${name}/${part}`);
+  const parts = ["pyproject.toml", "README.md", "requirements.txt", "src"].map((part) => `python/${name}/${part}`);
   expect(packedBy("pack-python.js", name).files).toEqual(tracked(...parts));
 });
 
