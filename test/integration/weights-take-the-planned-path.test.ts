@@ -18,7 +18,12 @@ let hostFiles: HostFiles;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "treadle-paths-"));
   for (const name of ["memory", "shared", "elsewhere"]) await mkdir(join(folder, name));
-  hostFiles = { folder: join(folder, "memory"), ownPrefix: "treadle-a.1-", leftPrefix: "treadle-a.left-", runPrefix: "treadle-a." };
+  hostFiles = {
+    folder: join(folder, "memory"),
+    ownPrefix: "treadle-a.1-",
+    leftPrefix: "treadle-a.left-",
+    runPrefix: "treadle-a.",
+  };
   await writeTinyModel(join(folder, "tiny"), tiny, tinyWeights(tiny, 1));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
