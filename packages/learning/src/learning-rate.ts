@@ -27,7 +27,7 @@ export function learningRateAt(config: LearningRateConfig, step: number, steps: 
   if (typeof config === "number") return config;
   const { peak, final, decay, warmupSteps } = config;
   if (step <= warmupSteps) return (peak * step) / (warmupSteps + 1);
-  const share = (step - 1 - warmupSteps) / (steps - warmupSteps);
+  const share = (step - 1 - warmupSteps) / Math.max(1, steps - warmupSteps);
   const fallen = decay === "linear" ? share : (1 - Math.cos(Math.PI * share)) / 2;
   return peak + fallen * (final - peak);
 }

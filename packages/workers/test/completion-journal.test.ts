@@ -1,4 +1,18 @@
-import { appendFile, chmod, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  appendFile,
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  truncate,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { HostFiles } from "@treadle/contracts";
@@ -60,6 +74,57 @@ test("what a call has made is removed with what it found of its rank; of weights
   isCurrent = false;
   replaced.keep([part(1, [5])]);
   expect(await names()).toEqual([]);
+});
+
+test("CJ1: once weights have changed, or a call has stopped keeping, nothing of before goes on in it", () => {
+  open().keep([part(0, [4, 5])]);
+  let isCurrent = true;
+  const [changed, stopped] = [open(1, () => isCurrent), open()];
+  expect(changed.find(id)).toBeDefined();
+  isCurrent = false;
+  expect(changed.find(id)).toBeUndefined();
+  stopped.stop();
+  expect(stopped.find(id)).toBeUndefined();
+});
+
+test("what a process that lives has kept is its own; once it is dead others go on with it", async () => {
+  open().keep([part(0, [4, 5])]);
+  const other = spawn("sleep", ["60"]);
+  await rename(await pathOf(), join(hostFiles.folder, `${hostFiles.leftPrefix}completions-rollout-1-${other.pid}-0`));
+  const next = open();
+  expect(next.find(id)).toBeUndefined();
+  other.kill("SIGKILL");
+  await once(other, "exit");
+  expect(next.find(id)).toMatchObject(tokensOf([4, 5]));
+});
+
+test("CJ3: what stands in the way under such a name is told, and keeps no call from writing", async () => {
+  await symlink("/etc/passwd", join(hostFiles.folder, `${hostFiles.leftPrefix}completions-rollout-7-999999999-0`));
+  await mkdir(join(hostFiles.folder, `${hostFiles.leftPrefix}completions-rollout-7-999999999-1`), { mode: 0o700 });
+  const journal = open();
+  expect(journal.find(id)).toBeUndefined();
+  expect(said).toEqual([expect.stringContaining("ELOOP"), expect.stringContaining("EISDIR")]);
+  journal.keep([part(0, [4])]);
+  expect(open().find(id)).toMatchObject(tokensOf([4]));
+});
+
+test("CJ2: numbers that no record has end what counts of a file", async () => {
+  const journal = open();
+  journal.keep([part(0, [4, 5])]);
+  const path = await pathOf();
+  const { length } = await readFile(path);
+  for (const [from, numTokens, numAnswers] of [
+    [-1, 0, 0],
+    [0, -3, 3],
+    [0, 3, -3],
+    [0, -9, 0],
+  ] as const) {
+    await truncate(path, length);
+    const numWords = 9 + 2 * (numTokens + numAnswers);
+    const words = Int32Array.of(numWords, 1, 2, 3, 4, from, numTokens, 0, numAnswers);
+    await appendFile(path, new Uint8Array(words.buffer));
+    expect(open().find(id)).toMatchObject(tokensOf([4, 5]));
+  }
 });
 
 test(`CJ2: a file that is cut anywhere has whole records of its start (seed ${seed})`, async () => {

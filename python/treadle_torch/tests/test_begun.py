@@ -91,6 +91,24 @@ class Begun(unittest.TestCase):
         self.assertLess(max(len(one.tokens) for one in whole), CONTEXT)
         engine.close()
 
+    def test_what_comes_under_another_version_than_it_counts_on_begins_again(self):
+        """TG2: as where weights were loaded between the call and its arrival; what has not begun is no other."""
+        engine = engine_of(tiny(), slots=4)
+        whole, _ = made(engine, [Prompt(*one) for one in PROMPTS])
+        long = [at for at, one in enumerate(whole) if len(one.tokens) > 2]
+        wrong = [Prompt(*PROMPTS[at], [1 + token % 4 for token in whole[at].tokens[:2]], [0.0, 0.0]) for at in long]
+        for expected in (engine.policy_version, engine.policy_version + 1):
+            generation = Generation(SAMPLING, wrong, expected_version=expected)
+            engine.submit(lambda: engine.generate(generation)).result()
+            replies = {}
+            while (reply := generation.replies.get()) is not None:
+                replies[reply.index] = reply
+            goes_on = expected == engine.policy_version
+            for index, at in enumerate(long):
+                self.assertEqual(replies[index].attempt, 0 if goes_on else 1)
+                self.assertEqual(replies[index].tokens == whole[at].tokens, wrong[index].begun == whole[at].tokens[:2] or not goes_on)
+        engine.close()
+
 
 if __name__ == "__main__":
     unittest.main()

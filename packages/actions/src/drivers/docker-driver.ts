@@ -20,7 +20,8 @@
  *    used memory are still those of its control group. When its memory runs out, the runtime goes, and with it the sandbox:
  *    that is its loss, and no command's outcome.
  * DK8 when no command runs, nothing of any lives, and nothing starts before that is known: by the kernel's list of what is in no
- *    command's, or by what the engine sees in the paused container. Nothing that was said inside is taken for it.
+ *    command's, or by what the engine sees in the paused container. Nothing that was said inside is taken for it, but
+ *    under gVisor, where root counts inside (DK7).
  */
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";

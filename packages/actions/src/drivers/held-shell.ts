@@ -11,7 +11,7 @@
  * HS5 what an action does to its output, or has left in it, changes nothing of what later ones print.
  * HS6 an action has its sandbox alone. Commands of a sandbox are one user, and the kernel lets a user's processes trace each other,
  *    and open each other's outputs. So an action is refused while something else runs there, something else while it runs, and
- *    nothing of what ran before lives when it begins.
+ *    nothing of what ran before lives when it begins (under `ProcessDriver`, nothing that can be found).
  */
 import { TreadleError } from "@treadle/contracts";
 import type { ExecRequest, ExecResult, ExecStatus } from "./sandbox.ts";

@@ -129,6 +129,8 @@ export abstract class OpenSandbox implements Sandbox {
   /** HS6 */
   async #runAlone(run: () => Promise<ExecResult>): Promise<ExecResult> {
     this.refuse();
+    while (this.#copying !== undefined) await this.#copying; // SN1
+    this.refuse();
     const numRunning = this.#running.size + (this.#action === undefined ? 0 : 1);
     if (numRunning > 0)
       throw new TreadleError(

@@ -262,6 +262,14 @@ ln -s /etc/passwd out && echo hidden > .hidden && mkfifo pipe && head -c 100000 
           expect((await late).exitCode).toBe(0);
           const other = await driver.open({ from: snapshot });
           expect(await say(other, "ls")).toBe("big\ngo\n");
+          const again = own.snapshot(limits);
+          const acting = own.holdShell().ask({ program: "echo held > held" });
+          const second = await again;
+          expect((await acting).exitCode).toBe(0);
+          const third = await driver.open({ from: second });
+          expect(await say(third, "ls")).toBe("big\ngo\nlate\n");
+          await third.close();
+          await second.drop();
           const closing = other.snapshot(limits).catch((error: unknown) => error);
           await other.close();
           await closing;

@@ -158,16 +158,19 @@ export function describeHeldShell(
             }
             return ends;
           };
+          let numHeld = 0;
           for (const drawn of attacks) {
             const ends = await attack(drawn).catch((error: unknown) => {
               // What cannot be ended ends with its sandbox, and nothing is told in its place.
               if (own.loss === undefined) throw error;
               return undefined;
             });
-            if (ends !== undefined)
+            if (ends !== undefined) {
               expect([drawn, ends]).toEqual([drawn, [7, 0].map((code) => ["exited", code, "own\n"])]);
-            else ({ own, held } = await open());
+              numHeld++;
+            } else ({ own, held } = await open());
           }
+          expect(numHeld, "attacks that did not end their sandbox").toBeGreaterThan(0);
           await own.close();
         },
       );

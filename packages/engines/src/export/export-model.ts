@@ -86,7 +86,8 @@ export async function exportModel(options: ExportOptions): Promise<ExportedModel
         "no adapter was trained, but the model's own weights (engine.lora is not set); export them without --adapter",
       );
     const path = options.base ?? engine.path;
-    if (path !== undefined && !options.adapter) base = await BaseFolder.open(path, engine);
+    if (path !== undefined && !options.adapter)
+      base = await BaseFolder.open(path, { randomWeights: engine.randomWeights && options.base === undefined });
     const written: Written = { dtype: typeOf(dtype), maxShardBytes: options.maxShardBytes ?? maxShardBytes };
     const sources = options.adapter
       ? adapterSources(checkpoint)

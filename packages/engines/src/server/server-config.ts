@@ -34,7 +34,9 @@ const ServerSettings = z.strictObject({
    */
   loads: z.enum(["weights", "adapter"]).default("weights"),
   /** what trains `model`, since the server only generates; default: PyTorch as it comes. It shares its process with nobody */
-  trainer: TorchConfig.omit({ path: true, process: true }).prefault({ kind: "torch" }),
+  trainer: TorchConfig.omit({ path: true, randomWeights: true, process: true, streamMs: true }).prefault({
+    kind: "torch",
+  }),
 });
 
 type Choice = Pick<z.infer<typeof ServerSettings>, "url" | "launch" | "apiKeyVariable" | "allowRemote">;

@@ -73,6 +73,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     this.#attachment = attachment;
     const { client, described } = attachment;
     this.#generations = new TorchGenerations(client, described, streamMs, {
+      policyVersion: () => this.#policyVersion,
       ended: () => this.#look(),
       failed: (error) => {
         if (error.code === "service.failed") attachment.lose(error.message);

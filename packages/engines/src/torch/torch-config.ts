@@ -18,7 +18,7 @@ export const TorchConfig = z.strictObject({
   kind: z.literal("torch"),
   /** folder of a Hugging Face model with weights in safetensors; default: a Qwen3 of the sizes in `model`, with random weights */
   path: z.string().min(1).optional(),
-  /** of `path`, reads `config.json` alone, and draws the weights by `model.seed`: to try sizes without files of weights */
+  /** with `path`, reads `config.json` alone, and draws the weights by `model.seed`: to try sizes without files of weights */
   randomWeights: z.boolean().default(false),
   /** interpreter with `treadle_torch`; default: the environment's TREADLE_PYTHON, else python3 */
   python: z.string().min(1).optional(),
@@ -52,7 +52,7 @@ export const TorchConfig = z.strictObject({
   startTimeoutMs: z.int().positive().default(300_000),
   /** of one call but generation, which lasts as long as its completions do */
   callTimeoutMs: z.int().positive().default(600_000),
-  /** how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token */
+  /** how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own */
   streamMs: z.int().nonnegative().max(600_000).default(200),
   /** a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work */
   healthTimeoutMs: z.int().positive().default(60_000),

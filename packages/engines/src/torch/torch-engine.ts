@@ -115,6 +115,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#described = described;
     this.#links = new TorchLinks(client, collective);
     this.#generations = new TorchGenerations(client, described, streamMs, {
+      policyVersion: () => this.#policyVersion,
       ended: () => this.#look(),
       failed: (error) => this.#failed(error),
     });

@@ -13,6 +13,8 @@ type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: 
 type Abort = { readonly index?: number };
 
 type Told = {
+  /** of the engine's weights, as far as is known here */
+  readonly policyVersion: () => number;
   /** a call is over, and the process may have other memory */
   readonly ended: () => Promise<void>;
   /** the process has failed a call, and not one who takes part in it here */
@@ -129,7 +131,11 @@ export class TorchGenerations {
     const running: Running = { call, isSent: false, aborts: [] };
     this.#running.add(running);
     begun(running);
-    const sending = { isExtensible: extend !== undefined, progressMs: onProgress && this.#progressMs };
+    const sending = {
+      isExtensible: extend !== undefined,
+      progressMs: onProgress && this.#progressMs,
+      policyVersion: this.#told.policyVersion(),
+    };
     let failure: { readonly error: unknown } | undefined;
     const failWith = (error: unknown) => {
       failure ??= { error };

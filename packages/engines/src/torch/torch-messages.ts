@@ -42,17 +42,25 @@ export type Described = {
   readonly deviceUuid: string;
 };
 
+type Sending = {
+  readonly isExtensible: boolean;
+  readonly progressMs: number | undefined;
+  /** under which what has begun is to go on; it begins again where other weights come first */
+  readonly policyVersion: number;
+};
+
 export async function sendPrompts(
   call: GenerateCall,
   prompts: readonly JoiningCompletion[],
   sampling: Sampling,
-  { isExtensible, progressMs }: { readonly isExtensible: boolean; readonly progressMs: number | undefined },
+  { isExtensible, progressMs, policyVersion }: Sending,
 ): Promise<void> {
   const { maxTokens, temperature, stopTokens, seed } = sampling;
   const progress = progressMs !== undefined && { progress_ms: progressMs };
   const start = {
     ...{ max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: isExtensible },
     ...progress,
+    ...(prompts.some(({ begun }) => begun) && { policy_version: policyVersion }),
   };
   await write(call, { start: { num_prompts: prompts.length, ...start } });
   let some: Message[] = [];

@@ -4,7 +4,7 @@
  * A process writes a file of its own for each call, and removes it when the call has made all that it was given. Others of its
  * component on the node read it once it is dead; a process reads its own of a call that failed.
  * CJ1 what is kept goes on only under the weights and the sampling, and from the prompt and the key, that it was sampled with: it is
- *     what would be sampled again.
+ *     what would be sampled again, up to rounding.
  * CJ2 a file counts up to the first record that is not whole: what is behind it is sampled again.
  * CJ3 whatever fails here, or has no room, costs what would have been kept, and no call.
  */
@@ -61,6 +61,7 @@ export class CompletionJournal {
   #listedMs = Number.NEGATIVE_INFINITY;
   #numFound = 0;
   #numTokens = 0;
+  #isStopped = false;
   readonly #kept = new Map<string, KeptCompletion>();
   #file: number | undefined;
   #numBytes = 0;
@@ -88,7 +89,8 @@ export class CompletionJournal {
 
   /** What a process that is dead by now, or a call that failed, had of it. */
   find(id: string): KeptCompletion | undefined {
-    if (!this.#kept.has(id)) this.#guard(() => this.#look());
+    if (this.#isStopped || !this.#options.isCurrent()) return undefined;
+    if (!this.#kept.has(id)) this.#look();
     const kept = this.#kept.get(id);
     if (kept) this.#numFound++;
     this.#numTokens += kept?.tokens.length ?? 0;
@@ -102,11 +104,11 @@ export class CompletionJournal {
     else this.#guard(() => this.#write(Buffer.concat(parts.map(recordOf))));
   }
 
-  /** Nothing is kept of this call: completions have begun again with other weights. */
+  /** Nothing is kept of this call, and nothing goes on in it: completions have begun again with other weights. */
   stop(): void {
-    this.#guard(() => {
-      if (this.#file !== undefined) closeSync(this.#file);
-      this.#file = undefined;
+    this.#isStopped = true;
+    this.close();
+    this.#try(() => {
       rmSync(this.#pathOf(this.#name), { force: true });
     });
   }
@@ -115,7 +117,7 @@ export class CompletionJournal {
   done(): void {
     const { rank, log } = this.#options;
     this.stop();
-    this.#guard(() => {
+    this.#try(() => {
       for (const [name, owner] of this.#read) if (owner.rank === rank) rmSync(this.#pathOf(name), { force: true });
     });
     if (this.#numFound > 0)
@@ -124,21 +126,30 @@ export class CompletionJournal {
       );
   }
 
+  /** What is written stays, for whoever is given the prompts next. */
+  close(): void {
+    if (this.#file !== undefined) closeSync(this.#file);
+    this.#file = undefined;
+  }
+
   #pathOf(name: string): string {
     return join(this.#options.hostFiles.folder, name);
   }
 
   #look(): void {
-    if (performance.now() - this.#listedMs >= listingMs) this.#list();
+    if (performance.now() - this.#listedMs >= listingMs) this.#try(() => this.#list());
     for (const [name, owner] of this.#unread) {
       if (owner.pid !== process.pid && isAlive(owner.pid)) continue;
       this.#unread.delete(name);
-      this.#read.set(name, owner);
-      for (const [id, kept] of readJournal(this.#pathOf(name), this.#digest)) {
-        const known = this.#kept.get(id);
-        const isMore = kept.finishReason || !known || kept.tokens.length > known.tokens.length;
-        if (isMore && !known?.finishReason) this.#kept.set(id, kept);
-      }
+      this.#try(() => {
+        const read = readJournal(this.#pathOf(name), this.#digest);
+        this.#read.set(name, owner);
+        for (const [id, kept] of read) {
+          const known = this.#kept.get(id);
+          const isMore = kept.finishReason || !known || kept.tokens.length > known.tokens.length;
+          if (isMore && !known?.finishReason) this.#kept.set(id, kept);
+        }
+      });
     }
   }
 
@@ -158,16 +169,24 @@ export class CompletionJournal {
     if (writeSync(this.#file, bytes) < bytes.byteLength) throw new Error("there is no room");
   }
 
-  /** CJ3. What is written stays. */
-  #guard(act: () => void): void {
+  /** CJ3. */
+  #guard(write: () => void): void {
     try {
-      act();
+      write();
     } catch (error) {
-      if (this.#file !== undefined) closeSync(this.#file);
-      this.#file = undefined;
+      this.close();
       this.#options.log.warn(
         `what completions have so far is kept no more in this call, and begins again where the engine dies: ${(error as Error).message}`,
       );
+    }
+  }
+
+  /** CJ3. What others wrote or left does not keep this call from writing. */
+  #try(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      this.#options.log.warn(`what completions had before may begin again: ${(error as Error).message}`);
     }
   }
 }
@@ -198,7 +217,7 @@ function recordOf({ id, from, tokens, logprobs, answers = [], finishReason }: Ke
 }
 
 /** CJ1, CJ2. Empty where it is another call's, or another user's. */
-export function readJournal(path: string, digest: Buffer): Map<string, KeptCompletion> {
+function readJournal(path: string, digest: Buffer): Map<string, KeptCompletion> {
   const bytes = readOwn(path);
   if (!bytes?.subarray(0, 4 * digestWords).equals(digest)) return new Map();
   const words = new Int32Array(Uint8Array.from(bytes.subarray(0, bytes.length - (bytes.length % 4))).buffer);
@@ -207,7 +226,8 @@ export function readJournal(path: string, digest: Buffer): Map<string, KeptCompl
   for (let at = digestWords; at + headWords <= words.length; ) {
     const numWords = words[at] as number;
     const [from, numTokens, reason, numAnswers] = [...words.subarray(at + 1 + idWords, at + headWords)] as FourWords;
-    if (at + numWords > words.length || numWords !== headWords + 2 * numAnswers + 2 * numTokens) break;
+    const isWhole = from >= 0 && numTokens >= 0 && numAnswers >= 0 && at + numWords <= words.length;
+    if (!isWhole || numWords !== headWords + 2 * numAnswers + 2 * numTokens) break;
     const id = Buffer.from(bytesOf(words.subarray(at + 1, at + 1 + idWords))).toString("hex");
     const spans = words.subarray(at + headWords, at + headWords + 2 * numAnswers);
     const tokensAt = at + headWords + spans.length;
@@ -233,7 +253,7 @@ export function readJournal(path: string, digest: Buffer): Map<string, KeptCompl
 type FourWords = [number, number, number, number];
 type Known = { tokens: number[]; logprobs: number[]; answers: Span[]; finishReason: FinishReason | undefined };
 
-/** Undefined where it is gone, or anybody else's. */
+/** Undefined where it is gone, or somebody else owns or may open it. Throws for what is no file. */
 function readOwn(path: string): Buffer | undefined {
   let file: number;
   try {

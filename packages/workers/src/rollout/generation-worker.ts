@@ -280,7 +280,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       },
       ended: () => stream.finish(),
       finish: async () => journal?.done(),
-      [Symbol.asyncDispose]: () => stream[Symbol.asyncDispose](),
+      [Symbol.asyncDispose]: () => {
+        journal?.close();
+        return stream[Symbol.asyncDispose]();
+      },
     };
   }
 

@@ -33,6 +33,6 @@ export function checkSharing(config: Config): void {
   if (!config.emulated && engine?.kind === "torch")
     throw new TreadleError(
       "config.invalid",
-      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' makes its own batches, of whose places nobody here knows; set them to 'own' and 'never'`,
+      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' makes its own batches, and does not tell which episodes are in them; set them to 'own' and 'never'`,
     );
 }

@@ -213,7 +213,7 @@ class Engine:
             )
         self.refuse_released("generate", "weights", "cache", client=generation.client)
         self._needs.generates(generation.client)
-        self._decoder.begin(generation)
+        self._decoder.begin(generation, self.policy_version)
 
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None) -> None:
         self._decoder.extend(generation, index, attempt, tokens, self.policy_version)

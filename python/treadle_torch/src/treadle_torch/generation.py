@@ -2,7 +2,8 @@
 
 TG1 a chosen token depends on the weights, the prompt and (seed, key, number of the token), never on the slot: what else is
     computed beside it moves a log-probability by rounding alone.
-TG2 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
+TG2 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version. So is what has begun
+    elsewhere where it comes under another version than its client counts on, as when weights were on their way.
 TG3 a sequence that stopped and may be extended is held, with all it has read, until it is answered for; an answer for one
     that has begun again since is ignored.
 TG4 what a sequence has when it begins was chosen elsewhere, or appended: it is read with the prompt in one pass, never chosen again,
@@ -108,7 +109,12 @@ class Generation:
     """One call of a client; its replies end with None, or with what it failed with."""
 
     def __init__(
-        self, sampling: Sampling, prompts: list[Prompt], client: str = OWNER, progress_seconds: float | None = None
+        self,
+        sampling: Sampling,
+        prompts: list[Prompt],
+        client: str = OWNER,
+        progress_seconds: float | None = None,
+        expected_version: int | None = None,
     ) -> None:
         self.sampling = sampling
         self.client = client
@@ -117,6 +123,7 @@ class Generation:
         self.unfinished = len(prompts)
         self.progress_seconds = progress_seconds
         self.tells_at = 0.0
+        self.expected_version = expected_version
 
     def _begin(self, index: int, prompt: Prompt) -> Sequence:
         """TG4."""
@@ -156,7 +163,11 @@ class Decoder:
     def cache_need(self) -> Need:
         return self._model.cache_need
 
-    def begin(self, generation: Generation) -> None:
+    def begin(self, generation: Generation, policy_version: int) -> None:
+        if generation.expected_version not in (None, policy_version):
+            for sequence in generation.waiting:
+                if sequence.chosen:
+                    sequence.restart()
         if generation.unfinished == 0:
             generation.replies.put(None)
         else:

@@ -90,6 +90,8 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
             raise invalid("a prompt is empty, fills the context with what has begun, or has a token outside the vocabulary")
         if len(one.begun_logprobs) != len(one.begun) or one.num_appended > len(one.begun):
             raise invalid("what has begun has another number of log-probabilities than of tokens, or more appended ones")
+        if one.begun and len(one.begun) - one.num_appended >= start.max_tokens:
+            raise invalid(f"what has begun has '{len(one.begun)}' tokens and is to go on, of at most '{start.max_tokens}'")
     sampling = Sampling(
         max_tokens=start.max_tokens,
         temperature=start.temperature,
@@ -98,7 +100,8 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
         extensible=start.extensible,
     )
     progress_seconds = start.progress_ms / 1000 if start.HasField("progress_ms") else None
-    return Generation(sampling, prompts, client, progress_seconds)
+    expected_version = start.policy_version if start.HasField("policy_version") else None
+    return Generation(sampling, prompts, client, progress_seconds, expected_version)
 
 
 def read_prompt(one: pb.Prompt) -> Prompt:

@@ -215,7 +215,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[Start, _Mapping]] = ..., prompts: _Optional[_Union[Prompts, _Mapping]] = ..., extension: _Optional[_Union[Extension, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("num_prompts", "max_tokens", "temperature", "stop_tokens", "seed", "extensible", "progress_ms")
+    __slots__ = ("num_prompts", "max_tokens", "temperature", "stop_tokens", "seed", "extensible", "progress_ms", "policy_version")
     NUM_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -223,6 +223,7 @@ class Start(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     EXTENSIBLE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_MS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     num_prompts: int
     max_tokens: int
     temperature: float
@@ -230,7 +231,8 @@ class Start(_message.Message):
     seed: int
     extensible: bool
     progress_ms: int
-    def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ..., progress_ms: _Optional[int] = ...) -> None: ...
+    policy_version: int
+    def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ..., progress_ms: _Optional[int] = ..., policy_version: _Optional[int] = ...) -> None: ...
 
 class Prompts(_message.Message):
     __slots__ = ("prompts",)
