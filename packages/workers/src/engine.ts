@@ -61,7 +61,7 @@ export type EngineChoice = z.infer<typeof EngineChoice>;
 
 /** What trains or scores, where it is PyTorch; beside a server in a process of its own. */
 export function torchOf(engine: EngineChoice | undefined): TorchConfig | undefined {
-  if (isServer(engine)) return { ...engine.trainer, path: engine.model, process: "own" };
+  if (isServer(engine)) return TorchConfig.parse({ ...engine.trainer, path: engine.model });
   return engine?.kind === "torch" ? engine : undefined;
 }
 
