@@ -53,7 +53,7 @@ export default defineConfig({
     testTimeout: 180_000,
     hookTimeout: 180_000,
     // More than cores: tests of faults mostly wait.
-    maxWorkers: 6,
+    maxWorkers: 4,
     reporters: ["default", fileURLToPath(new URL("support/closing-line.ts", import.meta.url))],
   },
 });

@@ -149,7 +149,8 @@ await engine.close();`;
         expect(JSON.parse(stdout).map(({ remedy }: { remedy?: string }) => remedy)).toContainEqual(
           expect.stringContaining(`pip install "${folder}"`),
         );
-        expect(await readdir(folder)).toEqual(["README.md", "pyproject.toml", "src"]);
+        const lock = folder === torch ? ["requirements.txt"] : [];
+        expect(await readdir(folder)).toEqual(["README.md", "pyproject.toml", ...lock, "src"]);
       }
     });
 
