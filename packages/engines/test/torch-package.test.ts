@@ -19,7 +19,7 @@ describe.skipIf(reason)(reason ?? "the Python package", () => {
     const env = { ...process.env, PYTHONPATH: `${join(folder, "src")}:${join(folder, "tests")}` };
     const ran = run(python, ["-m", "unittest", "discover", "-s", join(folder, "tests")], { env });
     const { stderr } = await ran; // rejects with what it said unless all have passed
-    expect(stderr).toMatch(/Ran [3-9]\d tests/);
+    expect(stderr).toMatch(/Ran (?:[3-9]\d|\d{3,}) tests/);
   }, 600_000);
 
   test("measures what its benchmark names, with sampler and trainer of one mind", async () => {
