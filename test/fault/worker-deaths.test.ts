@@ -93,7 +93,9 @@ test("S3: a worker that is stopped is declared unresponsive, ended and replaced,
   const deaths = events.filter((event) => event.type === "worker-died");
   const declared = new Set(deaths.map(({ worker }) => worker.split("/")[0]));
   for (const { worker } of struck) expect(declared).toContain(worker.split("/")[0]);
-  for (const { reason } of deaths) expect(reason).toContain("supervision.heartbeatTimeoutMs");
+  // A fellow of the trainer's group may be told that the one before it is gone, and end with that.
+  for (const { reason } of deaths) expect(reason).toMatch(/supervision\.heartbeatTimeoutMs|its group starts over/);
+  expect(deaths.some(({ reason }) => reason.includes("supervision.heartbeatTimeoutMs"))).toBe(true);
   const folder = join(root, result.summary.runId);
   await expectWholeLedger(folder, 4, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));

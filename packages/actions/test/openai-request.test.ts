@@ -1,9 +1,10 @@
+import type { IncomingMessage } from "node:http";
 import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ActionPool, CpuManager, GpuManager, QuotaManager } from "../src/index.ts";
 import { deadlineOf, isJsonType, modelIn, OpenAiError, servedModel, specFor } from "../src/openai/openai-request.ts";
-import { isServedPath, tellRefusal } from "../src/services/service-request.ts";
+import { isServedPath, missingRetryAfter, tellRefusal } from "../src/services/service-request.ts";
 
 const bytes = (text: string): Buffer => Buffer.from(text);
 const codeOf = (run: () => unknown): string => {
@@ -150,6 +151,16 @@ test("the scheduler chooses a degree once it knows how long a request lasts: the
   expect(crowd.slice(0, 4).map(({ allocation }) => allocation?.["gpu"]?.units)).toEqual([1, 1, 1, 1]);
   await clock.advance(60_000);
   await pool.close();
+});
+
+test("UJ2 a wait of whole seconds is told as that, whenever its end was set", () => {
+  const answer = { headers: {} } as IncomingMessage;
+  fc.assert(
+    fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.integer({ min: 1, max: 60 }), (nowMs, seconds) => {
+      expect(missingRetryAfter(answer, nowMs + 1000 * seconds - nowMs)).toBe(String(seconds));
+    }),
+  );
+  expect([0, 0.2, 1, 1001].map((waitMs) => missingRetryAfter(answer, waitMs))).toEqual(["1", "1", "1", "2"]);
 });
 
 test("UJ2 a refusal says when to ask again: what the service said, what its quota makes of it, else in a second", async () => {

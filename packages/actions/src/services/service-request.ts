@@ -140,7 +140,8 @@ export function learnFrom(context: ActionContext, { statusCode = 502, headers }:
 /** In seconds, where a refusal lacks it or says it in a way that is not understood. `waitMs` is what `tellRefusal` said of it. */
 export function missingRetryAfter({ headers }: IncomingMessage, waitMs: number | undefined): string | undefined {
   if (waitMs === undefined || parseRetryAfter(headers["retry-after"], Date.now()) !== undefined) return undefined;
-  return String(Math.ceil(waitMs / 1000));
+  // What a difference of times has in its last digits is no second more.
+  return String(Math.max(1, Math.ceil(Math.round(waitMs) / 1000)));
 }
 
 const failures = [500, 502, 504];
