@@ -81,10 +81,22 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
     return [`${path.join(".")}: ${show(value)} is not one of ${named.map((name) => `'${name}'`).join(", ")}${meant}`];
   }
   if (issue.code === "invalid_union") {
-    const allowed = issue.errors.flatMap((branch) => branch.map((inner) => lowerFirst(inner.message)));
+    // The only one that takes such a value, as a section where a number may stand, too, says what in it is wrong.
+    const [taking, ...others] = issue.errors.filter((branch) => branch.every((inner) => inner.path.length > 0));
+    if (taking && others.length === 0)
+      return taking.flatMap((inner) =>
+        describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, schema, values),
+      );
+    const allowed = allowedBy(issue).map((each, at) => (at === 0 ? each : each.replace(/^invalid input: /, "")));
     return [`${path.join(".")}: ${[...new Set(allowed)].join(", or ")}; got ${show(valueAt(values, path))}`];
   }
   return [`${path.join(".") || "(root)"}: ${lowerFirst(issue.message)}; got ${show(valueAt(values, path))}`];
+}
+
+/** Of a union within a union, too. */
+function allowedBy(issue: z.core.$ZodIssue): string[] {
+  if (issue.code !== "invalid_union") return [lowerFirst(issue.message)];
+  return issue.errors.flatMap((branch) => branch.flatMap(allowedBy));
 }
 
 function knownKeys(schema: z.ZodType, path: readonly string[], values: unknown): string[] {

@@ -38,7 +38,7 @@ test("every problem is reported at once, with its path and value", () => {
   expect(text).toMatch(/^model\.name: .*nothing$/m);
   expect(text).toMatch(/^steps: .*'many'$/m);
   expect(text).toMatch(/^flow\.maxStaleness: .*'1.5'$/m);
-  expect(text).toMatch(/^flow\.granularity: /m);
+  expect(text).toMatch(/^flow\.granularity\.prompts: .*'some'$/m);
   expect(text).toMatch(/^placement\.mode: .*"temporal".*'diagonal'$/m);
 });
 
@@ -167,11 +167,16 @@ test("a key that the named member of a union lacks is refused with those that it
 });
 
 test("an unknown key of a section that may be a number instead is refused with those that it has", () => {
-  const schedule = z.strictObject({ peak: z.number(), warmupSteps: z.int().default(0) });
+  const decay = z.enum(["linear", "cosine"]).optional();
+  const schedule = z.strictObject({ peak: z.number(), warmupSteps: z.int().default(0), decay });
   const own = fullSchema(z.object({ rate: z.union([z.number(), schedule]) }));
   const refused = (key: string) => () => validateConfig(own, { rate: { peak: 1, [key]: 1 } });
-  expect(refused("zzzzzzzz")).toThrow("rate.zzzzzzzz: unknown key; known keys: peak, warmupSteps");
+  expect(refused("zzzzzzzz")).toThrow("rate.zzzzzzzz: unknown key; known keys: peak, warmupSteps, decay");
   expect(refused("warmupStep")).toThrow("rate.warmupStep: unknown key; did you mean 'rate.warmupSteps'?");
+  expect(() => validateConfig(own, { rate: { peak: 1, decay: "cos" } })).toThrow(
+    /^the configuration has 1 problem\(s\):\n {2}rate\.decay: .*"linear"\|"cosine".*'cos'$/,
+  );
+  expect(() => validateConfig(own, { rate: "high" })).toThrow(/ {2}rate: .*number.*, or .*object.*'high'$/);
 });
 
 test("how long ranks wait for a place is a limit of its own, and one that is none is refused", () => {
