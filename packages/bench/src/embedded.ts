@@ -2,10 +2,10 @@ import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import type { LossSpec } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { z } from "zod";
 import { benchPackedRows } from "./packed-rows.ts";
+import { policyGradient as loss } from "./policy-gradient.ts";
 import { type BenchRow, row } from "./row.ts";
 
 const models = {
@@ -15,15 +15,6 @@ const models = {
 const operations = ["generation", "scoring", "training"] as const;
 const shape = { vocabSize: 16, layers: 2, width: 64, heads: 4 };
 const numRows = 256;
-
-const loss: LossSpec = {
-  type: "policy-gradient",
-  ratio: "token",
-  clipLow: 0.2,
-  clipHigh: 0.28,
-  klCoefficient: 0,
-  entropyCoefficient: 0,
-};
 
 type Case = (typeof models)[keyof typeof models] & { name: string; operation: (typeof operations)[number] };
 const cases = Object.entries(models).flatMap(([name, model]): Case[] =>

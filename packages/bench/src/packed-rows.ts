@@ -1,21 +1,13 @@
 import type { TrainBatch } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { arithmeticAlphabet, createChainTask, createCharacterTokenizer, firstDone } from "@treadle/learning";
+import { policyGradient as loss } from "./policy-gradient.ts";
 import { type BenchRow, row } from "./row.ts";
 
 /** As workflows/tool-agent/long-tailed.yaml has them. */
 const chains = { kind: "chains", operators: ["+", "-"], minOperand: 1, maxOperand: 9, maxOperations: 5, tail: 1.1 };
 const model = { vocabSize: 20, layers: 2, width: 64, heads: 4, contextLength: 152 };
 const numRows = 128;
-
-const loss = {
-  type: "policy-gradient",
-  ratio: "token",
-  clipLow: 0.2,
-  clipHigh: 0.28,
-  klCoefficient: 0,
-  entropyCoefficient: 0,
-} as const;
 
 /** Tokens a second of processor time on rows of long-tailed lengths, beside the same rows padded to the context. */
 export async function* benchPackedRows(rounds: number): AsyncIterable<BenchRow> {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { pythonPackageFolder } from "@treadle/contracts/package-folder";
+import type { TransformerConfig } from "@treadle/engines";
 
 /** The interpreter that engines of kind `torch` take, too. */
 const interpreter = (): string => process.env["TREADLE_PYTHON"] ?? "python3";
@@ -13,6 +14,12 @@ export const lacksTorch = (): Promise<string | undefined> =>
     () => undefined,
     () => `PyTorch, which '${interpreter()}' does not import`,
   );
+
+/** As Python's `ModelOptions` name the sizes of a model that it draws. */
+export function modelInPython({ vocabSize, contextLength, layers, width, heads, seed }: TransformerConfig) {
+  const sizes = { vocab_size: vocabSize, context_length: contextLength, layers, width, heads };
+  return { path: null, ...sizes, value_head: false, seed };
+}
 
 /** A script of `python/treadle_torch/bench` that answers each line with a line. */
 export class PythonProcess implements AsyncDisposable {

@@ -7,7 +7,7 @@ import { type BenchRow, row, timed } from "../row.ts";
 import { openBenchCluster } from "../runtime/bench-cluster.ts";
 import { EpisodeGroup, Prompt as PromptSchema } from "../runtime/items.ts";
 import { ComparedRollout } from "../runtime/workers/rollout-workers.ts";
-import { PythonProcess } from "./python-process.ts";
+import { modelInPython, PythonProcess } from "./python-process.ts";
 import { medianRound, type Rates } from "./turns.ts";
 
 const Answer = z.strictObject({ seconds: z.number(), made: z.array(z.array(z.int())) });
@@ -68,9 +68,8 @@ async function compare({ model, numPrompts, promptTokens, maxTokens }: Workload)
     ...{ temperature: 1, reward: { name: "arithmetic" } },
   });
   const prompts = promptsOf(numPrompts, promptTokens);
-  const { slots, vocabSize, contextLength, layers, width, heads } = config.model;
+  const { slots } = config.model;
   await using direct = new PythonProcess("alone.py");
-  const options = { path: null, vocab_size: vocabSize, context_length: contextLength, layers, width, heads };
   const generation = {
     slots,
     prompts: prompts.flatMap((prompt) =>
@@ -80,7 +79,7 @@ async function compare({ model, numPrompts, promptTokens, maxTokens }: Workload)
     stop: [createCharacterTokenizer(alphabet).stopToken],
     seed,
   };
-  direct.write(JSON.stringify({ model: { ...options, value_head: false, seed: config.model.seed }, generation }));
+  direct.write(JSON.stringify({ model: modelInPython(config.model), generation }));
   await using bench = await openBenchCluster({
     cluster: { devices: 1 },
     placement: { mode: "temporal" },

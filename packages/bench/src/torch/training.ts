@@ -1,9 +1,10 @@
-import { type LossSpec, median, readMessage, type TrainBatch } from "@treadle/contracts";
+import { median, readMessage, type TrainBatch } from "@treadle/contracts";
 import { TorchEngine, TransformerConfig } from "@treadle/engines";
 import { createRandom } from "@treadle/learning";
 import { z } from "zod";
+import { policyGradient as loss } from "../policy-gradient.ts";
 import { type BenchRow, medianMs, row, timed } from "../row.ts";
-import { PythonProcess } from "./python-process.ts";
+import { modelInPython, PythonProcess } from "./python-process.ts";
 import { medianRound, type Rates } from "./turns.ts";
 
 const Answer = z.looseObject({ seconds: z.number() });
@@ -14,14 +15,6 @@ const name = `4 layers of 256, ${numRows} rows of 32 to 128 tokens`;
 const rounds = 5;
 const ways = ["packed", "padded"] as const;
 
-const loss: LossSpec = {
-  type: "policy-gradient",
-  ratio: "token",
-  clipLow: 0.2,
-  clipHigh: 0.28,
-  klCoefficient: 0,
-  entropyCoefficient: 0,
-};
 const step = { learningRate: 1e-6, scale: 1e-4, maxGradNorm: 1 };
 
 /** Steps of the trainer, each a pass with its gradient and an optimiser step, beside those of plain PyTorch; and what of one is gRPC's. */
@@ -31,7 +24,7 @@ export async function* benchTorchTraining(): AsyncIterable<BenchRow> {
   const batch = batchOf(lengths);
   const tokens = lengths.reduce((sum, length) => sum + length, 0);
   await using plain = new PythonProcess("alone.py");
-  plain.write(JSON.stringify({ model: inPython(), lengths }));
+  plain.write(JSON.stringify({ model: modelInPython(model), lengths }));
   const engine = await TorchEngine.create(model, { kind: "torch" });
   try {
     await plain.line();
@@ -78,12 +71,6 @@ export async function* benchTorchTraining(): AsyncIterable<BenchRow> {
   } finally {
     await engine.close();
   }
-}
-
-function inPython() {
-  const { vocabSize, contextLength, layers, width, heads, seed } = model;
-  const sizes = { vocab_size: vocabSize, context_length: contextLength, layers, width, heads };
-  return { path: null, ...sizes, value_head: false, seed };
 }
 
 /** All but the first token of each row has weight. */

@@ -108,18 +108,14 @@ export class CompletionJournal {
   stop(): void {
     this.#isStopped = true;
     this.close();
-    this.#try(() => {
-      rmSync(this.#pathOf(this.#name), { force: true });
-    });
+    this.#remove(this.#name);
   }
 
   /** All that the call was given is made: nobody is given it again. */
   done(): void {
     const { rank, log } = this.#options;
     this.stop();
-    this.#try(() => {
-      for (const [name, owner] of this.#read) if (owner.rank === rank) rmSync(this.#pathOf(name), { force: true });
-    });
+    for (const [name, owner] of this.#read) if (owner.rank === rank) this.#remove(name);
     if (this.#numFound > 0)
       log.info(
         `'${this.#numFound}' completions went on with '${this.#numTokens}' tokens that a process before had of them`,
@@ -132,6 +128,10 @@ export class CompletionJournal {
     this.#file = undefined;
   }
 
+  #remove(name: string): void {
+    this.#try(() => rmSync(this.#pathOf(name), { force: true }));
+  }
+
   #pathOf(name: string): string {
     return join(this.#options.hostFiles.folder, name);
   }
@@ -141,10 +141,9 @@ export class CompletionJournal {
     for (const [name, owner] of this.#unread) {
       if (owner.pid !== process.pid && isAlive(owner.pid)) continue;
       this.#unread.delete(name);
+      this.#read.set(name, owner); // also one that cannot be read: it is told once
       this.#try(() => {
-        const read = readJournal(this.#pathOf(name), this.#digest);
-        this.#read.set(name, owner);
-        for (const [id, kept] of read) {
+        for (const [id, kept] of readJournal(this.#pathOf(name), this.#digest)) {
           const known = this.#kept.get(id);
           const isMore = kept.finishReason || !known || kept.tokens.length > known.tokens.length;
           if (isMore && !known?.finishReason) this.#kept.set(id, kept);
