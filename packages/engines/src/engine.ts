@@ -128,7 +128,7 @@ export type GenerateOptions = {
   /**
    * What completions that go on have chosen since it was called last, and what was appended to them: whoever keeps it can begin there
    * where the engine dies. One that ends, or may be extended, is told of by `onCompletion` or `extend`, with all that it has. Called
-   * at most once in `engine.streamMs` for what began together; engines in this process, which die with it, and servers never call it.
+   * at most once in `engine.streamMs` for what began together, by engines that say so (`tellsProgress`).
    */
   readonly onProgress?: ((pieces: readonly CompletionPiece[]) => void) | undefined;
   /**
@@ -152,7 +152,7 @@ export type CompletionPiece = Pick<Completion, "tokens" | "logprobs"> & {
   readonly index: number;
   /** how often it has begun again, with other weights */
   readonly attempt: number;
-  /** behind how many of its tokens */
+  /** behind how many of its tokens; what was told behind them before counts no more */
   readonly from: number;
 };
 
@@ -205,6 +205,8 @@ export interface GenerationEngine extends Engine {
    * Throws `engine.invalid-request` for an empty prompt, one longer than the context, or a token id out of range.
    */
   generate(prompts: readonly Int32Array[], sampling: Sampling, options?: GenerateOptions): Promise<Completion[]>;
+  /** Whether it calls `onProgress`; its own death leaves its weights elsewhere. Absent: it does not, as engines in this process, which die with it. */
+  readonly tellsProgress?: boolean;
   /** Ends every running generation at its next token; its completions have what was chosen so far, reason `abort`. */
   abort(): void;
   /** Returns when no token is being computed; running generations wait at their next token until `resume`. */

@@ -94,7 +94,7 @@ describe.each(Object.entries(kinds))("a double of %s", (kind, server) => {
     expect(await generate()).toBe(200);
     const wrong: [Record<string, unknown>, Record<string, unknown>][] = [
       [{ priority: 1 }, {}],
-      [{ stream: true }, {}],
+      [{ stream: 1 }, {}],
       [{ [server.tokens]: [] }, {}],
       [{ [server.tokens]: ["1"] }, {}],
       [{ [server.tokens]: undefined }, {}],

@@ -15,6 +15,8 @@ export type Tested = {
   readonly weights: readonly [own: Weights, other: Weights];
   /** a token's draw depends on how often its engine was asked for more: what goes on elsewhere is another sample of the same distribution */
   readonly drawsByRequest?: true;
+  /** each token is told of before the next */
+  readonly tellsAtOnce?: true;
   readonly close: () => Promise<void>;
 };
 
@@ -157,6 +159,28 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
       expect(add(joining(0))).toBeUndefined();
       const none = await engine.generate([], sampling, { join: (given) => void given(joining(4)) });
       expectAlike(none, [all[4]!]);
+    });
+
+    test("what is told of a completion that goes on is the start of what it becomes; an engine that tells nothing says so", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const told = prompts.map((): number[] => []);
+      const all = await engine.generate(prompts, sampling, {
+        keys,
+        onProgress: (pieces) => {
+          expect(engine.tellsProgress).toBe(true);
+          for (const { index, attempt, from, tokens, logprobs } of pieces) {
+            expect([attempt, logprobs.length]).toEqual([0, tokens.length]);
+            expect(from).toBe(told[index]!.length);
+            told[index]!.push(...tokens);
+          }
+        },
+      });
+      for (const [index, { tokens }] of all.entries()) {
+        expect(told[index]).toEqual([...tokens.subarray(0, told[index]!.length)]);
+        expect(told[index]!.length).toBeLessThan(tokens.length);
+      }
+      if (tested.tellsAtOnce) expect(told.filter(({ length }) => length > 0).length).toBeGreaterThan(0);
+      expectAlike(await engine.generate(prompts, sampling, { keys }), all);
     });
 
     test("what has begun elsewhere is what it is without interruption, token for token, wherever it was cut", async () => {

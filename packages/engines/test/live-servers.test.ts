@@ -26,13 +26,13 @@ for (const [kind, how, variable, folder, server] of servers) {
     const torch = await TorchEngine.create(model, { kind: "torch", path: folder! });
     const own = await torch.exportWeights();
     const parameters = own.parameters.map(({ name, shape, data }) => ({ name, shape, data: data.map((x) => -2 * x) }));
-    const engine = await ServerEngine.create(model, { kind, model: folder!, ...server! }, options);
+    const engine = await ServerEngine.create(model, { kind, model: folder!, streamMs: 0, ...server! }, options);
     return {
       engine,
       score: (tokens, temperature) =>
         torch.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures: Float32Array.of(temperature) }),
       weights: [own, sealWeights({ policyVersion: 0, parameters })],
-      drawsByRequest: true,
+      ...(kind === "vllm" && { drawsByRequest: true }),
       close: async () => {
         await Promise.all([engine.close(), torch.close()]);
       },

@@ -1,4 +1,4 @@
-/** SQ1 to SQ5: what a call asks of a server, whatever order its answers come in. */
+/** SQ1 to SQ6: what a call asks of a server, whatever order its answers come in. */
 import type { Completion, Sampling } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -8,7 +8,7 @@ import type { TokenAnswer } from "../src/server/server-protocol.ts";
 
 const vocabSize = 8;
 const contextLength = 12;
-const limits = { vocabSize, contextLength, policyVersion: () => 3 };
+const limits = { vocabSize, contextLength, drawsByPosition: false, policyVersion: () => 3 };
 const base: Sampling = { maxTokens: 5, temperature: 1, stopTokens: [1, 2], seed: 7 };
 
 /** A server whose model's own end is token 0, and which says so little as a server may. */
@@ -91,25 +91,31 @@ test("SQ1, SQ2 completions are the same in whatever order answers come, are lost
 
 test("one that has begun elsewhere goes on as it would have there, and begins at its prompt where all begin again", () => {
   fc.assert(
-    fc.property(promptsOf, fc.nat(3), fc.boolean(), ([prompt = []], numBegun, isRestarted) => {
-      const [whole] = play([prompt], { ...base, stopTokens: [] }, inOrder);
-      const begun = {
-        tokens: whole!.tokens.slice(0, numBegun),
-        logprobs: whole!.logprobs.slice(0, numBegun),
-        numAppended: 0,
-        turnFrom: 0,
-      };
-      fc.pre(numBegun < whole!.tokens.length);
-      const sequences = new Sequences([], { ...base, stopTokens: [] }, limits);
-      expect(sequences.done).toBe(true);
-      expect(sequences.join({ prompt: Int32Array.from(prompt), key: 0, begun })).toBe(0);
-      expect(sequences.done).toBe(false);
-      if (isRestarted) sequences.restart();
-      const request = sequences.take()!;
-      expect(request.tokens).toEqual([...prompt, ...(isRestarted ? [] : begun.tokens)]);
-      expect(request.seed).toBe(mix(base.seed, 0, isRestarted ? 0 : numBegun) >>> 1);
-      expect(request.maxTokens).toBe(whole!.tokens.length - (isRestarted ? 0 : numBegun));
-    }),
+    fc.property(
+      promptsOf,
+      fc.nat(3),
+      fc.boolean(),
+      fc.boolean(),
+      ([prompt = []], numBegun, isRestarted, drawsByPosition) => {
+        const [whole] = play([prompt], { ...base, stopTokens: [] }, inOrder);
+        const begun = {
+          tokens: whole!.tokens.slice(0, numBegun),
+          logprobs: whole!.logprobs.slice(0, numBegun),
+          numAppended: 0,
+          turnFrom: 0,
+        };
+        fc.pre(numBegun < whole!.tokens.length);
+        const sequences = new Sequences([], { ...base, stopTokens: [] }, { ...limits, drawsByPosition });
+        expect(sequences.done).toBe(true);
+        expect(sequences.join({ prompt: Int32Array.from(prompt), key: 0, begun })).toBe(0);
+        expect(sequences.done).toBe(false);
+        if (isRestarted) sequences.restart();
+        const request = sequences.take()!;
+        expect(request.tokens).toEqual([...prompt, ...(isRestarted ? [] : begun.tokens)]);
+        expect(request.seed).toBe(mix(base.seed, 0, isRestarted || drawsByPosition ? 0 : numBegun) >>> 1);
+        expect(request.maxTokens).toBe(whole!.tokens.length - (isRestarted ? 0 : numBegun));
+      },
+    ),
   );
 });
 
@@ -154,6 +160,114 @@ test("SQ4 what is appended counts for the context alone, and has log-probability
       });
     }),
   );
+});
+
+test("SQ6 what is told of a completion is the start of it, from where it may go on, whatever is lost, restarted or appended", () => {
+  const steps = fc.infiniteStream(
+    fc.record({ salt: fc.nat(), act: fc.constantFrom("see", "tell", "part", "part", "end", "lose", "restart") }),
+  );
+  fc.assert(
+    fc.property(promptsOf, steps, fc.boolean(), (prompts, stream, isExtensible) => {
+      const next = stream[Symbol.iterator]();
+      const sequences = new Sequences(
+        prompts.map((tokens) => Int32Array.from(tokens)),
+        base,
+        limits,
+        isExtensible,
+      );
+      /** What a server has chosen for each request; asked again, it chooses something else. */
+      const running = new Map<number, { request: SequenceRequest; rest: TokenAnswer; sent: number[] }>();
+      const chosen = prompts.map((): number[] => []);
+      const appended = prompts.map(() => 0);
+      const attempts = prompts.map(() => 0);
+      const known = prompts.map((): { attempt: number; tokens: number[] } => ({ attempt: 0, tokens: [] }));
+      const over = new Set<number>();
+      const tell = () => {
+        for (const { index, attempt, from, tokens, logprobs } of sequences.pieces()) {
+          const had = known[index]!.attempt === attempt ? known[index]!.tokens : [];
+          expect(from).toBeLessThanOrEqual(had.length);
+          const all = [...had.slice(0, from), ...tokens];
+          known[index] = { attempt, tokens: all };
+          expect(attempt).toBe(attempts[index]);
+          expect(over.has(index)).toBe(false);
+          // What was appended, which is always a 6, was chosen with certainty.
+          for (const [at, token] of tokens.entries())
+            expect(token === 6 ? [0, -7] : [-1 - token]).toContain(logprobs[at]);
+          const whole = [...chosen[index]!, ...(running.get(index)?.sent ?? [])];
+          expect(all).toEqual(whole.slice(0, all.length));
+          expect(all.length - appended[index]!).toBeLessThan(base.maxTokens);
+          expect(prompts[index]!.length + all.length).toBeLessThan(contextLength);
+          if (all.length > chosen[index]!.length) expect(base.stopTokens).not.toContain(all.at(-1));
+        }
+      };
+      for (let rounds = 0; !sequences.done && rounds < 300; rounds++) {
+        const { salt, act } = next.next().value!;
+        for (let request = sequences.take(); request; request = sequences.take())
+          running.set(request.index, { request, rest: answerTo({ ...request, seed: request.seed ^ salt }), sent: [] });
+        const all = [...running.values()];
+        const one = all[salt % Math.max(all.length, 1)];
+        if (act === "see") sequences.see();
+        if (act === "tell" || !one) tell();
+        if (!one) continue;
+        const { request, rest, sent } = one;
+        const { index } = request;
+        if (act === "part" && sent.length < rest.tokens.length) {
+          const to = sent.length + 1 + (salt % 2);
+          sequences.arrive(request, {
+            tokens: rest.tokens.slice(sent.length, to),
+            logprobs: rest.logprobs.slice(sent.length, to),
+          });
+          sent.push(...rest.tokens.slice(sent.length, to));
+        }
+        if (act === "lose") {
+          running.delete(index);
+          sequences.lose(request);
+          tell(); // as whoever loses one does
+        }
+        if (act === "restart" && rounds < 100) {
+          sequences.restart();
+          for (const at of prompts.keys()) {
+            if (over.has(at)) continue;
+            chosen[at] = [];
+            appended[at] = 0;
+            attempts[at]!++;
+          }
+          running.clear();
+        }
+        if (act === "end") {
+          running.delete(index);
+          const { ended, held } = sequences.answer(request, rest);
+          chosen[index]!.push(...rest.tokens);
+          const addition = salt % 3 === 0 ? Int32Array.of(6) : undefined;
+          const isOver = ended ?? (held && sequences.extend(request, addition));
+          if (isOver) over.add(index);
+          else if (held && addition) {
+            chosen[index]!.push(...addition);
+            appended[index]! += addition.length;
+          }
+        }
+      }
+    }),
+  );
+});
+
+test("SQ6 all that has arrived is told at last, and once", () => {
+  const sequences = new Sequences([Int32Array.of(4)], { ...base, maxTokens: 8, stopTokens: [1] }, limits);
+  const request = sequences.take()!;
+  const arrive = (...tokens: number[]) => sequences.arrive(request, { tokens, logprobs: tokens.map(() => -1) });
+  const told = () => sequences.pieces().map(({ from, tokens }) => [from, ...tokens]);
+  arrive(3, 4);
+  expect(told()).toEqual([]);
+  sequences.see();
+  arrive(5);
+  expect(told()).toEqual([[0, 3, 4]]);
+  sequences.see();
+  expect(told()).toEqual([[2, 5]]);
+  expect(told()).toEqual([]);
+  arrive(1);
+  sequences.see();
+  expect(told()).toEqual([]); // it stops there
+  expect(() => arrive(3)).toThrow(/after the stop token '1'/);
 });
 
 describe("SQ5 what cannot be an answer is refused", () => {

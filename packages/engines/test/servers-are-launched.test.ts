@@ -84,6 +84,8 @@ describe.each(["vllm", "sglang"] as const)("of kind %s", (kind) => {
       if (weights) for (const each of [engine, attached]) await each.loadWeights(weights);
       expect(await engine.generate(prompts, sampling)).toEqual(await attached.generate(prompts, sampling));
     }
+    expect(engine.tellsProgress).toBe(true);
+    expect(server().words.join(" ")).toContain("--stream-interval 8");
     expect(warnings).toEqual([expect.stringMatching(/does not promise the same tokens/)]);
     expect(lines.join("\n")).toMatch(/a double of .* starts[\s\S]*startup complete/);
     expect(serversOf(tiny)).toHaveLength(2);

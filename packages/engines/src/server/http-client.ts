@@ -1,6 +1,7 @@
 import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { type Clock, TreadleError } from "@treadle/contracts";
+import { createParser } from "eventsource-parser";
 
 /** Below the 5 s after which uvicorn closes an idle connection: one that both ends let go of at once loses a request. */
 const idleMs = 4_000;
@@ -49,8 +50,17 @@ export class HttpClient {
 
   /** Throws `service.failed` where no whole answer comes in time; any status is an answer. */
   call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
+    return this.#exchange(method, path, options);
+  }
+
+  #what(method: string, path: string): string {
+    return `'${method} ${path}' of ${this.url}`;
+  }
+
+  /** `take`, if any, gets what comes of an answer to a call that was done, and the answer has nothing of it. */
+  #exchange(method: string, path: string, options: CallOptions, take?: (part: Buffer) => void): Promise<Answer> {
     const { body, query, timeoutMs = this.#timeoutMs, signal, isAnonymous = false } = options;
-    const what = `'${method} ${path}' of ${this.url}`;
+    const what = this.#what(method, path);
     return new Promise((resolve, reject) => {
       const search = query ? `?${new URLSearchParams(query)}` : "";
       const payload = body === undefined ? undefined : JSON.stringify(body);
@@ -73,16 +83,24 @@ export class HttpClient {
       const cancel = this.#clock.after(timeoutMs, () => request.destroy(late), true);
       const fail = (error: unknown) => {
         cancel();
-        reject(error === late ? late : new ConnectionLost(`${what} has no answer: ${messageOf(error)}`, error));
+        const isSaid = error instanceof TreadleError;
+        reject(isSaid ? error : new ConnectionLost(`${what} has no answer: ${messageOf(error)}`, error));
       };
       request.on("error", fail);
       request.on("response", (response: IncomingMessage) => {
         const parts: Buffer[] = [];
+        const takes = isDone(response.statusCode ?? 0) ? take : undefined;
         let sizeBytes = 0;
         response.on("data", (part: Buffer) => {
-          parts.push(part);
           sizeBytes += part.length;
-          if (sizeBytes > maxAnswerBytes) request.destroy(new Error(`more than ${maxAnswerBytes} bytes came`));
+          try {
+            if (sizeBytes > maxAnswerBytes) throw new Error(`more than ${maxAnswerBytes} bytes came`);
+            if (takes) takes(part);
+            else parts.push(part);
+          } catch (error) {
+            fail(error);
+            request.destroy();
+          }
         });
         response.on("error", fail);
         response.on("close", () => {
@@ -101,7 +119,7 @@ export class HttpClient {
    */
   async json(method: string, path: string, options: CallOptions = {}): Promise<unknown> {
     const { status, text } = await this.call(method, path, options);
-    if (status < 200 || status > 299) throw this.#refusal(method, path, status, text);
+    if (!isDone(status)) throw this.#refusal(method, path, status, text);
     if (text.trim() === "") return undefined;
     try {
       return JSON.parse(text);
@@ -110,8 +128,30 @@ export class HttpClient {
     }
   }
 
+  /**
+   * The data of each server-sent event before `[DONE]`, as it comes. Throws what `json` throws, also where the stream ends without that
+   * event, and what `onData` throws.
+   */
+  async events(method: string, path: string, options: CallOptions, onData: (data: string) => void): Promise<void> {
+    const decoder = new TextDecoder();
+    let isWhole = false;
+    const parser = createParser({
+      onEvent: ({ data }) => {
+        if (data === "[DONE]") isWhole = true;
+        else if (!isWhole) onData(data);
+      },
+    });
+    const { status, text } = await this.#exchange(method, path, options, (part) =>
+      parser.feed(decoder.decode(part, { stream: true })),
+    );
+    if (!isDone(status)) throw this.#refusal(method, path, status, text);
+    if (isWhole) return;
+    const what = `${this.#what(method, path)} has no whole answer: its stream ended early`;
+    throw new ConnectionLost(what, undefined);
+  }
+
   #refusal(method: string, path: string, status: number, text: string): TreadleError {
-    const said = `'${method} ${path}' of ${this.url} was answered with '${status}': ${text.slice(0, 500)}`;
+    const said = `${this.#what(method, path)} was answered with '${status}': ${text.slice(0, 500)}`;
     if (status === 401 || status === 403)
       return new TreadleError(
         "config.invalid",
@@ -123,5 +163,7 @@ export class HttpClient {
     return new TreadleError(code, said, { details: { status } });
   }
 }
+
+const isDone = (status: number): boolean => status >= 200 && status <= 299;
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -26,6 +26,8 @@ export type OpenServer = {
   readonly model: ModelFolder;
   /** of the memory that it shares, what its weights take where they leave without its cache */
   readonly weightsBytes: number | undefined;
+  /** whether it tells what it has chosen before a completion ends */
+  readonly streams: boolean;
   /** undefined where it ran already */
   readonly launched: LaunchedServer | undefined;
 };
@@ -64,8 +66,12 @@ export async function openServer(
       warn(
         `${server} does not promise the same tokens for the same key whatever runs beside them; ${protocol.determinismRemedy}`,
       );
+    if (facts.lacksStreams !== undefined)
+      warn(
+        `${server} tells nothing of a completion before its end, so it begins again where the server dies; start it with ${facts.lacksStreams}`,
+      );
     const weightsBytes = ownBytesOf(facts, config.sharedMemoryMiB, (what) => warn(`${server} ${what}`));
-    return { client, protocol, model, weightsBytes, launched };
+    return { client, protocol, model, weightsBytes, streams: facts.lacksStreams === undefined, launched };
   } catch (error) {
     client.close();
     await launched?.close();

@@ -1,13 +1,14 @@
 import { type Completion, type FinishReason, type Sampling, TreadleError } from "@treadle/contracts";
-import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
+import type { CompletionPiece, GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { priorityOf } from "../model-engine.ts";
 import { mix } from "../random.ts";
-import type { TokenAnswer, TokenRequest } from "./server-protocol.ts";
+import type { TokenAnswer, TokenPart, TokenRequest } from "./server-protocol.ts";
 
 /**
  * The completions of one call, as requests to a server: a pure state machine.
  *
- * SQ1 a request depends on the prompt and (seed, key, what has been chosen before) alone.
+ * SQ1 a request depends on the prompt and (seed, key, what has been chosen before) alone. Where draws are by position, its seed does not
+ *     depend on what has been chosen: one that goes on elsewhere has the tokens that it would have had.
  * SQ2 after `restart` every unfinished completion begins again at its prompt; answers to older requests are ignored, so a
  *     completion has one version.
  * SQ3 a completion ends at a token of `stopTokens`, at `maxTokens`, or where the context is full. Where a server ends it
@@ -15,6 +16,8 @@ import type { TokenAnswer, TokenRequest } from "./server-protocol.ts";
  * SQ4 one that stopped, may be extended and may choose more is held until `extend`; what is appended is never chosen.
  * SQ5 an answer counts only if it can be one to its request: tokens of the vocabulary, no more than asked for, none after a
  *     stop, each with the logarithm of a probability.
+ * SQ6 of a completion that goes on, each token that had arrived at the last `see` is told once, in order: all but what may be its last,
+ *     so that it has not stopped and has room for more wherever it was told of. Of a request that is made once more, all is told again.
  */
 export class Sequences {
   readonly #sampling: Sampling;
@@ -54,6 +57,9 @@ export class Sequences {
       chosen: begun ? Array.from(begun.tokens) : [],
       logprobs: begun ? Array.from(begun.logprobs) : [],
       numAppended: begun?.numAppended ?? 0,
+      arrived: nothingOf(0),
+      numTold: begun?.tokens.length ?? 0,
+      isUntold: false,
       priority: 0,
     };
     this.#wait(sequence);
@@ -87,14 +93,16 @@ export class Sequences {
     sequence.state = "running";
     const { index, attempt, key, prompt, chosen } = sequence;
     const { maxTokens, temperature, stopTokens, seed } = this.#sampling;
+    const room = Math.min(maxTokens - numChosen(sequence), this.#limits.contextLength - lengthOf(sequence));
+    sequence.arrived = nothingOf(room);
     return {
       index,
       attempt,
       tokens: [...prompt, ...chosen],
-      maxTokens: Math.min(maxTokens - numChosen(sequence), this.#limits.contextLength - lengthOf(sequence)),
+      maxTokens: room,
       temperature,
       stopTokens,
-      seed: mix(seed, key, chosen.length) >>> 1,
+      seed: mix(seed, key, this.#limits.drawsByPosition ? 0 : chosen.length) >>> 1,
     };
   }
 
@@ -102,7 +110,7 @@ export class Sequences {
   answer(request: SequenceRequest, answer: TokenAnswer): { readonly ended?: Completion; readonly held?: Completion } {
     const sequence = this.#running(request);
     if (!sequence) return {};
-    this.#check(request, answer);
+    this.#check(answer, request.maxTokens);
     for (const token of answer.tokens) sequence.chosen.push(token);
     for (const logprob of answer.logprobs) sequence.logprobs.push(logprob);
     const last = answer.tokens.at(-1);
@@ -125,11 +133,54 @@ export class Sequences {
     return {};
   }
 
-  /** A request without an answer is made once more. */
+  /** The next tokens of an answer that is not whole. Throws `service.failed` for what cannot be part of one (SQ5). */
+  arrive(request: SequenceRequest, part: TokenPart): void {
+    const sequence = this.#running(request);
+    if (!sequence) return;
+    const { tokens, logprobs, room } = sequence.arrived;
+    this.#check(part, room - tokens.length, tokens.at(-1));
+    for (const token of part.tokens) tokens.push(token);
+    for (const logprob of part.logprobs) logprobs.push(logprob);
+  }
+
+  /** What has arrived until now may be told. */
+  see(): void {
+    for (const { arrived } of this.#sequences) arrived.numSeen = arrived.tokens.length;
+  }
+
+  /** What was not told yet (SQ6). What is held or has ended is known as a whole. */
+  pieces(): CompletionPiece[] {
+    const pieces: CompletionPiece[] = [];
+    for (const sequence of this.#sequences) {
+      const { index, state, attempt, chosen, logprobs, arrived, numTold: from } = sequence;
+      if (state !== "waiting" && state !== "running") continue;
+      const hasStopped = this.#stops.has(arrived.tokens[arrived.numSeen - 1] ?? -1);
+      const numArrived = Math.min(arrived.numSeen - (hasStopped ? 1 : 0), arrived.room - 1);
+      const to = chosen.length + Math.max(0, numArrived);
+      if (to <= from && !sequence.isUntold) continue;
+      sequence.numTold = to;
+      sequence.isUntold = false;
+      const untold = (had: readonly number[], came: readonly number[]): number[] => [
+        ...had.slice(from),
+        ...came.slice(Math.max(0, from - had.length), to - had.length),
+      ];
+      pieces.push({
+        ...{ index, attempt, from },
+        tokens: Int32Array.from(untold(chosen, arrived.tokens)),
+        logprobs: Float32Array.from(untold(logprobs, arrived.logprobs)),
+      });
+    }
+    return pieces;
+  }
+
+  /** A request without an answer is made once more; other tokens may come then. */
   lose(request: SequenceRequest): Completion | undefined {
     const sequence = this.#running(request);
     if (!sequence) return undefined;
     if (this.#isAborted) return this.#end(sequence, "abort");
+    const numKnown = sequence.chosen.length;
+    sequence.isUntold ||= sequence.numTold > numKnown;
+    sequence.numTold = Math.min(sequence.numTold, numKnown);
     this.#wait(sequence);
     return undefined;
   }
@@ -160,6 +211,8 @@ export class Sequences {
       sequence.chosen = [];
       sequence.logprobs = [];
       sequence.numAppended = 0;
+      sequence.numTold = 0;
+      sequence.isUntold = false;
       this.#wait(sequence);
     }
   }
@@ -181,6 +234,7 @@ export class Sequences {
   #wait(sequence: Sequence): void {
     sequence.priority = this.#priority(sequence.index); // may throw, and then nothing has changed
     sequence.state = "waiting";
+    sequence.arrived = nothingOf(0);
     this.#waiting.add(sequence);
   }
 
@@ -205,7 +259,7 @@ export class Sequences {
   }
 
   /** SQ5. */
-  #check({ maxTokens }: SequenceRequest, { tokens, logprobs }: TokenAnswer): void {
+  #check({ tokens, logprobs }: TokenPart, maxTokens: number, before?: number): void {
     const refuse = (what: string): never => {
       throw new TreadleError(
         "service.failed",
@@ -215,6 +269,8 @@ export class Sequences {
     if (tokens.length > maxTokens) refuse(`it has '${tokens.length}' tokens where '${maxTokens}' were asked for`);
     if (logprobs.length !== tokens.length)
       refuse(`it has '${logprobs.length}' log-probabilities for '${tokens.length}' tokens`);
+    if (tokens.length > 0 && before !== undefined && this.#stops.has(before))
+      refuse(`it goes on after the stop token '${before}'`);
     tokens.forEach((token, at) => {
       if (token >= this.#limits.vocabSize)
         refuse(`token '${token}' is not in the vocabulary of '${this.#limits.vocabSize}'`);
@@ -230,6 +286,7 @@ type Limits = {
   readonly vocabSize: number;
   readonly contextLength: number;
   readonly policyVersion: () => number;
+  readonly drawsByPosition: boolean;
 };
 
 /** What a completion asks for next; its answer is given back with it. */
@@ -246,9 +303,25 @@ type Sequence = {
   chosen: number[];
   logprobs: number[];
   numAppended: number;
+  arrived: Arrived;
+  /** how many of its tokens were told */
+  numTold: number;
+  /** of what was told, what is behind `numTold` counts no more, which was not told yet */
+  isUntold: boolean;
   /** as it was when it began to wait */
   priority: number;
 };
+
+/** Of the answer to the request under way. */
+type Arrived = {
+  readonly tokens: number[];
+  readonly logprobs: number[];
+  /** so many were asked for */
+  readonly room: number;
+  numSeen: number;
+};
+
+const nothingOf = (room: number): Arrived => ({ tokens: [], logprobs: [], room, numSeen: 0 });
 
 const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
 const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;

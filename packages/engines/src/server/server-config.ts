@@ -26,6 +26,11 @@ const ServerSettings = z.strictObject({
   callTimeoutMs: z.int().positive().default(60_000),
   /** of one completion, or of each of its turns */
   completionTimeoutMs: z.int().positive().default(3_600_000),
+  /**
+   * milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go
+   * on there. SGLang does so only with `--incremental-streaming-output`
+   */
+  streamMs: z.int().nonnegative().max(600_000).default(200),
   /** within which the server has read a folder of weights */
   updateTimeoutMs: z.int().positive().default(600_000),
   /**

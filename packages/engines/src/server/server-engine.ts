@@ -27,10 +27,11 @@ import type { LaunchedServer } from "./launched-server.ts";
 import type { MadeFolder, ModelFolder } from "./model-folder.ts";
 import { type OpenServer, openServer } from "./open-server.ts";
 import { probeLogprobs } from "./probe.ts";
+import { Progress } from "./progress.ts";
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { type ServerConfig, SglangConfig, VllmConfig } from "./server-config.ts";
 import { ServerMemory } from "./server-memory.ts";
-import { type ServerProtocol, serverTags } from "./server-protocol.ts";
+import { type ServerProtocol, serverTags, type TokenPart } from "./server-protocol.ts";
 import { ServerWeights } from "./server-weights.ts";
 import { diskError, makeWeightsFolder } from "./weights-folder.ts";
 
@@ -65,6 +66,7 @@ export type ServerOptions = {
  */
 export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly kind: ServerConfig["kind"];
+  readonly tellsProgress: boolean;
   readonly #config: ServerConfig;
   readonly #client: HttpClient;
   readonly #protocol: ServerProtocol;
@@ -92,13 +94,14 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
   private constructor(
     config: ServerConfig,
-    { client, protocol, model, weightsBytes, launched }: OpenServer,
+    { client, protocol, model, weightsBytes, streams, launched }: OpenServer,
     contextLength: number,
     weightsFolder: string,
     { warn, clock, hostFiles }: ServerOptions & { readonly warn: (message: string) => void; readonly clock: Clock },
   ) {
     super();
     this.kind = config.kind;
+    this.tellsProgress = streams;
     this.#config = config;
     this.#client = client;
     this.#protocol = protocol;
@@ -340,9 +343,10 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
-    const { signal, extend, onCompletion } = options;
+    const { signal, extend, onCompletion, onProgress } = options;
     const completions: Completion[] = Array(prompts.length);
-    const limits = { ...this.#limits, policyVersion: () => this.policyVersion };
+    const { drawsByPosition } = this.#protocol;
+    const limits = { ...this.#limits, drawsByPosition, policyVersion: () => this.policyVersion };
     const sequences = new Sequences(prompts, sampling, limits, extend !== undefined, options);
     const deliver = (index: number, completion: Completion | undefined) => {
       if (!completion) return;
@@ -353,7 +357,15 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         this.#fail(call, error);
       }
     };
-    const call: Call = { sequences, deliver, extend, losses: new Map(), failure: undefined, wake: () => {} };
+    const progress =
+      this.tellsProgress && onProgress
+        ? new Progress(sequences, {
+            ...{ clock: this.#clock, everyMs: this.#config.streamMs, tell: onProgress },
+            confirm: () => this.#weights.confirm(),
+            fail: (error) => this.#fail(call, error),
+          })
+        : undefined;
+    const call: Call = { sequences, deliver, extend, progress, losses: new Map(), failure: undefined, wake: () => {} };
     const aborts = this.#aborts;
     let isAborted = false;
     let isOver = false;
@@ -399,6 +411,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       throw error;
     } finally {
       isOver = true;
+      progress?.stop();
       signal?.removeEventListener("abort", wake);
       this.#calls.delete(call);
     }
@@ -431,10 +444,12 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const loaded = this.#weights.loaded!;
     this.#watchOver();
     const { index } = request;
+    const { progress } = call;
+    const onPart = progress && ((part: TokenPart) => progress.arrive(request, part));
     try {
       const answer = await this.#protocol.generate(
         { id, ...request, salt: loaded.label, adapter: loaded.isAdapter ? loaded.label : undefined },
-        { signal: controller.signal, timeoutMs: this.#config.completionTimeoutMs },
+        { signal: controller.signal, timeoutMs: this.#config.completionTimeoutMs, onPart },
       );
       if (answer.labels.length === 0) await this.#weights.confirm();
       else this.#weights.check(answer.labels, loaded);
@@ -451,6 +466,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         // AS5: the same request has the same tokens, as long as the weights are the same.
         await this.#weights.verify();
         call.deliver(index, call.sequences.lose(request));
+        progress?.tell(); // before other tokens come in place of those that were told
       } catch (again) {
         this.#fail(call, again instanceof ConnectionLost ? error : again);
       }
@@ -551,6 +567,7 @@ type Call = {
   /** Never throws: what whoever takes completions throws fails the call. */
   readonly deliver: (index: number, completion: Completion | undefined) => void;
   readonly extend: GenerateOptions["extend"];
+  readonly progress: Progress | undefined;
   /** how often a completion's connection was lost */
   readonly losses: Map<number, number>;
   failure: { readonly error: unknown } | undefined;

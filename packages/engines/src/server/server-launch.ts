@@ -66,6 +66,9 @@ export type ServerLauncher = {
 /** Most adapters that a server has at once: a new one is loaded before the one before it is dropped. */
 export const numAdapters = "2";
 
+/** Tokens of a completion that go as one event: an event a token would keep the server's front end, and this process, busy. */
+export const streamInterval = "8";
+
 /** How to get one, in an environment of its own, since servers and PyTorch's trainer need different versions of packages. */
 export const installOf = ({ distributions: [name] }: Pick<ServerLauncher, "distributions">): string =>
   `python3 -m venv ${name} && ${name}/bin/pip install ${name}`;

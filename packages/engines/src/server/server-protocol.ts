@@ -31,6 +31,8 @@ export type ServerFacts = {
   readonly weightsBytes: number | undefined;
   /** undefined where it may take adapters; else what it was started without */
   readonly lacksAdapters: string | undefined;
+  /** undefined where each token of a stream comes once; else what it was started without */
+  readonly lacksStreams: string | undefined;
 };
 
 /** A completion, or a part of one. */
@@ -59,11 +61,16 @@ export type TokenAnswer = {
   readonly topLogprob?: number | undefined;
 };
 
+/** Tokens behind those of the parts before it. */
+export type TokenPart = Pick<TokenAnswer, "tokens" | "logprobs">;
+
 export type TokenOptions = {
   readonly signal?: AbortSignal;
   readonly timeoutMs: number;
   /** also the log-probability of the likeliest first token */
   readonly withTop?: boolean;
+  /** takes what is chosen as it comes; the answer has all of it. Absent: the answer comes as a whole */
+  readonly onPart?: ((part: TokenPart) => void) | undefined;
 };
 
 /**
@@ -76,6 +83,8 @@ export interface ServerProtocol {
   /** what makes log-probabilities those of the distribution that is sampled */
   readonly logprobRemedy: string;
   readonly determinismRemedy: string;
+  /** whether a draw depends on the seed and the position of its token, and else on how many its request had before */
+  readonly drawsByPosition: boolean;
   describe(): Promise<ServerFacts>;
   generate(request: TokenRequest, options: TokenOptions): Promise<TokenAnswer>;
   /** The server ends requests of these ids; one that it does not have is none. */

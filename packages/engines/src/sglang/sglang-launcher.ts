@@ -1,4 +1,4 @@
-import { numAdapters, type ServerLauncher } from "../server/server-launch.ts";
+import { numAdapters, type ServerLauncher, streamInterval } from "../server/server-launch.ts";
 
 /** Arguments as SGLang 0.5.23 has them. It takes its key from its arguments alone, or from a file of settings. */
 export const sglangLauncher: ServerLauncher = {
@@ -18,7 +18,7 @@ export const sglangLauncher: ServerLauncher = {
   words: ({ model, name, port, keyFile, contextLength, numDevices, dtype, ...request }) => ({
     args: [
       ...["--dtype", dtype, "--context-length", `${contextLength}`, "--tensor-parallel-size", `${numDevices}`],
-      ...["--log-level-http", "warning"],
+      ...["--log-level-http", "warning", "--incremental-streaming-output", "--stream-interval", streamInterval],
       ...(request.isDeterministic ? ["--enable-deterministic-inference"] : []),
       ...(request.sharesDevices ? ["--enable-memory-saver"] : []),
       ...(request.adapters

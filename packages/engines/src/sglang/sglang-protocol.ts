@@ -1,7 +1,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import type { HttpClient } from "../server/http-client.ts";
-import { parseAnswer, unusableAnswer } from "../server/parse-answer.ts";
+import type { CallOptions, HttpClient } from "../server/http-client.ts";
+import { parseAnswer, parseEvent, unusableAnswer } from "../server/parse-answer.ts";
 import type {
   RouteNeed,
   ServerFacts,
@@ -9,6 +9,7 @@ import type {
   ServerTag,
   TokenAnswer,
   TokenOptions,
+  TokenPart,
   TokenRequest,
 } from "../server/server-protocol.ts";
 
@@ -37,13 +38,21 @@ const needs: readonly RouteNeed[] = [
 /** `[log-probability, token, its text]` */
 const TokenLogprob = z.tuple([z.number(), z.int().nonnegative()]).rest(z.unknown());
 
-const Generated = z.object({
-  output_ids: z.array(z.int().nonnegative()),
-  meta_info: z.object({
-    finish_reason: z.object({ type: z.enum(["stop", "length", "abort"]) }),
-    weight_version: z.string().optional(),
-    output_token_logprobs: z.array(TokenLogprob).default([]),
-    output_top_logprobs: z.array(z.array(TokenLogprob).nullable()).optional(),
+const FinishReason = z.object({ type: z.enum(["stop", "length", "abort"]) });
+const MetaInfo = z.object({
+  finish_reason: FinishReason,
+  weight_version: z.string().optional(),
+  output_token_logprobs: z.array(TokenLogprob).default([]),
+  output_top_logprobs: z.array(z.array(TokenLogprob).nullable()).optional(),
+});
+const Generated = z.object({ output_ids: z.array(z.int().nonnegative()), meta_info: MetaInfo });
+/** Tokens behind those of the events before it; that of an end unasked for may have the last of them again. */
+const Streamed = z.object({
+  output_ids: z.array(z.int().nonnegative()).default([]),
+  meta_info: MetaInfo.extend({
+    finish_reason: FinishReason.nullish(),
+    /** of all so far */
+    completion_tokens: z.int().nonnegative().default(0),
   }),
 });
 const ModelInfo = z.object({ weight_version: z.string().optional(), architectures: z.array(z.string()).nullish() });
@@ -52,6 +61,9 @@ const ServerInfo = z.object({
   enable_deterministic_inference: z.boolean().default(false),
   /** null unless it was asked for */
   enable_lora: z.boolean().nullish(),
+  /** else each event of a stream has all tokens so far; older versions call it `stream_output` */
+  incremental_streaming_output: z.boolean().default(false),
+  stream_output: z.boolean().default(false),
   /** of each data-parallel rank; older versions do not say what weights take */
   internal_states: z
     .array(z.object({ memory_usage: z.object({ weight: z.number().nonnegative().optional() }).optional() }))
@@ -70,6 +82,7 @@ export class SglangProtocol implements ServerProtocol {
   readonly needs = needs;
   readonly logprobRemedy = "start it without SGLANG_RETURN_ORIGINAL_LOGPROB";
   readonly determinismRemedy = "start it with --enable-deterministic-inference, without which it ignores seeds";
+  readonly drawsByPosition = true;
   readonly #client: HttpClient;
 
   constructor(client: HttpClient) {
@@ -88,10 +101,12 @@ export class SglangProtocol implements ServerProtocol {
       lacksRelease: server.enable_memory_saver ? undefined : "--enable-memory-saver",
       weightsBytes: weight === undefined ? undefined : weight * gib,
       lacksAdapters: server.enable_lora === true || server.enable_lora === undefined ? undefined : adapterFlags,
+      lacksStreams:
+        server.incremental_streaming_output || server.stream_output ? undefined : "--incremental-streaming-output",
     };
   }
 
-  async generate(request: TokenRequest, { withTop = false, ...options }: TokenOptions): Promise<TokenAnswer> {
+  async generate(request: TokenRequest, { withTop = false, onPart, ...options }: TokenOptions): Promise<TokenAnswer> {
     const { id, tokens, maxTokens, temperature, stopTokens, seed, salt, adapter } = request;
     const body = {
       rid: id,
@@ -109,26 +124,56 @@ export class SglangProtocol implements ServerProtocol {
       },
       return_logprob: true,
       ...(withTop && { top_logprobs_num: 1 }),
-      stream: false,
+      stream: onPart !== undefined,
       extra_key: salt,
       ...(adapter !== undefined && { lora_path: adapter }),
     };
-    const reply = this.#parse(
-      Generated,
-      await this.#client.json("POST", "/generate", { ...options, body }),
-      "/generate",
-    );
+    const call = { ...options, body };
+    if (onPart) return this.#stream(call, onPart);
+    const reply = this.#parse(Generated, await this.#client.json("POST", "/generate", call), "/generate");
     const { finish_reason, weight_version, output_token_logprobs, output_top_logprobs } = reply.meta_info;
-    const disagrees = output_token_logprobs.some(([, token], at) => token !== reply.output_ids[at]);
-    if (disagrees)
-      throw unusableAnswer(this.name, "/generate", "its log-probabilities are of other tokens than it gives");
     return {
-      tokens: reply.output_ids,
-      logprobs: output_token_logprobs.map(([logprob]) => logprob),
+      ...this.#partOf(reply.output_ids, output_token_logprobs),
       reason: finish_reason.type,
       labels: weight_version === undefined ? [] : [weight_version],
       topLogprob: output_top_logprobs?.[0]?.[0]?.[0],
     };
+  }
+
+  async #stream(call: CallOptions, onPart: (part: TokenPart) => void): Promise<TokenAnswer> {
+    const tokens: number[] = [];
+    const logprobs: number[] = [];
+    let reason: TokenAnswer["reason"] | undefined;
+    let labels: string[] = [];
+    await this.#client.events("POST", "/generate", call, (data) => {
+      const { output_ids, meta_info } = parseEvent(this.name, Streamed, data, "/generate");
+      const { finish_reason, completion_tokens, weight_version, output_token_logprobs } = meta_info;
+      reason = finish_reason?.type;
+      if (weight_version !== undefined) labels = [weight_version];
+      if (reason === "abort") return;
+      // Of some versions, these alone are of all tokens so far.
+      const part = this.#partOf(
+        output_ids,
+        output_ids.length === 0 ? [] : output_token_logprobs.slice(-output_ids.length),
+      );
+      if (tokens.length + part.tokens.length !== completion_tokens)
+        throw unusableAnswer(
+          this.name,
+          "/generate",
+          `after '${tokens.length}' tokens an event has '${part.tokens.length}', and says that there are '${completion_tokens}'`,
+        );
+      onPart(part);
+      tokens.push(...part.tokens);
+      logprobs.push(...part.logprobs);
+    });
+    if (reason === undefined) throw unusableAnswer(this.name, "/generate", "its stream does not say why it ended");
+    return { tokens, logprobs, reason, labels };
+  }
+
+  #partOf(tokens: readonly number[], logprobs: readonly z.infer<typeof TokenLogprob>[]): TokenPart {
+    if (logprobs.some(([, token], at) => token !== tokens[at]))
+      throw unusableAnswer(this.name, "/generate", "its log-probabilities are of other tokens than it gives");
+    return { tokens, logprobs: logprobs.map(([logprob]) => logprob) };
   }
 
   async abort(ids: readonly string[]): Promise<void> {

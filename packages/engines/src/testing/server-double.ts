@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { setImmediate } from "node:timers/promises";
+import { setImmediate, setTimeout } from "node:timers/promises";
 import { z } from "zod";
 import { draw, TinyAdapter, TinyModel } from "./tiny-model.ts";
 
@@ -16,7 +16,7 @@ export type Fault =
   | { readonly type: "half" }
   /** the connection ends without an answer; what was asked is done, or not */
   | { readonly type: "reset"; readonly isDone?: boolean }
-  /** the answer to another question */
+  /** the answer to another question; of a stream, its events */
   | { readonly type: "answer"; readonly body: unknown };
 
 export type DoubleOptions = {
@@ -45,17 +45,31 @@ export type DoubleOptions = {
   readonly weightsGiB?: number | undefined;
   /** adapters that it takes: their largest rank, and how many it has at once; default: none */
   readonly adapters?: { readonly maxRank: number; readonly most: number } | undefined;
+  /** that each token takes */
+  readonly tokenMs?: number | undefined;
+  /** tokens that go as one event of a stream; default 1 */
+  readonly streamInterval?: number | undefined;
+  /** of each stream, what follows the first event waits until somebody has asked for the name of the weights, as an engine does that tells of it */
+  readonly waitsForQuestions?: boolean | undefined;
+  /** each event of SGLang's streams has all tokens so far */
+  readonly isCumulative?: boolean | undefined;
   /** what the server says that it serves; default: what the model's configuration says */
   readonly architecture?: string | undefined;
 };
 
-export type Reply = { readonly status?: number; readonly body?: unknown };
+export type Reply = {
+  readonly status?: number;
+  readonly body?: unknown;
+  /** its events were sent, all but the last */
+  readonly isStream?: boolean;
+};
 
 export type Route = {
   readonly isGuarded: boolean;
   /** what a body may have; anything else is refused */
   readonly body?: z.ZodType;
-  readonly handle: (body: never, query: URLSearchParams) => Promise<Reply> | Reply;
+  /** `stream` sends an event */
+  readonly handle: (body: never, query: URLSearchParams, stream: (event: unknown) => void) => Promise<Reply> | Reply;
 };
 
 /** What a request asks for, in no server's words. */
@@ -65,9 +79,13 @@ export type Asked = {
   readonly maxTokens: number;
   readonly temperature: number;
   readonly seed: number;
+  /** of the first draw; a real server's are by position, or counted in each request */
+  readonly drawsFrom: number;
   readonly salt: string;
   readonly adapter?: string | undefined;
   readonly isStop: (token: number) => boolean;
+  /** what goes on has chosen since it was told last */
+  readonly told?: ((part: Pick<Answered, "tokens" | "logprobs">) => void) | undefined;
 };
 
 export type Answered = {
@@ -108,6 +126,8 @@ export abstract class ServerDouble {
   protected endToken: number | undefined;
   protected architecture = "";
   protected label = "default";
+  /** how often somebody has asked for the name of the weights */
+  protected numQuestions = 0;
   protected isPaused = false;
   /** whose memory is released */
   protected readonly asleep = new Set<Memory>();
@@ -259,13 +279,21 @@ export abstract class ServerDouble {
     while (this.#running.size < count) await this.#changed;
   }
 
+  protected named(): string {
+    this.numQuestions++;
+    this.notify();
+    return this.label;
+  }
+
   protected notify(): void {
     this.#tell();
     this.#renew();
   }
 
   protected async complete(asked: Asked): Promise<Answered> {
-    const { id, tokens, maxTokens, temperature, seed, salt, adapter, isStop } = asked;
+    const { id, tokens, maxTokens, temperature, seed, drawsFrom, salt, adapter, isStop, told } = asked;
+    const { streamInterval = 1, tokenMs } = this.options;
+    let numTold = 0;
     if (this.#isReleased || this.asleep.size > 0)
       throw new Refusal(500, "the engine has no weights, or no cache: its memory is released");
     const outside = tokens.find((token) => token < 0 || token >= this.vocabSize);
@@ -285,20 +313,27 @@ export abstract class ServerDouble {
     this.notify();
     try {
       while (true) {
-        await setImmediate();
+        await (tokenMs === undefined ? setImmediate() : setTimeout(tokenMs));
         while (this.#isHeld && !running.isAborted) await this.#changed;
         if (running.isAborted && this.options.refusesAborted) throw new Refusal(400, "Abort");
         if (running.isAborted) return answer("abort");
         const own = temperature === 0 ? 1 : temperature;
         const model = this.#with(adapter);
         const all = model.next([...tokens, ...chosen], own, this.#cache, salt);
-        const token = draw(all, temperature, seed, chosen.length);
-        const told = this.options.isRaw ? model.next([...tokens, ...chosen], 1, this.#cache, salt) : all;
-        if (chosen.length === 0) topLogprob = Math.max(...told);
+        const token = draw(all, temperature, seed, drawsFrom + chosen.length);
+        const shown = this.options.isRaw ? model.next([...tokens, ...chosen], 1, this.#cache, salt) : all;
+        if (chosen.length === 0) topLogprob = Math.max(...shown);
         chosen.push(token);
-        logprobs.push(told[token]!);
+        logprobs.push(shown[token]!);
         if (isStop(token)) return answer("stop");
         if (chosen.length === maxTokens) return answer("length");
+        if (!told || chosen.length - numTold < streamInterval) continue;
+        told({ tokens: chosen.slice(numTold), logprobs: logprobs.slice(numTold) });
+        const isFirst = numTold === 0;
+        numTold = chosen.length;
+        const { numQuestions } = this;
+        const waits = this.options.waitsForQuestions && isFirst;
+        while (waits && numQuestions === this.numQuestions && !running.isAborted) await this.#changed;
       }
     } finally {
       this.#running.delete(id);
@@ -364,18 +399,39 @@ export abstract class ServerDouble {
     if (fault?.type === "hang") return;
     if (fault?.type === "reset" && !fault.isDone) return void response.destroy();
     if (fault?.type === "status") return send(response, fault.status, fault.text ?? "a fault of the test's");
+    const asked = Buffer.concat(parts).toString("utf8");
+    const events: string[] = [];
+    const stream = (event: unknown) => {
+      events.push(`data: ${typeof event === "string" ? event : JSON.stringify(event)}\n\n`);
+      if (fault?.type === "half") return;
+      if (!response.headersSent) response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(events.at(-1));
+    };
+    if (fault?.type === "answer" && /"stream": ?true/.test(asked)) {
+      for (const event of fault.body as unknown[]) stream(event);
+      return void response.end();
+    }
     if (fault?.type === "answer") return send(response, 200, fault.body);
     let status = 200;
     let body: unknown;
     try {
-      const reply = await this.#handle(method, pathname, searchParams, parts, request.headers.authorization);
+      const reply = await this.#handle(method, pathname, searchParams, asked, request.headers.authorization, stream);
       status = reply.status ?? 200;
       body = reply.body;
+      if (reply.isStream) stream("[DONE]");
     } catch (error) {
       status = error instanceof Refusal ? error.status : 500;
       body = this.errorBody((error as Error).message);
+      if (events.length > 0) for (const event of [body, "[DONE]"]) stream(event);
     }
     if (fault?.type === "reset") return void response.destroy();
+    if (fault?.type === "half" && events.length > 0) {
+      const text = events.join("");
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(text.slice(0, text.length / 2), () => response.destroy());
+      return;
+    }
+    if (events.length > 0) return void response.end();
     if (fault?.type === "half") {
       const text = JSON.stringify(body);
       response.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
@@ -389,8 +445,9 @@ export abstract class ServerDouble {
     method: string,
     path: string,
     query: URLSearchParams,
-    parts: readonly Buffer[],
+    text: string,
     authorization: string | undefined,
+    stream: (event: unknown) => void,
   ): Promise<Reply> {
     this.#routes ??= this.routes();
     const isThere = !this.options.without?.includes(path);
@@ -402,14 +459,13 @@ export abstract class ServerDouble {
     if (!isThere || methods.length === 0) throw new Refusal(404, "Not Found");
     const route = this.#routes[`${method} ${path}`];
     if (!route) throw new Refusal(405, "Method Not Allowed");
-    const text = Buffer.concat(parts).toString("utf8");
     let body: unknown;
     if (route.body) {
       const parsed = route.body.safeParse(text === "" ? undefined : JSON.parse(text));
       if (!parsed.success) throw new Refusal(400, z.prettifyError(parsed.error));
       body = parsed.data;
     } else if (text !== "") throw new Refusal(400, `${path} takes no body`);
-    return route.handle(body as never, query);
+    return route.handle(body as never, query, stream);
   }
 
   #faultOf(method: string, path: string): Fault | undefined {

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { type Memory, Refusal, type Route, ServerDouble } from "./server-double.ts";
+import { type Answered, type Memory, Refusal, type Route, ServerDouble } from "./server-double.ts";
 
 const Generate = z.strictObject({
   rid: z.string(),
@@ -16,7 +16,7 @@ const Generate = z.strictObject({
   }),
   return_logprob: z.literal(true),
   top_logprobs_num: z.literal(1).optional(),
-  stream: z.literal(false),
+  stream: z.boolean(),
   extra_key: z.string().min(1),
   lora_path: z.string().min(1).optional(),
 });
@@ -48,7 +48,7 @@ export class SglangDouble extends ServerDouble {
       "GET /model_info": {
         isGuarded: guarded,
         handle: () => ({
-          body: { model_path: this.options.model, weight_version: this.label, architectures: [this.architecture] },
+          body: { model_path: this.options.model, weight_version: this.named(), architectures: [this.architecture] },
         }),
       },
       "GET /server_info": {
@@ -58,6 +58,7 @@ export class SglangDouble extends ServerDouble {
             enable_memory_saver: this.options.canRelease ?? true,
             enable_deterministic_inference: this.options.isDeterministic ?? true,
             enable_lora: this.options.adapters ? true : null,
+            incremental_streaming_output: !this.options.isCumulative,
             ...(this.options.weightsGiB !== undefined && {
               internal_states: [{ memory_usage: { weight: this.options.weightsGiB, kvcache: 1, token_capacity: 1 } }],
             }),
@@ -71,7 +72,7 @@ export class SglangDouble extends ServerDouble {
       "POST /generate": {
         isGuarded: guarded,
         body: Generate,
-        handle: (body: z.infer<typeof Generate>) => this.#generate(body),
+        handle: (body: z.infer<typeof Generate>, _, stream) => this.#generate(body, stream),
       },
       "POST /abort_request": {
         isGuarded: guarded,
@@ -159,8 +160,27 @@ export class SglangDouble extends ServerDouble {
     };
   }
 
-  async #generate(body: z.infer<typeof Generate>) {
+  /** An event of a request that is ended has the last token again, as a real server's has. */
+  async #generate(body: z.infer<typeof Generate>, stream: (event: unknown) => void) {
     this.generations.push(body);
+    const sent: { readonly tokens: number[]; readonly logprobs: number[] } = { tokens: [], logprobs: [] };
+    const eventOf = (part: Pick<Answered, "tokens" | "logprobs">, finish_reason: object | null) => {
+      sent.tokens.push(...part.tokens);
+      sent.logprobs.push(...part.logprobs);
+      const shown = this.options.isCumulative ? sent : part;
+      return {
+        text: "",
+        output_ids: shown.tokens,
+        meta_info: {
+          id: rid,
+          finish_reason,
+          completion_tokens: sent.tokens.length,
+          ...(!this.options.isUnlabelled && { weight_version: this.label }),
+          output_token_logprobs: shown.tokens.map((token, at) => [shown.logprobs[at], token, null]),
+          output_token_logprobs_length: sent.tokens.length,
+        },
+      };
+    };
     const { rid, input_ids, sampling_params, extra_key, lora_path, top_logprobs_num } = body;
     const { max_new_tokens, temperature, stop_token_ids, ignore_eos, sampling_seed } = sampling_params;
     const { tokens, logprobs, reason, topLogprob } = await this.complete({
@@ -169,10 +189,22 @@ export class SglangDouble extends ServerDouble {
       maxTokens: max_new_tokens,
       temperature,
       seed: sampling_seed,
+      drawsFrom: input_ids.length,
       salt: extra_key,
       adapter: lora_path,
       isStop: (token) => !ignore_eos && (stop_token_ids.includes(token) || token === this.endToken),
+      ...(body.stream && { told: (part) => stream(eventOf(part, null)) }),
     });
+    const numSent = sent.tokens.length;
+    if (body.stream && reason === "abort") {
+      const { meta_info } = eventOf({ tokens: [], logprobs: [] }, { type: reason, message: "Aborted" });
+      stream({ text: "", output_ids: tokens.slice(-1), meta_info });
+      return { isStream: true };
+    }
+    if (body.stream) {
+      stream(eventOf({ tokens: tokens.slice(numSent), logprobs: logprobs.slice(numSent) }, { type: reason }));
+      return { isStream: true };
+    }
     return {
       body: {
         text: "",

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Refusal, type Route, ServerDouble } from "./server-double.ts";
+import { type Answered, Refusal, type Route, ServerDouble } from "./server-double.ts";
 
 const prefix = "generate-tokens-";
 
@@ -19,7 +19,7 @@ const Generate = z.strictObject({
     logprobs: z.int().min(0).max(20),
     detokenize: z.literal(false),
   }),
-  stream: z.literal(false),
+  stream: z.boolean(),
   cache_salt: z
     .string()
     .min(1)
@@ -77,7 +77,7 @@ export class VllmDouble extends ServerDouble {
       "POST /inference/v1/generate": {
         isGuarded: true,
         body: Generate,
-        handle: (body: z.infer<typeof Generate>) => this.#generate(body),
+        handle: (body: z.infer<typeof Generate>, _, stream) => this.#generate(body, stream),
       },
       "POST /v1/load_lora_adapter": {
         isGuarded: true,
@@ -137,7 +137,7 @@ export class VllmDouble extends ServerDouble {
           return { body: { success: true, new_version } };
         },
       },
-      "GET /weight_info": { ...open, handle: () => ({ body: { weight_version: this.label } }) },
+      "GET /weight_info": { ...open, handle: () => ({ body: { weight_version: this.named() } }) },
       "POST /reset_prefix_cache": {
         ...open,
         handle: () => {
@@ -173,8 +173,12 @@ export class VllmDouble extends ServerDouble {
     };
   }
 
-  async #generate(body: z.infer<typeof Generate>) {
+  /** The last event of a stream has what was not told before; of one that is ended, there is none without another token. */
+  async #generate(body: z.infer<typeof Generate>, stream: (event: unknown) => void) {
     this.generations.push(body);
+    let numTold = 0;
+    const contentOf = ({ tokens, logprobs }: Pick<Answered, "tokens" | "logprobs">) =>
+      tokens.map((token, at) => ({ token: `token_id:${token}`, logprob: logprobs[at], top_logprobs: [] as unknown[] }));
     const { request_id, token_ids, sampling_params, cache_salt, model } = body;
     const { max_tokens, temperature, stop_token_ids, ignore_eos, seed } = sampling_params;
     const { tokens, logprobs, reason, topLogprob } = await this.complete({
@@ -183,15 +187,34 @@ export class VllmDouble extends ServerDouble {
       maxTokens: max_tokens,
       temperature,
       seed,
+      drawsFrom: 0,
       salt: cache_salt,
       adapter: model,
       isStop: (token) => stop_token_ids.includes(token) || (!ignore_eos && token === this.endToken),
+      ...(body.stream && {
+        told: (part) => {
+          numTold += part.tokens.length;
+          stream({
+            request_id: `${prefix}${request_id}`,
+            choices: [
+              { index: 0, token_ids: part.tokens, finish_reason: null, logprobs: { content: contentOf(part) } },
+            ],
+          });
+        },
+      }),
     });
-    const content = tokens.map((token, at) => ({
-      token: `token_id:${token}`,
-      logprob: logprobs[at],
-      top_logprobs: sampling_params.logprobs > 0 ? [{ token: "", logprob: at === 0 ? topLogprob : 0 }] : [],
-    }));
+    const content = contentOf({ tokens, logprobs });
+    if (sampling_params.logprobs > 0)
+      for (const [at, one] of content.entries()) one.top_logprobs = [{ token: "", logprob: at === 0 ? topLogprob : 0 }];
+    const weight_versions = this.options.isUnlabelled
+      ? undefined
+      : [{ version: this.label, start: 0, end: tokens.length }];
+    if (body.stream) {
+      const last = { index: 0, token_ids: tokens.slice(numTold), finish_reason: reason, weight_versions };
+      if (last.token_ids.length === 0) return { isStream: true };
+      stream({ choices: [{ ...last, logprobs: { content: content.slice(numTold) } }] });
+      return { isStream: true };
+    }
     return {
       body: {
         request_id: `${prefix}${request_id}`,
@@ -201,9 +224,7 @@ export class VllmDouble extends ServerDouble {
             token_ids: tokens,
             finish_reason: reason,
             logprobs: { content },
-            ...(!this.options.isUnlabelled && {
-              weight_versions: [{ version: this.label, start: 0, end: tokens.length }],
-            }),
+            weight_versions,
           },
         ],
       },

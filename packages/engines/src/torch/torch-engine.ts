@@ -75,6 +75,7 @@ const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKP
  */
 export class TorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
   readonly kind = "torch";
+  readonly tellsProgress = true;
   readonly config: TransformerConfig;
   readonly #process: TorchProcess;
   readonly #client: TorchClient;

@@ -1,4 +1,4 @@
-import { numAdapters, type ServerLauncher } from "../server/server-launch.ts";
+import { numAdapters, type ServerLauncher, streamInterval } from "../server/server-launch.ts";
 
 /** What vLLM takes, as its `config/lora.py` lists it. */
 const adapterRanks = [8, 16, 32, 64, 128, 256, 320, 512];
@@ -24,7 +24,7 @@ export const vllmLauncher: ServerLauncher = {
     args: [
       ...["--dtype", dtype, "--max-model-len", `${contextLength}`, "--tensor-parallel-size", `${numDevices}`],
       ...["--generation-config", "vllm", "--disable-uvicorn-access-log", "--enable-scale-out"],
-      ...["--logprobs-mode", "processed_logprobs"],
+      ...["--logprobs-mode", "processed_logprobs", "--stream-interval", streamInterval],
       ...(sharesDevices ? ["--enable-sleep-mode"] : []),
       ...(adapters ? ["--enable-lora", "--max-loras", numAdapters, "--max-lora-rank", rankFor(adapters.rank)] : []),
     ],

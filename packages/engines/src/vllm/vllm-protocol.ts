@@ -1,12 +1,14 @@
+import type { FinishReason } from "@treadle/contracts";
 import { z } from "zod";
-import type { HttpClient } from "../server/http-client.ts";
-import { parseAnswer } from "../server/parse-answer.ts";
+import type { CallOptions, HttpClient } from "../server/http-client.ts";
+import { parseAnswer, parseEvent } from "../server/parse-answer.ts";
 import type {
   RouteNeed,
   ServerFacts,
   ServerProtocol,
   TokenAnswer,
   TokenOptions,
+  TokenPart,
   TokenRequest,
 } from "../server/server-protocol.ts";
 
@@ -41,19 +43,19 @@ const needs: readonly RouteNeed[] = [
 ];
 
 const Logprob = z.object({ logprob: z.number() });
-const Generated = z.object({
-  choices: z
-    .array(
-      z.object({
-        token_ids: z.array(z.int().nonnegative()),
-        finish_reason: z.enum(["stop", "length", "abort"]),
-        logprobs: z
-          .object({ content: z.array(Logprob.extend({ top_logprobs: z.array(Logprob).default([]) })).nullable() })
-          .nullable(),
-        weight_versions: z.array(z.object({ version: z.string() })).nullish(),
-      }),
-    )
-    .length(1),
+const Choice = z.object({
+  token_ids: z.array(z.int().nonnegative()),
+  finish_reason: z.enum(["stop", "length", "abort"]),
+  logprobs: z
+    .object({ content: z.array(Logprob.extend({ top_logprobs: z.array(Logprob).default([]) })).nullable() })
+    .nullable(),
+  /** of all tokens; in a stream, with its last ones */
+  weight_versions: z.array(z.object({ version: z.string() })).nullish(),
+});
+const Generated = z.object({ choices: z.array(Choice).length(1) });
+/** Tokens behind those of the events before it. */
+const Streamed = z.object({
+  choices: z.array(Choice.extend({ finish_reason: Choice.shape.finish_reason.nullable() })).max(1),
 });
 const Models = z.object({ data: z.array(z.object({ max_model_len: z.int().positive().nullish() })) });
 /** What is read of a configuration whose fields come and go. */
@@ -76,6 +78,7 @@ export class VllmProtocol implements ServerProtocol {
   readonly needs = needs;
   readonly logprobRemedy = "start it with --logprobs-mode processed_logprobs";
   readonly determinismRemedy = "start it with VLLM_BATCH_INVARIANT=1";
+  readonly drawsByPosition = false;
   readonly #client: HttpClient;
 
   constructor(client: HttpClient) {
@@ -94,10 +97,11 @@ export class VllmProtocol implements ServerProtocol {
       weightsBytes: undefined,
       lacksAdapters: info.vllm_config.lora_config === null ? adapterFlags : undefined,
       lacksRelease: model.enable_sleep_mode === false ? "--enable-sleep-mode" : undefined,
+      lacksStreams: undefined,
     };
   }
 
-  async generate(request: TokenRequest, { withTop = false, ...options }: TokenOptions): Promise<TokenAnswer> {
+  async generate(request: TokenRequest, { withTop = false, onPart, ...options }: TokenOptions): Promise<TokenAnswer> {
     const path = "/inference/v1/generate";
     const { id, tokens, maxTokens, temperature, stopTokens, seed, salt, adapter } = request;
     const body = {
@@ -117,11 +121,12 @@ export class VllmProtocol implements ServerProtocol {
         logprobs: withTop ? 1 : 0,
         detokenize: false,
       },
-      stream: false,
+      stream: onPart !== undefined,
       cache_salt: salt,
       // Adapters are served as models of their names.
       ...(adapter !== undefined && { model: adapter }),
     };
+    if (onPart) return this.#stream(path, { ...options, body }, onPart);
     const reply = this.#parse(Generated, await this.#client.json("POST", path, { ...options, body }), path);
     const { token_ids, finish_reason, logprobs, weight_versions } = reply.choices[0]!;
     const content = logprobs?.content ?? [];
@@ -132,6 +137,28 @@ export class VllmProtocol implements ServerProtocol {
       labels: (weight_versions ?? []).map(({ version }) => version),
       topLogprob: withTop ? Math.max(...(content[0]?.top_logprobs ?? []).map(({ logprob }) => logprob)) : undefined,
     };
+  }
+
+  /** One that is ended without another token sends no event of it. */
+  async #stream(path: string, options: CallOptions, onPart: (part: TokenPart) => void): Promise<TokenAnswer> {
+    const tokens: number[] = [];
+    const logprobs: number[] = [];
+    let reason: FinishReason = "abort";
+    let labels: string[] = [];
+    await this.#client.events("POST", path, options, (data) => {
+      for (const choice of parseEvent(this.name, Streamed, data, path).choices) {
+        const part = {
+          tokens: choice.token_ids,
+          logprobs: (choice.logprobs?.content ?? []).map(({ logprob }) => logprob),
+        };
+        onPart(part);
+        tokens.push(...part.tokens);
+        logprobs.push(...part.logprobs);
+        reason = choice.finish_reason ?? reason;
+        labels = choice.weight_versions?.map(({ version }) => version) ?? labels;
+      }
+    });
+    return { tokens, logprobs, reason, labels };
   }
 
   async abort(ids: readonly string[]): Promise<void> {

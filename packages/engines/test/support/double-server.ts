@@ -23,6 +23,7 @@ const flagsOf: Readonly<Record<"vllm" | "sglang", Flags>> = {
     "--tensor-parallel-size": true,
     "--generation-config": true,
     "--logprobs-mode": true,
+    "--stream-interval": true,
     "--max-loras": true,
     "--max-lora-rank": true,
     "--gpu-memory-utilization": true,
@@ -41,11 +42,13 @@ const flagsOf: Readonly<Record<"vllm" | "sglang", Flags>> = {
     "--context-length": true,
     "--tensor-parallel-size": true,
     "--log-level-http": true,
+    "--stream-interval": true,
     "--max-loaded-loras": true,
     "--max-loras-per-batch": true,
     "--max-lora-rank": true,
     "--mem-fraction-static": true,
     "--lora-target-modules": 1,
+    "--incremental-streaming-output": false,
     "--enable-deterministic-inference": false,
     "--enable-memory-saver": false,
     "--enable-lora": false,
@@ -57,6 +60,7 @@ const modules = { "vllm.entrypoints.openai.api_server": "vllm", "sglang.launch_s
 const Wanted = z.strictObject({
   dies: z.string().optional(),
   lateMs: z.number().default(0),
+  tokenMs: z.number().optional(),
   /** `mute`: it listens nowhere; `elsewhere`: it leaves its port to another program, once */
   is: z.enum(["mute", "elsewhere"]).optional(),
   /** for `elsewhere`, so that it is once */
@@ -93,7 +97,14 @@ const model = one(kind === "vllm" ? "--model" : "--model-path");
 const longest = Number(one(kind === "vllm" ? "--max-model-len" : "--context-length"));
 const { max_position_embeddings } = JSON.parse(readFileSync(join(model, "config.json"), "utf8"));
 if (longest > max_position_embeddings) refuse(`${longest} is longer than max_position_embeddings`);
-const common = { model, port: Number(one("--port")), name: one("--served-model-name"), contextLength: longest };
+const common = {
+  model,
+  port: Number(one("--port")),
+  name: one("--served-model-name"),
+  contextLength: longest,
+  streamInterval: Number(one("--stream-interval")),
+  tokenMs: wanted.tokenMs,
+};
 if (one("--host") !== "127.0.0.1") refuse("tests listen on the loopback interface alone");
 if (!["float32", "float16", "bfloat16"].includes(one("--dtype"))) refuse("argument --dtype: invalid choice");
 const adaptersOf = (most: string) =>
@@ -133,6 +144,7 @@ function sglangOptions(): DoubleOptions {
     ...common,
     apiKey: settings["api-key"],
     isDeterministic: values.has("--enable-deterministic-inference"),
+    isCumulative: !values.has("--incremental-streaming-output"),
     canRelease: values.has("--enable-memory-saver"),
     adapters: adaptersOf("--max-loaded-loras"),
   };

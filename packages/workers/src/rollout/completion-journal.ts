@@ -4,7 +4,7 @@
  * A process writes a file of its own for each call, and removes it when the call has made all that it was given. Others of its
  * component on the node read it once it is dead; a process reads its own of a call that failed.
  * CJ1 what is kept goes on only under the weights and the sampling, and from the prompt and the key, that it was sampled with: it is
- *     what would be sampled again, up to rounding.
+ *     what would be sampled again, up to rounding. A server that draws by request samples something else, as likely.
  * CJ2 a file counts up to the first record that is not whole: what is behind it is sampled again.
  * CJ3 whatever fails here, or has no room, costs what would have been kept, and no call.
  */
@@ -242,7 +242,9 @@ function readJournal(path: string, digest: Buffer): Map<string, KeptCompletion> 
     known.answers = Array.from({ length: numAnswers }, (_, i) => [spans[2 * i] as number, spans[2 * i + 1] as number]);
     known.finishReason = reasons[reason];
   }
-  const kept = [...found].map(([id, { tokens, logprobs, ...ended }]): [string, KeptCompletion] => [
+  // Of one that began once more, nothing may be left.
+  const some = [...found].filter(([, { tokens, finishReason }]) => tokens.length > 0 || finishReason);
+  const kept = some.map(([id, { tokens, logprobs, ...ended }]): [string, KeptCompletion] => [
     id,
     { tokens: Int32Array.from(tokens), logprobs: Float32Array.from(logprobs), ...ended },
   ]);

@@ -315,8 +315,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   #journal(): CompletionJournal | undefined {
     const { engine, hostFiles, component, rank, log } = this;
     const { weightsId } = engine;
-    if (engine.kind !== "torch" || engine.trainerRank !== undefined || weightsId === undefined || !hostFiles)
-      return undefined;
+    if (!engine.tellsProgress || weightsId === undefined || !hostFiles) return undefined;
     const { model, engine: choice } = this.config;
     return new CompletionJournal({
       ...{ hostFiles, component, rank },
