@@ -94,7 +94,7 @@ def _lead(settings: dict[str, Any]) -> None:
     senders = Senders(store, links, device) if links and store is not None else None
     receivers = Receivers(links, device) if links else None
     server = serve(
-        engine, settings["address"], settings["token"], store, roots, senders, receivers, is_shared=settings["shared"]
+        engine, settings["address"], settings["token"], store, roots, senders, receivers, is_shared=settings["shared"], followers=followers
     )
     print(json.dumps({"ready": True}), flush=True)
     server.wait_for_termination()

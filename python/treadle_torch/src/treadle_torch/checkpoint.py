@@ -76,36 +76,41 @@ class Saved:
         summed.update(digest)
 
     def write_to(self, path: str) -> str:
-        """Flushed to the disk; returns the file's own SHA-256. One thread sums up what another writes meanwhile."""
+        """Flushed to the disk; returns the file's own SHA-256."""
         summed = hashlib.sha256()
-        offset = 0
-        try:
-            # Another file: a process that has begun the same one, and is thought dead, may go on writing its own.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            with open(path, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
-                with ThreadPoolExecutor(1) as writer:
-                    before: Future[None] | None = None
-                    for piece in self.stream(summed):
-                        if before is not None:
-                            before.result()
-                        before = writer.submit(put, file.fileno(), piece, offset)
-                        offset += len(piece)
+        write_flushed(path, self.stream(summed))
+        return summed.hexdigest()
+
+
+def write_flushed(path: str, pieces: Iterator[memoryview]) -> None:
+    """To the disk. One thread makes the next piece, and sums it up, while another writes."""
+    offset = 0
+    try:
+        # Another file: a process that has begun the same one, and is thought dead, may go on writing its own.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        with open(path, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
+            with ThreadPoolExecutor(1) as writer:
+                before: Future[None] | None = None
+                for piece in pieces:
                     if before is not None:
                         before.result()
-                os.fdatasync(file.fileno())
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Refusal("disk.full", f"no space left to write '{path}'; free some, then 'treadle resume'") from error
-            raise
-        return summed.hexdigest()
+                    before = writer.submit(put, file.fileno(), piece, offset)
+                    offset += len(piece)
+                if before is not None:
+                    before.result()
+            os.fdatasync(file.fileno())
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Refusal("disk.full", f"no space left to write '{path}'; free some, then 'treadle resume'") from error
+        raise
 
 
 def save(
     optimiser: AdamW, policy_version: int, wholes: list[torch.Tensor], base: str | None = None, below: list[str] | None = None
 ) -> Saved:
     """Of parameters, first and second moments; of what is below an adapter, the digest and the names that it is of, in its order (LA3)."""
-    layout = _layout(optimiser.parameters)
+    layout = layout_in(optimiser.parameters)
     header: dict[str, object] = {"format": 1, "policyVersion": policy_version, "steps": optimiser.steps, "layout": layout}
     if base is not None:
         header["base"] = base
@@ -120,15 +125,15 @@ def read_file(path: str, most_bytes: int) -> memoryview:
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most_bytes:
-                _refuse(f"'{path}' has '{size}' bytes where at most '{most_bytes}' are allowed")
+                refuse(f"'{path}' has '{size}' bytes where at most '{most_bytes}' are allowed")
             data = memoryview(torch.empty(size, dtype=torch.uint8).numpy())
             at = 0
             while at < size and (count := file.readinto(data[at : at + READ_BYTES])):
                 at += count
     except OSError as error:
-        _refuse(f"'{path}' cannot be read: {error.strerror}")
+        refuse(f"'{path}' cannot be read: {error.strerror}")
     if at < size:
-        _refuse(f"'{path}' ends at '{at}' of its '{size}' bytes")
+        refuse(f"'{path}' ends at '{at}' of its '{size}' bytes")
     return data
 
 
@@ -136,28 +141,27 @@ def read_checkpoint(data: bytes | bytearray | memoryview, parameters: Parameters
     """Refuses unless everything fits and is finite."""
     body = memoryview(data)[:-DIGEST_BYTES]
     if len(data) < 8 + DIGEST_BYTES or struct.unpack_from("<I", data)[0] != MAGIC:
-        _refuse("it is no checkpoint of an engine")
+        refuse("it is no checkpoint of an engine")
     if hashlib.sha256(body).digest() != bytes(data[-DIGEST_BYTES:]):
-        _refuse("its checksum does not match its content")
+        refuse("its checksum does not match its content")
     (length,) = struct.unpack_from("<I", data, 4)
     try:
         header = json.loads(bytes(body[8 : 8 + length]))
         version, steps, layout = int(header["policyVersion"]), int(header["steps"]), header["layout"]
     except (ValueError, KeyError, TypeError):
-        _refuse("its header cannot be read")
-    if layout != _layout(parameters):
-        _refuse("it holds parameters of another model")
+        refuse("its header cannot be read")
+    refuse_other_model(layout, parameters)
     if header.get("base") != base:
-        _refuse("it is of an adapter over other weights, or of another alpha")
+        refuse("it is of an adapter over other weights, or of another alpha")
     if len(body) != 8 + length + 12 * parameters.num_elements:
-        _refuse(f"it has '{len(data)}' bytes")
+        refuse(f"it has '{len(data)}' bytes")
     numbers = copied(body[8 + length :])
     parts = [part for third in numbers.split(parameters.num_elements) for part in parameters.split(third)]
     count = len(parameters.names)
     for index, part in enumerate(parts):
         if not part.isfinite().all() or (index >= 2 * count and (part < 0).any()):
             what = ("weights", "first moments", "second moments")[index // count]
-            _refuse(f"its {what} of '{parameters.names[index % count]}' are not all numbers that are allowed")
+            refuse(f"its {what} of '{parameters.names[index % count]}' are not all numbers that are allowed")
     return Checkpoint(version, steps, parts)
 
 
@@ -171,23 +175,40 @@ def copied(data: bytes | bytearray | memoryview) -> torch.Tensor:
     return numbers
 
 
-@torch.no_grad()
 def apply_checkpoint(checkpoint: Checkpoint, optimiser: AdamW) -> None:
+    apply_parts(optimiser, optimiser.parameters.parts(checkpoint.tensors, of_each=3), checkpoint.steps)
+
+
+@torch.no_grad()
+def apply_parts(optimiser: AdamW, parts: list[torch.Tensor], steps: int) -> None:
+    """Of this process: of parameters, first and second moments."""
     parameters = optimiser.parameters
     firsts, seconds = optimiser.moments()
-    targets = [*parameters.masters(), *firsts, *seconds]
-    for target, part in zip(targets, parameters.parts(checkpoint.tensors, of_each=3), strict=True):
+    for target, part in zip([*parameters.masters(), *firsts, *seconds], parts, strict=True):
         target.copy_(part)
-    optimiser.steps = checkpoint.steps
+    optimiser.steps = steps
     parameters.zero()
     parameters.publish()
 
 
-def _layout(parameters: Parameters) -> list[dict[str, object]]:
+def refuse_other_model(layout: Any, parameters: Parameters) -> None:
+    expected = layout_in(parameters)
+    if layout == expected:
+        return
+    try:
+        found, own = ({each["name"]: each["shape"] for each in some} for some in (layout, expected))
+        names = [name for name in (*own, *found) if own.get(name) != found.get(name)]
+    except (TypeError, KeyError):
+        names = []
+    what = "" if not names else f": '{names[0]}' is '{found.get(names[0], 'absent')}' there and '{own.get(names[0], 'absent')}' in this model"
+    refuse(f"it holds parameters of another model{what}")
+
+
+def layout_in(parameters: Parameters) -> list[dict[str, object]]:
     return [{"name": name, "shape": list(shape)} for name, shape in parameters.layout]
 
 
-def _refuse(what: str) -> NoReturn:
+def refuse(what: str) -> NoReturn:
     raise Refusal(
         "checkpoint.corrupt",
         f"checkpoint refused: {what}; use an earlier one or the configuration it was written with",

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from .adapters import digest_of, exported, merged
-from .checkpoint import Checkpoint, Saved, apply_checkpoint, copied, encode, read_checkpoint, save
+from .checkpoint import Checkpoint, Saved, apply_checkpoint, apply_parts, copied, encode, read_checkpoint, save
 from .clients import OWNER, Needs
 from .device import HOST, DeviceMemory, Placement, measure, size_of
 from .errors import Refusal, invalid
@@ -35,6 +35,7 @@ from .optimiser import AdamW, Step
 from .packing import Pass, lengths_of, pack
 from .parameters import ALONE, Parameters, Tensors
 from .room import needs_of, ran_out, refuse_without_room
+from .shard_files import Copies, facts_of, read_shards
 from .sharding import Shards, rows_of_each
 from .weight_blocks import Blocks, verified
 from .weight_files import AdapterParts, Obstacle, Root, Store, Ticket
@@ -112,6 +113,7 @@ class Engine:
         self.frozen = Tensors(model.frozen(), shards)
         self.base = digest_of(self.frozen.used(), model.scale) if self.frozen.names and shards.is_lead else None
         self.optimiser = AdamW(self.parameters)
+        self.copies = Copies()
         self.policy_version = 0
         # Grows whenever parameters change: versions of a step that is undone and made again are equal.
         self.weights_serial = 0
@@ -372,6 +374,23 @@ class Engine:
         if not self.shards.is_lead:
             return None
         return save(self.optimiser, self.policy_version, wholes, self.base, self.frozen.names)
+
+    def save_shards(self, copy: str, base: str | None = None) -> None:
+        """Each process keeps a copy of what it has. `base`: from the first, which alone knows it."""
+        base = self.base if self.shards.is_lead else base
+        if self.shards.has_parts:
+            self._tell("save_shards", copy=copy, base=base)
+        facts = facts_of(self.parameters, copy, self.policy_version, self.optimiser.steps, base, self.frozen.names)
+        parts = [*self.parameters.masters(), *(each for moments in self.optimiser.moments() for each in moments)]
+        self.copies.make(facts, self.shards, parts)
+
+    def load_shards(self, paths: list[str]) -> int:
+        """All or nothing, in all processes."""
+        self.refuse_released("load")
+        self._tell("load_shards", paths=paths)
+        own = read_shards(paths, self.parameters, self.base)
+        apply_parts(self.optimiser, own.parts, own.steps)
+        return self._changed(own.policy_version)
 
     @property
     def most_checkpoint_bytes(self) -> int:

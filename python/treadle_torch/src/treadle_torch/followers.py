@@ -16,15 +16,22 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
+from dataclasses import asdict
 from typing import IO, Any, NoReturn
 
 import torch
 
 from .checkpoint import Checkpoint
 from .engine import Engine
-from .errors import Refusal
+from .errors import Refusal, invalid
 from .losses import PolicyGradient, ValueTerm
 from .optimiser import Step
+from .shard_files import Written
+
+# Of a process's input: what is no job; of its output: that it was done.
+WRITE = "write_shard"
+WROTE = b"wrote "
 
 REFUSED = 2
 ENDED = 5
@@ -38,6 +45,8 @@ class Followers:
         """Each reads its settings, of its rank, as the first has read its own."""
         self._is_ending = False
         self._silence_s = settings["silence_s"]
+        self._sending = threading.Lock()
+        self._writing: dict[tuple[str, int], Future[Written]] = {}
         self._children = [
             subprocess.Popen([sys.executable, "-m", __package__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             for _ in range(1, size)
@@ -49,6 +58,20 @@ class Followers:
     def tell(self, call: str, **given: object) -> None:
         for child in self._children:
             self._send(child, {"call": call, **given})
+
+    def write_shards(self, engine: Engine, copy: str, paths: list[str]) -> list[Written]:
+        """What each process has copied, to its path, all at once and beside the jobs."""
+        if len(paths) != engine.shards.size:
+            raise invalid(f"'{len(paths)}' paths came where the engine has '{engine.shards.size}' processes")
+        own = engine.copies.ranks_of(copy)
+        others: dict[int, Future[Written]] = {}
+        for rank, child in enumerate(self._children, 1):
+            if rank not in own:
+                others[rank] = self._writing[copy, rank] = Future()
+                self._send(child, {"call": WRITE, "copy": copy, "path": paths[rank]})
+        written = engine.copies.write(copy, dict(enumerate(paths)))
+        written |= {rank: each.result() for rank, each in others.items()}
+        return [written[rank] for rank in range(len(paths))]
 
     def broken(self, error: BaseException) -> None:
         """A job has failed that others are still at: whoever waits for it is answered, and all of them end."""
@@ -69,7 +92,9 @@ class Followers:
         assert child.stdout is not None
         said, heard = "", None
         for line in child.stdout:  # until it ends
-            if text := line.decode(errors="replace").strip():
+            if line.startswith(WROTE):
+                self._written(rank, json.loads(line[len(WROTE) :]))
+            elif text := line.decode(errors="replace").strip():
                 said = text
             elif heard is None:
                 heard = threading.Event()
@@ -84,6 +109,15 @@ class Followers:
             print(said, flush=True)
             self._end_all(REFUSED)
         self._lost(rank, f"was ended by signal {-status}" if status < 0 else f"ended with code {status}")
+
+    def _written(self, rank: int, told: dict[str, Any]) -> None:
+        future = self._writing.pop((told["copy"], rank))
+        if "refused" in told:
+            future.set_exception(Refusal(**told["refused"]))
+        elif "failed" in told:
+            future.set_exception(RuntimeError(told["failed"]))
+        else:
+            future.set_result(Written(**told["written"]))
 
     def _listen(self, rank: int, heard: threading.Event) -> None:
         """PF3. Two waits: where this process was stopped as well, the first is over before what was said meanwhile is read."""
@@ -103,12 +137,12 @@ class Followers:
         self.end()
         os._exit(status)
 
-    @staticmethod
-    def _send(child: subprocess.Popen[bytes], message: dict[str, object]) -> None:
+    def _send(self, child: subprocess.Popen[bytes], message: dict[str, object]) -> None:
         assert child.stdin is not None
         try:
-            child.stdin.write(json.dumps(message).encode() + b"\n")
-            child.stdin.flush()
+            with self._sending:
+                child.stdin.write(json.dumps(message).encode() + b"\n")
+                child.stdin.flush()
         except BrokenPipeError:
             pass  # PF2: whoever watches it ends this process
 
@@ -147,7 +181,11 @@ def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
     """Does what it is told. A refusal is the first's, too, which answers with it (SH2)."""
     while True:
         given = jobs.get()
-        act = CALLS[given.pop("call")]
+        call = given.pop("call")
+        if call == WRITE:
+            _write_beside(engine, **given)
+            continue
+        act = CALLS[call]
         try:
             engine.submit(lambda: act(engine, **given)).result()  # noqa: B023 it is awaited
         except Refusal:
@@ -156,6 +194,24 @@ def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             time.sleep(1)  # where another's end is the cause, that is seen first
             os._exit(FAILED)
+
+
+def _write_beside(engine: Engine, copy: str, path: str) -> None:
+    """Its jobs go on meanwhile. The first process, which waits, is told in a line."""
+
+    def write() -> None:
+        told: dict[str, Any] = {"copy": copy}
+        try:
+            [written] = engine.copies.write(copy, {engine.shards.rank: path}).values()
+            told["written"] = asdict(written)
+        except Refusal as refusal:
+            told["refused"] = {"code": refusal.code, "message": str(refusal)}
+        except Exception as error:  # noqa: BLE001
+            told["failed"] = f"{type(error).__name__}: {error}"
+        sys.stdout.buffer.write(WROTE + json.dumps(told).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+    threading.Thread(target=write, daemon=True).start()
 
 
 def _batch(shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
@@ -175,6 +231,8 @@ CALLS: dict[str, Any] = {
     "optim_step": lambda engine, step: engine.optim_step(Step(**step)),
     "read": lambda engine, state: engine.read(state),
     "save": lambda engine: engine.save(),
+    "save_shards": lambda engine, copy, base: engine.save_shards(copy, base),
+    "load_shards": lambda engine, paths: engine.load_shards(paths),
     "resume_from": lambda engine, policy_version, steps: engine.resume_from(Checkpoint(policy_version, steps, None)),
     "take_gradients": lambda engine: engine.take_gradients(None),
     "load": lambda engine, policy_version: engine.load(None, policy_version),

@@ -25,6 +25,7 @@ from .clients import OWNER
 from .device import measure
 from .engine import Engine
 from .errors import Refusal, invalid
+from .followers import Followers
 from .generation import Generation
 from .messages import (
     chunks,
@@ -90,8 +91,10 @@ class EngineService:
         senders: Senders | None,
         receivers: Receivers | None,
         is_shared: bool,
+        followers: Followers | None,
     ) -> None:
         self._engine = engine
+        self._followers = followers
         self._senders = senders
         self._receivers = receivers
         self._is_shared = is_shared
@@ -256,6 +259,17 @@ class EngineService:
         saved = self._take_saved(request.copy)
         return pb.WriteSavedReply(sha256=saved.write_to(request.path), num_bytes=saved.num_bytes)
 
+    def SaveShards(self, _: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
+        copy = secrets.token_hex(8)
+        self._engine.submit(lambda: self._engine.save_shards(copy)).result()
+        return pb.SaveReply(copy=copy)
+
+    def WriteShards(self, request: pb.WriteShardsRequest, context: grpc.ServicerContext) -> pb.WriteShardsReply:
+        if self._followers is None:
+            raise invalid("an engine of one process writes its checkpoint by WriteSaved")
+        written = self._followers.write_shards(self._engine, request.copy, list(request.paths))
+        return pb.WriteShardsReply(files=[pb.WriteSavedReply(sha256=each.sha256, num_bytes=each.num_bytes) for each in written])
+
     def _take_saved(self, copy: str) -> Saved:
         found, saved = self._saved or ("", None)
         if saved is None or found != copy:
@@ -296,6 +310,10 @@ class EngineService:
             return engine.submit(lambda: engine.load_checkpoint(whole)).result()
 
         return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))
+
+    def LoadShards(self, request: pb.LoadShardsRequest, context: grpc.ServicerContext) -> pb.WriteReply:
+        act = lambda: self._engine.load_shards(list(request.paths))  # noqa: E731
+        return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._engine.submit(act)))
 
     def Publish(self, _: pb.PublishRequest, context: grpc.ServicerContext) -> pb.PublishReply:
         if (store := self._store) is None:
@@ -392,8 +410,9 @@ def serve(
     receivers: Receivers | None = None,
     *,
     is_shared: bool = False,
+    followers: Followers | None = None,
 ) -> grpc.Server:
-    service = EngineService(engine, store, roots or [], senders, receivers, is_shared)
+    service = EngineService(engine, store, roots or [], senders, receivers, is_shared, followers)
     methods = pb.DESCRIPTOR.services_by_name["Engine"].methods
     handlers = {
         method.name: _handler(

@@ -104,6 +104,10 @@ class Shards:
         dist.scatter(part, parts, src=0)
         return part[: max(0, min(rows, shape[0] - self.rank * rows))]
 
+    def rows(self, count: int) -> range:
+        """Which of a parameter's rows this process has."""
+        return rows_of(self.rank, self.size, count) if self.has_parts else range(count)
+
     def share(self, tensors: Sequence[torch.Tensor]) -> None:
         """What the first process has in them, all have then."""
         if not self.is_alone:
@@ -118,6 +122,20 @@ class Shards:
         first = own.clone()
         self.share([first])
         return self.most(not torch.equal(own, first))[0] == 0
+
+    def first_of(self, text: str | None) -> str | None:
+        """Of the first process that has one, to all of them."""
+        if self.is_alone:
+            return text
+        found = self.size - 1 - int(self.most(-1 if text is None else self.size - 1 - self.rank)[0])
+        if found == self.size:
+            return None
+        said = torch.frombuffer(bytearray((text or "").encode()) or bytearray(1), dtype=torch.uint8)
+        length = torch.tensor([len(said)])
+        dist.broadcast(length, src=found)
+        said = said if found == self.rank else torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(said, src=found)
+        return bytes(said.numpy()).decode()
 
     def sum(self, numbers: torch.Tensor) -> torch.Tensor:
         """On the host, over all processes."""
@@ -162,6 +180,12 @@ def rows_of_each(lengths: torch.Tensor, size: int) -> Iterator[list[int]]:
         rows[rank].append(row)
         tokens[rank] += int(lengths[row])
     yield from rows
+
+
+def rows_of(rank: int, size: int, count: int) -> range:
+    """Of a parameter of so many rows, those of a process: as `fully_shard` gives them, whether it has done so or not."""
+    each = _rows(count, size)
+    return range(min(rank * each, count), min((rank + 1) * each, count))
 
 
 def _rows(count: int, size: int) -> int:

@@ -25,7 +25,7 @@ import shutil
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -44,6 +44,8 @@ NONCE = "nonce"
 OWNER = "owner"
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
+# As transformers wants them.
+PT = {"format": "pt"}
 PIECE_BYTES = 4 * 2**20
 THREADS = min(4, os.cpu_count() or 1)
 # Left free beside what is written: a file system in memory that is full ends other processes.
@@ -253,7 +255,7 @@ def _write_adapter(folder: str, parts: AdapterParts) -> Adapter:
 
 def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> tuple[Tensor, ...]:
     layout = layout_of(named)
-    header = _header(layout)
+    header = header_of(layout)
     with open(path, "xb", buffering=0, opener=_private) as file:
         fd = file.fileno()
         put(fd, memoryview(header), 0)
@@ -273,7 +275,7 @@ def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> tuple[Tensor, ..
 
 def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
     """On the host, in the types of the file (WF2, WF3). Refuses with `engine.weights-mismatch`, and says which tensor it was."""
-    header = _header(list(ticket.tensors))
+    header = header_of(list(ticket.tensors))
     end = len(header) + sum(each.num_bytes for each in ticket.tensors)
     fd = open_published(ticket, roots, FILE)
     try:
@@ -371,9 +373,9 @@ def refuse(ticket: Ticket, what: str) -> Refusal:
     return Refusal("engine.weights-mismatch", f"weights of version '{ticket.policy_version}' refused: {what}")
 
 
-def _header(tensors: list[Tensor]) -> bytes:
+def header_of(tensors: Sequence[Tensor], metadata: Mapping[str, str] = PT) -> bytes:
     """Equal tensors have equal headers, so a receiver compares it with its own and parses nothing."""
-    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    entries: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
     for each in tensors:
         end = offset + each.num_bytes

@@ -466,6 +466,20 @@ class WriteSavedReply(_message.Message):
     sha256: str
     def __init__(self, num_bytes: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
+class WriteShardsRequest(_message.Message):
+    __slots__ = ("copy", "paths")
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    copy: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, copy: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WriteShardsReply(_message.Message):
+    __slots__ = ("files",)
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[WriteSavedReply]
+    def __init__(self, files: _Optional[_Iterable[_Union[WriteSavedReply, _Mapping]]] = ...) -> None: ...
+
 class WritePart(_message.Message):
     __slots__ = ("header", "bytes")
     HEADER_FIELD_NUMBER: _ClassVar[int]
@@ -501,6 +515,14 @@ class LoadFileRequest(_message.Message):
     turn: Turn
     path: str
     def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
+
+class LoadShardsRequest(_message.Message):
+    __slots__ = ("turn", "paths")
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ()
