@@ -14,7 +14,7 @@ export const digestBytes = 32;
 /** A header is a few names; a damaged length must not take the memory. */
 const maxHeaderBytes = 64 * 2 ** 20;
 
-const Header = z.strictObject({
+export const CheckpointHeader = z.strictObject({
   format: z.literal(1),
   policyVersion: z.int().nonnegative(),
   steps: z.int().nonnegative(),
@@ -23,7 +23,7 @@ const Header = z.strictObject({
   base: z.string().optional(),
   below: z.array(z.string()).optional(),
 });
-export type CheckpointHeader = z.infer<typeof Header>;
+export type CheckpointHeader = z.infer<typeof CheckpointHeader>;
 
 function describe(parameters: Parameters) {
   return parameters.layout.map(({ name, shape }) => ({ name, shape: [...shape] }));
@@ -121,7 +121,7 @@ export async function readHeader(
   const text = new Uint8Array(headerBytes);
   await fill(text, "it ends in its header");
   try {
-    return Header.parse(JSON.parse(new TextDecoder().decode(text)));
+    return CheckpointHeader.parse(JSON.parse(new TextDecoder().decode(text)));
   } catch (cause) {
     return refuse("its header cannot be read", cause);
   }

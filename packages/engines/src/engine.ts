@@ -285,6 +285,10 @@ export interface Trainable extends Engine {
    * engine as it was.
    */
   load(checkpoint: PiecesToLoad): Promise<void>;
+  /** The same as `save` in files, one of each of its processes, which write them at once; absent, or undefined, where one has all. */
+  saveFiles?(): readonly FileToSave[] | undefined;
+  /** The inverse, whatever number of processes has saved them. Throws as `load`. Absent where an engine reads none. */
+  loadFiles?(files: readonly FileToLoad[]): Promise<void>;
 }
 
 /** `checkedPath`, in place of the pieces: the file that has them, on this machine, for an engine that has a process of its own. */
@@ -294,6 +298,12 @@ export type PiecesToLoad = Pieces & { checkedPath?(): Promise<string> };
 export type SavedPieces = AsyncIterable<Uint8Array> & {
   writeTo?(path: string): Promise<{ readonly sizeBytes: number; readonly sha256: string }>;
 };
+
+/** Its name must be the end of the file's. */
+export type FileToSave = Required<SavedPieces> & { readonly name: string };
+
+/** The path on this machine, of a file that was checked. */
+export type FileToLoad = { checkedPath(): Promise<string> };
 
 /** Where there is no place for files, the reason: the weights travel as bytes then. */
 export type Publication = { readonly ticket: WeightTicket } | { readonly obstacle: string };

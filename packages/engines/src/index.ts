@@ -18,6 +18,8 @@ export type {
   DisplaceRule,
   Engine,
   EngineMemory,
+  FileToLoad,
+  FileToSave,
   GenerateOptions,
   GenerationEngine,
   GenerationOrder,

@@ -62,6 +62,8 @@ function readByTransformers(paths: readonly string[]): z.infer<typeof Scored>[] 
 }
 
 type Kind = {
+  /** that have saved it, a file each; default: one */
+  readonly processes?: number;
   readonly of: "drawn" | "drawn-by-config" | "tied-float32" | "untied-bfloat16" | "tied-bfloat16";
   readonly dtype: "float32" | "bfloat16";
   readonly valueHead?: boolean;
@@ -72,9 +74,9 @@ const kinds: readonly Kind[] = [
   { of: "drawn", dtype: "bfloat16" },
   { of: "drawn-by-config", dtype: "float32", valueHead: true },
   { of: "tied-float32", dtype: "float32" },
-  { of: "untied-bfloat16", dtype: "bfloat16", valueHead: true },
+  { of: "untied-bfloat16", dtype: "bfloat16", valueHead: true, processes: 3 },
   { of: "tied-float32", dtype: "float32", lora: { rank: 3, alpha: 5 }, valueHead: true },
-  { of: "untied-bfloat16", dtype: "bfloat16", lora: { rank: 2 } },
+  { of: "untied-bfloat16", dtype: "bfloat16", lora: { rank: 2 }, processes: 2 },
   { of: "tied-bfloat16", dtype: "float32", lora: { rank: 2 } },
 ];
 
@@ -102,8 +104,16 @@ describe.skipIf(reason)(`models are exported${reason ? `: ${reason}` : ""}`, () 
   }, 900_000);
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
+  async function saved(engine: TorchEngine, path: string): Promise<string | string[]> {
+    const files = engine.saveFiles();
+    if (!files) await writeFile(path, engine.save());
+    return files
+      ? Promise.all(files.map((file) => file.writeTo(`${path}-${file.name}`).then(() => `${path}-${file.name}`)))
+      : path;
+  }
+
   async function train(kind: Kind, index: number): Promise<Trained> {
-    const { of, dtype, valueHead = false, lora } = kind;
+    const { of, dtype, valueHead = false, lora, processes = 1 } = kind;
     const model = TransformerConfig.parse({ ...sizes, valueHead });
     const engine = TorchConfig.parse({
       kind: "torch",
@@ -112,12 +122,11 @@ describe.skipIf(reason)(`models are exported${reason ? `: ${reason}` : ""}`, () 
       ...(of === "drawn" ? {} : { path: at(`of-${of}`), randomWeights: of === "drawn-by-config" }),
       ...(lora ? { lora: { ...lora, targets: ["q_proj", "v_proj", "down_proj"] } } : {}),
     });
-    const running = await TorchEngine.create(model, engine);
+    const running = await TorchEngine.create(model, engine, { processes });
     try {
       await running.forwardBackward(randomBatch(3, 6, index), loss);
       await running.optimStep(step);
-      const checkpoint = at(`checkpoint-${index}`);
-      await writeFile(checkpoint, running.save());
+      const checkpoint = await saved(running, at(`checkpoint-${index}`));
       const published = await running.publish();
       if (!published || !("ticket" in published)) throw new Error("nothing was published");
       const { ticket } = published;
@@ -213,9 +222,39 @@ make_model(ModelOptions(None, 7, 12, 2, 16, 2, False, 3), torch.float32).inner.s
     expect(own).toEqual(expected);
   });
 
+  test("XP2 a checkpoint of several processes is refused where one of its files is missing, cut, changed or another's", async () => {
+    const { options } = trained.find(({ kind }) => kind.processes === 3)!;
+    const [one, two, three] = options.checkpoint as [string, string, string];
+    const other = (trained.find(({ kind }) => kind.processes === 2)!.options.checkpoint as string[])[1]!;
+    const to = at("never");
+    const damaged = at("damaged.safetensors");
+    const whole = await readFile(two);
+    const changed = Buffer.from(whole);
+    changed[changed.length - 9]! ^= 1;
+    for (const [bytes, said] of [
+      [whole.subarray(0, -1), /no whole safetensors file: it has/],
+      [changed, /'second_moments\/.*has checksum/],
+      [Buffer.alloc(0), /ends in its header/],
+    ] as const) {
+      await writeFile(damaged, bytes);
+      const refused = { code: "checkpoint.corrupt", message: expect.stringMatching(said) };
+      await expect(exportModel({ ...options, checkpoint: [one, damaged, three], to })).rejects.toMatchObject(refused);
+    }
+    for (const [checkpoint, said] of [
+      [[three, one], /saved by '3' processes, and the files are those of '0, 2'/],
+      [[one, two, three, three], /those of '0, 1, 2, 2'/],
+      [[one, other, three], /of another checkpoint/],
+      [[], /has no files/],
+    ] as const)
+      await expect(exportModel({ ...options, checkpoint, to })).rejects.toThrow(said);
+    const gone = { code: "checkpoint.missing" };
+    await expect(exportModel({ ...options, checkpoint: [one, at("nowhere"), three], to })).rejects.toMatchObject(gone);
+    expect(await readdir(folder)).not.toContain("never");
+  });
+
   test("XP2 a checkpoint that is cut or changed anywhere is refused, and leaves nothing", async () => {
     const { options } = trained[0]!;
-    const whole = await readFile(options.checkpoint);
+    const whole = await readFile(options.checkpoint as string);
     const damaged = at("damaged");
     const to = at("never");
     await fc.assert(

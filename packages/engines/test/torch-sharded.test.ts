@@ -1,11 +1,11 @@
 /** One model over several Python processes computes what it does in one, and all of them end together. */
 import { execFileSync, spawn } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { LossSpec } from "@treadle/contracts";
 import { TorchEngine } from "@treadle/engines";
@@ -166,6 +166,74 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     broken[broken.length - 40]! ^= 1;
     await expect(two.load([broken])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
     expect(await dataOf(two)).toEqual(expected);
+  });
+
+  test("each process writes a file of its own, and any number of processes goes on from them (SHC3)", async () => {
+    await two.restore();
+    await level();
+    const own = await mkdtemp(join(tmpdir(), "treadle-checkpoint-"));
+    onTestFinished(() => rm(own, { recursive: true }));
+    const train = async () => {
+      await three.forwardBackward(randomBatch(5, 6, 7), losses[1]!);
+      await three.optimStep(step);
+    };
+    const save = (files = three.saveFiles()!) =>
+      Promise.all(
+        files.map(async (file) => {
+          const path = join(own, `engine-${file.name}`);
+          return { path, told: await file.writeTo(path) };
+        }),
+      );
+    await train();
+    const [expected, { policyVersion }] = [await wholeOf(three.save()), three];
+    const earlier = three.saveFiles()!;
+    const saving = three.saveFiles()!;
+    await train(); // what is copied does not change
+    await expect(save(earlier)).rejects.toThrow("another has been made since");
+    const [elsewhere, saved] = [await Promise.all(saving.map(wholeOf)), await save()];
+    // The later copy's files, and the earlier one's as pieces.
+    expect(saved.map(({ path }) => basename(path))).toEqual([
+      "engine-00001-of-00003.safetensors",
+      "engine-00002-of-00003.safetensors",
+      "engine-00003-of-00003.safetensors",
+    ]);
+    for (const [at, { path, told }] of saved.entries()) {
+      const file = await readFile(path);
+      expect(told).toEqual({ sizeBytes: file.byteLength, sha256: createHash("sha256").update(file).digest("hex") });
+      expect(file.byteLength).toBeLessThan(expected.byteLength);
+      expect(file.equals(elsewhere[at]!)).toBe(false);
+      await writeFile(path, elsewhere[at]!);
+    }
+    const paths = saved.map(({ path }) => path);
+    const load = (engine: TorchEngine, from: readonly string[]) =>
+      engine.loadFiles(from.map((path) => ({ checkedPath: async () => path })));
+    expect(alone.saveFiles()).toBeUndefined();
+    for (const engine of [alone, two, three]) {
+      await load(engine, paths.toReversed());
+      expect(await wholeOf(engine.save())).toEqual(expected);
+      expect(engine.policyVersion).toBe(policyVersion);
+    }
+    const bytes = await readFile(paths[2]!);
+    bytes[bytes.length - 5]! ^= 1;
+    await writeFile(paths[2]!, bytes);
+    for (const engine of [alone, two]) {
+      // In the last row, which is the last process's.
+      const altered = { code: "checkpoint.corrupt", message: expect.stringMatching(/'second_moments\/.*has checksum/) };
+      await expect(load(engine, paths)).rejects.toMatchObject(altered);
+      const lacking = {
+        code: "checkpoint.corrupt",
+        message: expect.stringContaining("that of process '1' is missing"),
+      };
+      await expect(load(engine, [paths[0]!, paths[2]!])).rejects.toMatchObject(lacking);
+      expect(await wholeOf(engine.save())).toEqual(expected);
+    }
+    await train();
+    await expect(
+      save(three.saveFiles()!.map((file) => ({ ...file, writeTo: () => file.writeTo("/nowhere/else") }))),
+    ).rejects.toMatchObject({ code: "engine.invalid-request" });
+    const [unwritable] = three.saveFiles()!;
+    await expect(unwritable!.writeTo(`/nowhere/${unwritable!.name}`)).rejects.toThrow("No such file");
+    await level();
   });
 
   test("publishes its weights whole, and takes them by a ticket, as bytes, and a gradient from elsewhere", async () => {

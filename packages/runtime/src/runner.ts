@@ -12,7 +12,7 @@ export { markThisProcess } from "./pool/run-process.ts";
 export { slowdownPath } from "./pool/slowdown-file.ts";
 export { PoolClient, type PoolLink } from "./runner/nodes/pool-client.ts";
 export { keptProfiles, profilePath, readProfile, writeProfile } from "./runner/placement/profile-store.ts";
-export { type CheckpointNote, Checkpoints, chooseCheckpoint, fileInCheckpoint } from "./runner/run/checkpoints.ts";
+export { type CheckpointNote, Checkpoints, chooseCheckpoint, filesInCheckpoint } from "./runner/run/checkpoints.ts";
 export {
   type ComparedPlan,
   type CompareOptions,

@@ -30,8 +30,10 @@ type Made =
 /** The component of a work as pools know it. */
 const componentOf = (work: string): string => work.split("@")[0] as string;
 
-/** Of an engine worker's state. */
+/** Of an engine worker's state; files of an engine over several processes have names of their own behind the prefix. */
 export const engineFile = "engine";
+const engineFilePrefix = `${engineFile}-`;
+export const isEngineFile = (name: string): boolean => name === engineFile || name.startsWith(engineFilePrefix);
 
 /**
  * A worker around one engine, whose memory is what the device lock moves. Its `setup` makes the engine on the host; the
@@ -124,10 +126,19 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
 
   /** What the engine saves does not change, so the worker may go on while it is written. */
   override async checkpoint(state: StateWriter): Promise<void> {
-    state.write(engineFile, this.engine.save());
+    const files = this.engine.saveFiles?.();
+    if (files) for (const file of files) state.write(`${engineFilePrefix}${file.name}`, file);
+    else state.write(engineFile, this.engine.save());
   }
   override async restore(state: StateReader): Promise<void> {
-    await this.engine.load(state.stream(engineFile));
+    const names = state.names.filter((name) => name.startsWith(engineFilePrefix));
+    if (names.length === 0) await this.engine.load(state.stream(engineFile));
+    else if (this.engine.loadFiles) await this.engine.loadFiles(names.map((name) => state.stream(name)));
+    else
+      throw new TreadleError(
+        "checkpoint.corrupt",
+        `the state of '${this.component}' has files of '${names.length}' processes, which an engine of kind 'torch' reads and that of '${this.component}' does not; resume with the engine that has trained it`,
+      );
     await this.publish();
   }
 

@@ -5,7 +5,7 @@ export { DataConfig } from "./data/data-config.ts";
 export { type Dataset, openDataset } from "./data/dataset.ts";
 export type { DatasetOptions } from "./data/row-collection.ts";
 export { EngineChoice, EngineConfig, torchOf } from "./engine.ts";
-export { EngineWorker, engineFile, TrainerWorker } from "./engine-worker.ts";
+export { EngineWorker, isEngineFile, TrainerWorker } from "./engine-worker.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder, historyKey } from "./rollout/call-order.ts";

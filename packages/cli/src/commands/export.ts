@@ -5,10 +5,10 @@ import {
   type CheckpointNote,
   Checkpoints,
   chooseCheckpoint,
-  fileInCheckpoint,
+  filesInCheckpoint,
   type RunFolder,
 } from "@treadle/runtime/runner";
-import { EngineChoice, engineFile, TokenizerFolder, torchOf } from "@treadle/workers";
+import { EngineChoice, isEngineFile, TokenizerFolder, torchOf } from "@treadle/workers";
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatCount } from "../view/text.ts";
@@ -47,8 +47,9 @@ export function exportCommand(): Command {
       const path = engine.path === undefined ? undefined : resolve(root, engine.path);
       const notes = await checkpointsOf(run);
       const note = chooseCheckpoint(notes, which);
+      const [file, ...others] = await filesInCheckpoint(note, flags.component, isEngineFile);
       const made = await exportModel({
-        checkpoint: await fileInCheckpoint(note, flags.component, engineFile),
+        checkpoint: others.length === 0 ? file! : [file!, ...others],
         model,
         engine: { ...engine, path },
         to: flags.to,

@@ -5,8 +5,8 @@ import type { ParameterShape } from "../parameters.ts";
 import { type FloatType, inType, roundedTo } from "../server/safetensors.ts";
 import type { TorchConfig } from "../torch/torch-config.ts";
 import type { BaseFolder } from "./base-folder.ts";
-import type { CheckpointFile } from "./checkpoint-file.ts";
 import { piecesOfTensor, type TensorSource } from "./tensor-source.ts";
+import type { TrainedWeights } from "./trained-weights.ts";
 
 export type Lora = NonNullable<TorchConfig["lora"]>;
 
@@ -72,7 +72,7 @@ export const sourceIn = (base: BaseFolder, name: string): TensorSource => ({
 /** LA2. What the folder has, in the type that it was trained below, with the adapter's change of it in the type that is written. */
 export async function mergedSource(
   name: string,
-  checkpoint: CheckpointFile,
+  checkpoint: TrainedWeights,
   { lora, trained, written, base }: { lora: Lora; trained: FloatType; written: FloatType; base: BaseFolder },
 ): Promise<TensorSource> {
   const own = sourceIn(base, name);

@@ -3,14 +3,15 @@ import { type FileHandle, open } from "node:fs/promises";
 import { type CheckpointHeader, digestBytes, readHeader, refuse } from "../checkpoint.ts";
 import { type ParameterShape, sizeOf } from "../parameters.ts";
 import { PieceReader } from "../pieces.ts";
+import { refuseInfinite, type TrainedWeights } from "./trained-weights.ts";
 
 const pieceBytes = 4 * 2 ** 20;
 /** Of a number: parameters and both moments are float32. */
 const numberBytes = 4;
 const partsOfEach = 3;
 
-/** A checkpoint on a disk, whose weights are read here and there. Whoever opens it closes it. */
-export class CheckpointFile {
+/** One that a single process has saved. */
+export class CheckpointFile implements TrainedWeights {
   readonly header: CheckpointHeader;
   readonly #file: FileHandle;
   readonly #places: ReadonlyMap<string, { readonly shape: readonly number[]; readonly position: number }>;
@@ -58,7 +59,6 @@ export class CheckpointFile {
     return this.#places.get(name)?.shape;
   }
 
-  /** So many of a parameter's numbers from `at` on. Throws `checkpoint.corrupt` where they are not finite. */
   async read(name: string, at: number, count: number): Promise<Float32Array> {
     const numbers = new Float32Array(count);
     const { position } = this.#places.get(name)!;
@@ -69,8 +69,7 @@ export class CheckpointFile {
       position + at * numberBytes,
     );
     if (bytesRead < numbers.byteLength) refuse(`it ends in '${name}'`);
-    const bad = numbers.findIndex((each) => !Number.isFinite(each));
-    if (bad >= 0) refuse(`'${name}' has '${numbers[bad]}' at '${at + bad}' where finite numbers are allowed`);
+    refuseInfinite(name, at, numbers);
     return numbers;
   }
 

@@ -20,7 +20,9 @@ import { checkBelow, isOfAdapter, type Lora, mergedSource, peftConfig, peftName 
 import { BaseFolder, configFile, indexFile } from "./base-folder.ts";
 import { CheckpointFile } from "./checkpoint-file.ts";
 import { qwen3Config, qwen3Shapes } from "./drawn-qwen3.ts";
+import { ShardFiles } from "./shard-files.ts";
 import { piecesOfTensor, type TensorSource } from "./tensor-source.ts";
+import type { TrainedWeights } from "./trained-weights.ts";
 
 /** As transformers does by default. */
 const maxShardBytes = 5e9;
@@ -33,8 +35,8 @@ const tokenizerFiles = [
 const generationFile = "generation_config.json";
 
 export type ExportOptions = {
-  /** the file that an engine on PyTorch has saved */
-  readonly checkpoint: string;
+  /** the file that an engine on PyTorch has saved, or those of its processes */
+  readonly checkpoint: string | readonly string[];
   /** what the engine was made of */
   readonly model: TransformerConfig;
   readonly engine: TorchConfig;
@@ -70,10 +72,7 @@ export async function exportModel(options: ExportOptions): Promise<ExportedModel
   const { engine, to, dtype = engine.dtype } = options;
   const folder = resolve(to);
   await refuseExisting(folder);
-  const checkpoint = await CheckpointFile.open(options.checkpoint).catch((cause) => {
-    if (cause instanceof TreadleError) throw cause;
-    throw new TreadleError("checkpoint.missing", `'${options.checkpoint}' cannot be read: ${cause.message}`, { cause });
-  });
+  const checkpoint = await openCheckpoint(options.checkpoint);
   let base: BaseFolder | undefined;
   try {
     const { layout, policyVersion } = checkpoint.header;
@@ -155,7 +154,17 @@ export function ofEmbedded(): TreadleError {
   );
 }
 
-const sourceOf = (checkpoint: CheckpointFile, { name, shape }: ParameterShape): TensorSource => ({
+async function openCheckpoint(at: ExportOptions["checkpoint"]): Promise<TrainedWeights> {
+  try {
+    return await (typeof at === "string" ? CheckpointFile.open(at) : ShardFiles.open(at));
+  } catch (cause) {
+    if (cause instanceof TreadleError) throw cause;
+    const message = `'${[at].flat().join("', '")}' cannot be read: ${(cause as Error).message}`;
+    throw new TreadleError("checkpoint.missing", message, { cause });
+  }
+}
+
+const sourceOf = (checkpoint: TrainedWeights, { name, shape }: ParameterShape): TensorSource => ({
   name,
   shape,
   read: (start, count) => checkpoint.read(name, start, count),
@@ -163,7 +172,7 @@ const sourceOf = (checkpoint: CheckpointFile, { name, shape }: ParameterShape): 
 
 /** XP2. */
 function wholeSources(
-  checkpoint: CheckpointFile,
+  checkpoint: TrainedWeights,
   base: BaseFolder | undefined,
   model: TransformerConfig,
 ): TensorSource[] {
@@ -192,14 +201,14 @@ function ofAnother(of: string, what: string): TreadleError {
   );
 }
 
-const adapterSources = (checkpoint: CheckpointFile): TensorSource[] =>
+const adapterSources = (checkpoint: TrainedWeights): TensorSource[] =>
   checkpoint.header.layout
     .filter(({ name }) => isOfAdapter(name))
     .map((each) => ({ ...sourceOf(checkpoint, each), name: peftName(each.name) }));
 
 /** XP2, LA2, LA3. */
 async function mergedSources(
-  checkpoint: CheckpointFile,
+  checkpoint: TrainedWeights,
   lora: Lora,
   base: BaseFolder | undefined,
   { trained, written }: { readonly trained: FloatType; readonly written: FloatType },

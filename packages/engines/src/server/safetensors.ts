@@ -30,7 +30,12 @@ export type Tensor = { readonly name: string; readonly shape: readonly number[];
 /** Numbers are written as one of these. */
 export type FloatType = "F32" | "BF16";
 
-type Header = { readonly tensors: z.infer<typeof Header>; readonly dataStart: number };
+type Header = {
+  readonly tensors: z.infer<typeof Header>;
+  /** whatever it has of it */
+  readonly metadata: unknown;
+  readonly dataStart: number;
+};
 
 async function readHeader(file: FileHandle, path: string): Promise<Header> {
   const refuse = (what: string): never => {
@@ -57,7 +62,7 @@ async function readHeader(file: FileHandle, path: string): Promise<Header> {
   for (const { data_offsets } of parsed.data.values()) end = Math.max(end, data_offsets[1]);
   if (dataStart + end !== sizeBytes)
     refuse(`it has '${sizeBytes}' bytes where its header tells of '${dataStart + end}'`);
-  return { tensors: parsed.data, dataStart };
+  return { tensors: parsed.data, metadata: (json as Record<string, unknown>)[metadataKey], dataStart };
 }
 
 /** Throws `config.invalid` for a file that is cut short or is none. */
@@ -172,6 +177,7 @@ export const roundedTo = (dtype: FloatType, numbers: Float32Array): Float32Array
 /** One that is read here and there; whoever opens it closes it. */
 export class TensorFile {
   readonly tensors: ReadonlyMap<string, TensorInfo>;
+  readonly metadata: unknown;
   readonly #path: string;
   readonly #file: FileHandle;
   readonly #header: Header;
@@ -181,6 +187,7 @@ export class TensorFile {
     this.#file = file;
     this.#header = header;
     this.tensors = header.tensors;
+    this.metadata = header.metadata;
   }
 
   /** Throws as `readTensorInfos`. */

@@ -9,20 +9,10 @@
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import {
-  type Completion,
-  type HostFiles,
-  ReleasableTag,
-  type Sampling,
-  type SharedWeights,
-  TreadleError,
-} from "@treadle/contracts";
+import { type HostFiles, type ReleasableTag, type SharedWeights, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import { checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
-import type { EngineMemory, GenerateOptions, GenerationEngine, TokenRows, TrainingEngine } from "../engine.ts";
-import { resolveSampling } from "../model-engine.ts";
-import { OrderedEngine } from "../ordered-engine.ts";
+import type { GenerationEngine, TrainingEngine } from "../engine.ts";
 import {
   checkSameModule,
   checkShared,
@@ -34,9 +24,9 @@ import {
   settingsOf,
 } from "./module-offer.ts";
 import { type Message, TorchClient } from "./torch-client.ts";
+import { TorchClientEngine } from "./torch-client-engine.ts";
 import { TorchConfig } from "./torch-config.ts";
-import { TorchGenerations } from "./torch-generations.ts";
-import { type Described, describedBy, memoryIn, scored, tagsMessage } from "./torch-messages.ts";
+import { type Described, describedBy } from "./torch-messages.ts";
 
 const pollMs = 100;
 const patienceMs = 30_000;
@@ -51,39 +41,17 @@ type Attachment = {
   readonly lose: (why: string) => void;
 };
 
-export class SharedTorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
-  readonly kind = "torch";
-  readonly config: TransformerConfig;
-  readonly ended: Promise<TreadleError>;
+export class SharedTorchEngine extends TorchClientEngine implements GenerationEngine, TrainingEngine {
   readonly #attachment: Attachment;
-  readonly #generations: TorchGenerations;
-  #control: Promise<unknown> = Promise.resolve();
-  #isClosed = false;
   #policyVersion = 0;
   #serial = 0;
   /** of the weights that it has taken */
   #takenSerial: number | undefined;
-  #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
-  #wasLoaded = false;
 
   private constructor(config: TransformerConfig, attachment: Attachment, { streamMs }: TorchConfig) {
-    super();
-    void super.release(); // until it is restored
-    this.config = config;
+    const { client, described, ended: processEnded } = attachment;
+    super({ config, client, described, streamMs, processEnded, isLoaded: false, isShared: true });
     this.#attachment = attachment;
-    const { client, described } = attachment;
-    this.#generations = new TorchGenerations(client, described, streamMs, {
-      policyVersion: () => this.#policyVersion,
-      ended: () => this.#look(),
-      failed: (error) => {
-        if (error.code === "service.failed") attachment.lose(error.message);
-      },
-    });
-    this.ended = new Promise((resolve) => {
-      void attachment.ended.then((error) => {
-        if (!this.#isClosed) resolve(error);
-      });
-    });
   }
 
   /**
@@ -100,7 +68,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     const attachment = await attachTo(config, settings, { rank, hostFiles: requireHostFiles(hostFiles), ...waiting });
     const engine = new SharedTorchEngine(config, attachment, settings);
     try {
-      await engine.#look();
+      await engine.look();
       return engine;
     } catch (error) {
       await engine.close();
@@ -122,10 +90,6 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     return `shared-${this.#attachment.described.epoch}-${this.#serial}`;
   }
 
-  memory(): EngineMemory {
-    return this.#memory;
-  }
-
   async takeShared({ process, policyVersion }: SharedWeights): Promise<void> {
     const { offer, described } = this.#attachment;
     const trainer = `'${offer.component}/${offer.rank}'`;
@@ -135,7 +99,7 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
         `this engine computes with the module of ${trainer}, and the weights are in another process, which trains something else or has started again; pull those of ${trainer}, or set engine.process to 'own'`,
       );
     }
-    await this.#look();
+    await this.look();
     if (this.#policyVersion < policyVersion) {
       throw new TreadleError(
         "engine.weights-mismatch",
@@ -145,60 +109,9 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     this.#takenSerial = this.#serial;
   }
 
-  async generate(
-    prompts: readonly Int32Array[],
-    sampling: Sampling,
-    options: GenerateOptions = {},
-  ): Promise<Completion[]> {
-    this.refuseReleased("generate");
-    const resolved = resolveSampling(sampling);
-    const { contextLength, vocabSize } = this.#attachment.described;
-    checkPrompts(prompts, options, contextLength, vocabSize);
-    return this.computing(this.#generations.generate(prompts, resolved, options));
-  }
-
-  abort(): void {
-    this.#generations.abort();
-  }
-
-  pause(): Promise<void> {
-    return this.#controlled("Pause");
-  }
-
-  resume(): void {
-    this.#controlled("Resume").catch(() => {}); // whoever waits for a token is told
-  }
-
-  logprobs(rows: TokenRows): Promise<Float32Array> {
-    return this.#score("logprobs", rows);
-  }
-
-  async values(rows: TokenRows): Promise<Float32Array> {
-    requireValueHead(this.config.valueHead);
-    return this.#score("values", rows);
-  }
-
-  override async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
-    if (tags.length === 0) return; // a message without any is of all
-    const released = super.release(tags);
-    await this.#controlled("Release", tagsMessage(tags));
-    await released;
-    await this.#look();
-  }
-
-  override async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
-    if (tags.length === 0) return;
-    // It needs what is trained of none.
-    const own = tags.filter((tag) => tag !== "optimiser");
-    if (own.length > 0) await this.#controlled("Restore", tagsMessage(own));
-    await super.restore(tags);
-    this.#wasLoaded = true;
-    await this.#look();
-  }
-
   /** The process goes on. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     await this.release().catch(() => {}); // with the attachment ends what is left
     this.#attachment.leave();
   }
@@ -239,31 +152,18 @@ export class SharedTorchEngine extends OrderedEngine implements GenerationEngine
     );
   }
 
-  #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
-    return this.exclusively(output, async () => {
-      const { client, described } = this.#attachment;
-      checkRows(rows, described.contextLength, described.vocabSize);
-      const result = await scored(client, output, rows);
-      this.refuseReleased(output);
-      return result;
-    });
+  protected override failed(error: unknown): void {
+    if (error instanceof TreadleError && error.code === "service.failed") this.#attachment.lose(error.message);
   }
 
-  /** One after another, whatever else waits. */
-  #controlled(method: "Pause" | "Resume" | "Release" | "Restore", request: Message = {}): Promise<void> {
-    const turn = this.#control.then(async () => {
-      await this.#attachment.client.unary(method, request);
-    });
-    this.#control = turn.catch(() => {});
-    return turn;
-  }
-
-  async #look(): Promise<void> {
-    const { client, described } = this.#attachment;
-    const reply = await client.unary("Memory", {});
+  protected override looked(reply: Message): void {
     this.#policyVersion = reply["policy_version"] as number;
     this.#serial = reply["weights_serial"] as number;
-    this.#memory = memoryIn(reply, this.#memory, { wasLoaded: this.#wasLoaded, sharedAs: described.epoch });
+  }
+
+  /** It needs what is trained of none. */
+  protected override restorable(tags: readonly ReleasableTag[]): readonly ReleasableTag[] {
+    return tags.filter((tag) => tag !== "optimiser");
   }
 }
 

@@ -1,11 +1,8 @@
 import { createHash } from "node:crypto";
 import {
-  type Completion,
   type HostFiles,
   type LossMetrics,
   type LossSpec,
-  ReleasableTag,
-  type Sampling,
   type SharedWeights,
   type TrainBatch,
   TreadleError,
@@ -14,22 +11,19 @@ import {
   type WeightTicket,
 } from "@treadle/contracts";
 import { z } from "zod";
-import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
+import { checkArrays, checkLoss, checkRows } from "../embedded/batches.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type {
-  EngineMemory,
-  GenerateOptions,
+  FileToLoad,
+  FileToSave,
   GenerationEngine,
   OptimStep,
   PiecesToLoad,
   Publication,
   SavedPieces,
-  TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
-import { OrderedEngine } from "../ordered-engine.ts";
 import {
   checkWeights,
   initialWeightsId,
@@ -42,23 +36,20 @@ import { piecesOf } from "../pieces.ts";
 import { checkTicket } from "../weight-ticket.ts";
 import { checkShared, offerModule, type Rank, requireHostFiles, settingsOf } from "./module-offer.ts";
 import { type Message, TorchClient, type Turn } from "./torch-client.ts";
+import { type InProcess, TorchClientEngine } from "./torch-client-engine.ts";
 import { TorchConfig } from "./torch-config.ts";
-import { TorchGenerations } from "./torch-generations.ts";
 import { type EngineAddress, TorchLinks } from "./torch-links.ts";
 import {
   batchMessage,
   bytesOf,
-  type Described,
   describedBy,
   floatsIn,
   lossMessage,
-  memoryIn,
   publicationOf,
-  scored,
-  tagsMessage,
   ticketMessage,
 } from "./torch-messages.ts";
 import { type EngineUse, TorchProcess } from "./torch-process.ts";
+import { savedFiles, savedPieces } from "./torch-states.ts";
 import { canOpen, isOnDevice, readPublished, weightFilesOf } from "./weight-files.ts";
 
 /** as the process names them */
@@ -73,58 +64,27 @@ const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKP
  * TO2 a call whose process ended, or which outlives its deadline, fails with `service.failed`.
  * TO3 a process that has lost a call, or answers no health check while a call waits (HW1), is ended, and `ended` has the first cause.
  */
-export class TorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
-  readonly kind = "torch";
+export class TorchEngine extends TorchClientEngine implements GenerationEngine, TrainingEngine {
   readonly tellsProgress = true;
-  readonly config: TransformerConfig;
   readonly #process: TorchProcess;
-  readonly #client: TorchClient;
-  readonly #described: Described;
-  readonly #isShared: boolean;
-  #withdraw: () => Promise<void> = async () => {};
-  readonly #generations: TorchGenerations;
+  readonly #numProcesses: number;
   readonly #links: TorchLinks;
-  readonly ended: Promise<TreadleError>;
-  #isClosed = false;
-  #control: Promise<unknown> = Promise.resolve();
+  #withdraw: () => Promise<void> = async () => {};
   #sequence = 0;
   #policyVersion = 0;
   #weightsId: string | undefined = initialWeightsId;
   /** of the ticket that published what was loaded, and is not trained since */
   #ticketChecksum: string | undefined;
-  #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
-  /** what it keeps between calls is known once it was */
-  #wasLoaded: boolean;
 
   private constructor(
-    config: TransformerConfig,
     process: TorchProcess,
-    client: TorchClient,
-    described: Described,
-    {
-      isShared,
-      isLoaded,
-      settings: { collective, streamMs },
-    }: { readonly isShared: boolean; readonly isLoaded: boolean; readonly settings: TorchConfig },
+    made: Pick<InProcess, "config" | "client" | "described" | "isLoaded" | "isShared">,
+    { processes, collective, streamMs }: Pick<TorchConfig, "collective" | "streamMs"> & { readonly processes: number },
   ) {
-    super();
-    this.#isShared = isShared;
-    this.#wasLoaded = isLoaded;
-    this.config = config;
+    super({ ...made, streamMs, processEnded: process.ended });
     this.#process = process;
-    this.#client = client;
-    this.#described = described;
-    this.#links = new TorchLinks(client, collective);
-    this.#generations = new TorchGenerations(client, described, streamMs, {
-      policyVersion: () => this.#policyVersion,
-      ended: () => this.#look(),
-      failed: (error) => this.#failed(error),
-    });
-    this.ended = new Promise((resolve) => {
-      void process.ended.then((error) => {
-        if (!this.#isClosed) resolve(error);
-      });
-    });
+    this.#numProcesses = processes;
+    this.#links = new TorchLinks(made.client, collective);
   }
 
   /** Throws `config.invalid` for what is wrong with the configuration, the interpreter, the device or the model's folder. */
@@ -176,15 +136,14 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     });
     const client = await TorchClient.create(process, parsed.data.torch);
     try {
+      const described = describedBy(await client.unary("Describe", {}));
       const engine = new TorchEngine(
-        parsed.data.model,
         process,
-        client,
-        describedBy(await client.unary("Describe", {})),
-        { isShared, isLoaded: loaded, settings: parsed.data.torch },
+        { config: parsed.data.model, client, described, isLoaded: loaded, isShared },
+        { ...parsed.data.torch, processes },
       );
       if (!loaded) await engine.release();
-      await engine.#look();
+      await engine.look();
       if (isShared && offer) await engine.#offerModule(parsed.data, offer, hostFiles);
       return engine;
     } catch (error) {
@@ -204,8 +163,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   /** What others have that share its module; absent where its process is its own. */
   get shared(): SharedWeights | undefined {
-    if (!this.#isShared) return undefined;
-    return { process: this.#described.epoch, policyVersion: this.#policyVersion };
+    if (!this.isShared) return undefined;
+    return { process: this.described.epoch, policyVersion: this.#policyVersion };
   }
 
   /** of the Python process */
@@ -214,12 +173,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   get numParameters(): number {
-    return numbersIn(this.#described.layout);
+    return numbersIn(this.described.layout);
   }
 
   /** fewer than parameters where adapters are trained */
   get numTrained(): number {
-    return numbersIn(this.#described.trained);
+    return numbersIn(this.described.trained);
   }
 
   /** what is trained, and two moments of it, in float32 */
@@ -227,41 +186,14 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return 12 * this.numTrained;
   }
 
-  memory(): EngineMemory {
-    return this.#memory;
-  }
-
-  async generate(
-    prompts: readonly Int32Array[],
-    sampling: Sampling,
-    options: GenerateOptions = {},
-  ): Promise<Completion[]> {
-    this.refuseReleased("generate");
-    const resolved = resolveSampling(sampling);
-    checkPrompts(prompts, options, this.#described.contextLength, this.#described.vocabSize);
-    return this.computing(this.#generations.generate(prompts, resolved, options));
-  }
-
-  abort(): void {
-    this.#generations.abort();
-  }
-
-  pause(): Promise<void> {
-    return this.#controlled("Pause");
-  }
-
-  resume(): void {
-    this.#controlled("Resume").catch(() => {}); // whoever waits for a token is told
-  }
-
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics> {
     return this.exclusively("forwardBackward", async () => {
-      checkRows(batch, this.#described.contextLength, this.#described.vocabSize);
+      checkRows(batch, this.described.contextLength, this.described.vocabSize);
       checkArrays(batch);
       checkLoss(batch, loss, this.config.valueHead);
       const { header, data } = batchMessage(batch);
       const reply = await this.#inNextTurn((turn) =>
-        this.#client.upload("ForwardBackward", { ...header, turn, loss: lossMessage(loss) }, [data]),
+        this.client.upload("ForwardBackward", { ...header, turn, loss: lossMessage(loss) }, [data]),
       );
       this.refuseReleased("forwardBackward");
       const number = (name: string) => reply[name] as number;
@@ -274,15 +206,6 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         valueLoss: number("value_loss"),
       };
     });
-  }
-
-  logprobs(rows: TokenRows): Promise<Float32Array> {
-    return this.#score("logprobs", rows);
-  }
-
-  async values(rows: TokenRows): Promise<Float32Array> {
-    requireValueHead(this.config.valueHead);
-    return this.#score("values", rows);
   }
 
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
@@ -300,11 +223,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         epsilon,
         weight_decay: weightDecay,
       };
-      const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
+      const reply = await this.#inNextTurn((turn) => this.client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
       this.#ticketChecksum = undefined;
-      await this.#look(); // the first step makes what is kept of gradients
+      await this.look(); // the first step makes what is kept of gradients
       return { gradNorm: reply["grad_norm"] as number };
     });
   }
@@ -327,7 +250,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return this.inTurn(async () => {
       const flat = await this.#read("weights");
       let offset = 0;
-      const parameters = this.#described.layout.map(({ name, shape }) => {
+      const parameters = this.described.layout.map(({ name, shape }) => {
         const size = sizeOf({ shape });
         const data = flat.slice(offset, offset + size);
         offset += size;
@@ -341,7 +264,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
-      checkWeights(this.#described.layout, weights);
+      checkWeights(this.described.layout, weights);
       const tensors = weights.parameters.map(({ data }) => data);
       await this.#replacing(() => this.#write("weights", tensors, weights.policyVersion));
       this.#weightsId = weightsIdOf(weights);
@@ -351,7 +274,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   async opens(ticket: WeightTicket): Promise<boolean> {
     const { device } = ticket;
-    if (device && device.uuid !== this.#described.deviceUuid) return false;
+    if (device && device.uuid !== this.described.deviceUuid) return false;
     const isOfRun = await canOpen(ticket, this.#process.weightFiles?.roots ?? []);
     return isOfRun && (device === undefined || isOnDevice(ticket));
   }
@@ -371,11 +294,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** The process checks what it reads, maps or is sent, tensor by tensor, and replaces all parameters at once. */
   loadTicket(ticket: WeightTicket, link?: WeightLink): Promise<void> {
     return this.exclusively("loadTicket", async () => {
-      checkTicket(this.#described.layout, ticket);
+      checkTicket(this.described.layout, ticket);
       const request = ticketMessage(ticket, link);
       const numBytes = link ? 4 * this.numParameters : 0;
       const reply = await this.#replacing(() =>
-        this.#inNextTurn((turn) => this.#client.unary("Load", { ...request, turn }, numBytes)),
+        this.#inNextTurn((turn) => this.client.unary("Load", { ...request, turn }, numBytes)),
       ).catch((error: unknown) => {
         if (link) this.#links.failed(ticket, error);
         throw error;
@@ -393,15 +316,15 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   async publish(): Promise<Publication | undefined> {
     if (!this.#process.weightFiles) return undefined;
     return this.inTurn(async () => {
-      const publication = this.#announced(await this.#whole(this.#client.unary("Publish", {})));
-      await this.#look(); // weights on a device take room there
+      const publication = this.#announced(await this.whole(this.client.unary("Publish", {})));
+      await this.look(); // weights on a device take room there
       return publication;
     });
   }
 
   writeFile({ folder }: WeightTicket): Promise<Publication> {
     return this.inTurn(async () =>
-      this.#announced(await this.#client.unary("WriteFile", { folder }, 4 * this.numParameters)),
+      this.#announced(await this.client.unary("WriteFile", { folder }, 4 * this.numParameters)),
     );
   }
 
@@ -411,58 +334,54 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   /** The process makes a copy in its turn, and then writes or sends it. */
   save(): Required<SavedPieces> {
-    const copied = this.inTurn(async () => {
-      const { copy } = await this.#whole(this.#client.unary("Save", {}));
-      return { copy };
-    });
-    copied.catch(() => {}); // whoever reads or writes is told
-    const client = this.#client;
-    const numBytes = this.#numStateBytes;
-    return {
-      async *[Symbol.asyncIterator]() {
-        yield* client.download("ReadSaved", await copied);
-      },
-      async writeTo(path) {
-        const reply = await client.unary("WriteSaved", { ...(await copied), path }, numBytes);
-        return { sizeBytes: reply["num_bytes"] as number, sha256: reply["sha256"] as string };
-      },
-    };
+    return savedPieces(this.client, this.#copied("Save"), this.#numStateBytes);
+  }
+
+  /** Each process makes a copy of what it has in its turn, and then writes it. */
+  saveFiles(): FileToSave[] | undefined {
+    const processes = this.#numProcesses;
+    if (processes === 1) return undefined;
+    return savedFiles(this.client, this.#copied("SaveShards"), { processes, numBytes: this.#numStateBytes });
   }
 
   /** The process checks the checkpoint by the checksum that it ends with. */
   load(checkpoint: PiecesToLoad): Promise<void> {
     return this.exclusively("load", async () => {
       const path = await checkpoint.checkedPath?.();
-      const reply = await (path === undefined
-        ? this.#inOneTurn((turn) => this.#client.upload("Write", { state: states.checkpoint, turn }, checkpoint))
-        : this.#inNextTurn((turn) => this.#client.unary("LoadFile", { path, turn }, this.#numStateBytes)));
-      this.#policyVersion = reply["policy_version"] as number;
-      this.#weightsId = undefined;
-      this.#ticketChecksum = undefined;
+      this.#resumed(
+        await (path === undefined
+          ? this.#inOneTurn((turn) => this.client.upload("Write", { state: states.checkpoint, turn }, checkpoint))
+          : this.#inNextTurn((turn) => this.client.unary("LoadFile", { path, turn }, this.#numStateBytes))),
+      );
     });
   }
 
-  override async release(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
-    if (tags.length === 0) return; // a message without any is of all
-    const released = super.release(tags);
-    await this.#controlled("Release", tagsMessage(tags));
-    await released;
-    await this.#look();
+  /** Each process reads the rows that it has, of whichever files have them, and checks them. */
+  loadFiles(files: readonly FileToLoad[]): Promise<void> {
+    return this.exclusively("load", async () => {
+      const paths = await Promise.all(files.map((file) => file.checkedPath()));
+      const load = (turn: Turn) => this.client.unary("LoadShards", { paths, turn }, this.#numStateBytes);
+      this.#resumed(await this.#inNextTurn(load));
+    });
   }
 
-  override async restore(tags: readonly ReleasableTag[] = ReleasableTag.options): Promise<void> {
-    if (tags.length === 0) return;
-    await this.#controlled("Restore", tagsMessage(tags));
-    await super.restore(tags);
-    this.#wasLoaded = true;
-    await this.#look();
+  #resumed(reply: Message): void {
+    this.#policyVersion = reply["policy_version"] as number;
+    this.#weightsId = undefined;
+    this.#ticketChecksum = undefined;
+  }
+
+  #copied(method: "Save" | "SaveShards"): Promise<{ readonly copy: unknown }> {
+    const copied = this.inTurn(async () => ({ copy: (await this.whole(this.client.unary(method, {})))["copy"] }));
+    copied.catch(() => {}); // whoever reads or writes is told
+    return copied;
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     // A process that is gone has nothing left to release.
     if (!this.#process.failure) await this.release().catch(() => {});
-    this.#client.close();
+    this.client.close();
     await this.#withdraw();
     await this.#process.end();
   }
@@ -472,12 +391,12 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     rank: Rank,
     hostFiles: HostFiles | undefined,
   ): Promise<void> {
-    const { device: computesOn } = await this.#client.unary("Health", {});
+    const { device: computesOn } = await this.client.unary("Health", {});
     const { address, token } = this.#process;
     const settings = settingsOf(model, torch);
     const { component, rank: number, worldSize, devices } = rank;
     const offer = { component, rank: number, worldSize, devices: [...devices], address, token, settings };
-    this.#client.watch();
+    this.client.watch();
     this.#withdraw = await offerModule({ ...offer, computesOn: computesOn as string }, requireHostFiles(hostFiles));
     void this.#process.ended.then(this.#withdraw);
   }
@@ -487,31 +406,13 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     return "ticket" in publication ? { ticket: { ...publication.ticket, ...this.#links.announced } } : publication;
   }
 
-  #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
-    return this.exclusively(output, async () => {
-      checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
-      const result = await this.#whole(scored(this.#client, output, rows));
-      this.refuseReleased(output);
-      return result;
-    });
-  }
-
   #read(state: "weights" | "gradients"): Promise<Float32Array> {
     const length = state === "weights" ? this.numParameters : this.numTrained;
-    return this.#whole(floatsIn(this.#client.download("Read", { state: states[state] }), length));
-  }
-
-  async #whole<T>(call: Promise<T>): Promise<T> {
-    try {
-      return await call;
-    } catch (error) {
-      this.#failed(error);
-      throw error;
-    }
+    return this.whole(floatsIn(this.client.download("Read", { state: states[state] }), length));
   }
 
   /** TO3: what it holds, and whether it ever answers again, nobody knows. */
-  #failed(error: unknown): void {
+  protected override failed(error: unknown): void {
     if (this.#isLost(error)) void this.#process.end((error as TreadleError).message);
   }
 
@@ -529,7 +430,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       policy_version: policyVersion,
     };
     const pieces = arrays.map(bytesOf);
-    const reply = await this.#inNextTurn((turn) => this.#client.upload("Write", { ...header, turn }, pieces));
+    const reply = await this.#inNextTurn((turn) => this.client.upload("Write", { ...header, turn }, pieces));
     this.#policyVersion = reply["policy_version"] as number;
   }
 
@@ -558,30 +459,15 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** TO1, for what cannot be said again. */
   async #inOneTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
     try {
-      return await act({ epoch: this.#described.epoch, sequence: ++this.#sequence });
+      return await act({ epoch: this.described.epoch, sequence: ++this.#sequence });
     } catch (error) {
-      this.#failed(error);
+      this.failed(error);
       throw error;
     }
   }
 
   #isLost(error: unknown): boolean {
     return error instanceof TreadleError && error.code === "service.failed" && !this.#process.failure;
-  }
-
-  /** One after another, whatever else waits. */
-  #controlled(method: "Pause" | "Resume" | "Release" | "Restore", request: Message = {}): Promise<void> {
-    const turn = this.#control.then(async () => {
-      await this.#whole(this.#client.unary(method, request));
-    });
-    this.#control = turn.catch(() => {});
-    return turn;
-  }
-
-  async #look(): Promise<void> {
-    const reply = await this.#client.unary("Memory", {});
-    const sharedAs = this.#isShared ? this.#described.epoch : undefined;
-    this.#memory = memoryIn(reply, this.#memory, { wasLoaded: this.#wasLoaded, sharedAs });
   }
 }
 

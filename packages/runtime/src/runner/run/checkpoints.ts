@@ -105,12 +105,15 @@ export function chooseCheckpoint<T extends CheckpointNote>(notes: readonly T[], 
   return notes.find(({ step }) => step === best) ?? refuse("no kept checkpoint has a score, so none is the best");
 }
 
-/** Where a component's file is, of its first rank. Throws `checkpoint.missing` or `checkpoint.corrupt` unless the state is whole. */
-export async function fileInCheckpoint(
+/**
+ * Where those of a component's files are, of its first rank, whose names are wanted. Throws `checkpoint.missing` where none is, and
+ * `checkpoint.corrupt` unless the state is whole.
+ */
+export async function filesInCheckpoint(
   { path, step, components }: CheckpointNote & { readonly path: string },
   component: string,
-  name: string,
-): Promise<string> {
+  isWanted: (name: string) => boolean,
+): Promise<string[]> {
   const refuse = (what: string, remedy: string): never => {
     throw new TreadleError("checkpoint.missing", `the checkpoint of step '${step}' ${what}; ${remedy}`);
   };
@@ -118,9 +121,9 @@ export async function fileInCheckpoint(
     refuse(`has no component '${component}'`, `name one that it has: ${components.join(", ") || "none"}`);
   const folder = join(path, component);
   const { ranks } = await openState(folder);
-  if (!ranks[0]?.some((file) => file.name === name))
-    refuse(`has no '${name}' of '${component}'`, "name a component that trains a model");
-  return fileOf(folder, 0, name);
+  const files = (ranks[0] ?? []).filter(({ name }) => isWanted(name));
+  if (files.length === 0) refuse(`has no model of '${component}'`, "name a component that trains a model");
+  return files.map(({ name }) => fileOf(folder, 0, name));
 }
 
 /** What to say when a checkpoint goes that could not be the best because nothing says how good it is; undefined when none did. */
