@@ -25,7 +25,7 @@ type Receiver = Pick<
 > &
   Partial<Pick<GenerationEngine, "pause" | "resume">>;
 
-/** of tickets that were replaced while they were read */
+/** of tickets that were replaced while they were read, or a link for them was asked for */
 const maxReplaced = 3;
 
 /**
@@ -41,7 +41,8 @@ const maxReplaced = 3;
  * both are configured to, or in files that it can open; else as bytes. A ticket that newer weights replace while it is read is asked for
  * again, and one whose device is needed meanwhile, in files.
  *
- * Throws `worker.late`, with who holds it up, when no weights have come after `supervision.peerTimeoutMs`; and
+ * Throws `worker.late`, with who holds it up, when no weights have come after `supervision.peerTimeoutMs`, or newer ones are published
+ * again and again before a link for them is there; and
  * `engine.weights-mismatch` when the engine says that it has others than it was given: it stays paused then. A load that fails
  * leaves the weights before, or an engine that generates nothing (`engine.poisoned`), so it may be resumed.
  */
@@ -88,7 +89,15 @@ export async function pullWeights(
     if (refused && (refused.place === place || replaced > maxReplaced)) throw refused.error;
     const known = "tensors" in weights ? engine.linkTo?.(weights) : undefined;
     const link = known === undefined ? undefined : await meet(weights as WeightTicket, known);
-    if (known !== undefined && link === undefined) continue; // newer ones were published
+    if (known !== undefined && link === undefined) {
+      if (replaced < maxReplaced) continue; // newer ones were published
+      const { policyVersion } = weights;
+      const what = `'${actor.groupName}/${from}' published newer weights '${replaced + 1}' times while a link for them was asked for, the last time after version '${policyVersion}', where at most ${maxReplaced} are followed`;
+      throw new TreadleError(
+        "worker.late",
+        `${what}; publish less often than weights are pulled, or set engine.collective to 'off'`,
+      );
+    }
     await using _ = await devices.lock({ tags: ["weights"] });
     await engine.pause?.();
     try {

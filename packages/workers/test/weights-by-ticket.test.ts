@@ -307,6 +307,26 @@ describe("W3 weights over a process group", () => {
     }
   });
 
+  test("that newer ones replace before a link is there are followed three times, and no more", async () => {
+    for (const numReplaced of [3, 4]) {
+      const { worker, engine, order } = linking();
+      await worker.trainOnce();
+      let left = numReplaced;
+      const { group, asked } = groupOf(worker, () => (left-- > 0 ? worker.trainOnce() : undefined));
+      const pulled = pull(engine, group);
+      if (numReplaced <= 3) {
+        await pulled;
+        expect(order).toEqual(["join 1", "pause", "link 1", "ticket 4", "resume"]);
+      } else {
+        const message = expect.stringMatching(/^'actor\/0' published newer weights '4' times .*version '4'.*at most 3/);
+        await expect(pulled).rejects.toMatchObject({ code: "worker.late", message });
+        expect(order).toEqual([]);
+        expect(engine.weightsId).toBe("initial");
+      }
+      expect(asked).toHaveLength(4);
+    }
+  });
+
   test("come as before to an engine that joins none", async () => {
     const { worker } = linking();
     await worker.trainOnce();
