@@ -21,6 +21,7 @@ const leftOut: readonly LeftOut[] = [
   { line: /^(profile|graph)\b/, why: "trains for minutes: packages/cli/test and test/e2e measure small workflows" },
   { line: /^(plan|simulate)\b/, why: "needs a profile of minutes: test/e2e/simulate.test.ts has one" },
   { line: /^export\b/, why: "needs a run on PyTorch: test/e2e/torch-models-are-exported.test.ts has one" },
+  { line: /^mismatch\b/, why: "needs an alarm: test/e2e/mismatches-are-shown.test.ts has one" },
   { line: /^actions profile (?!--help)/, why: "runs the reader's own tests" },
   { line: /^init .*--packages/, why: "needs packed packages: test/e2e/packages-install.test.ts packs them" },
   {

@@ -38,6 +38,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   plan: async () => (await import("./commands/plan.ts")).planCommand(),
   dashboard: async () => (await import("./commands/dashboard.ts")).dashboardCommand(),
   export: async () => (await import("./commands/export.ts")).exportCommand(),
+  mismatch: async () => (await import("./commands/mismatch.ts")).mismatchCommand(),
   report: async () => (await import("./commands/report.ts")).reportCommand(),
   doctor: async () => (await import("./commands/doctor.ts")).doctorCommand(),
   simulate: async () => (await import("./commands/simulate.ts")).simulateCommand(),

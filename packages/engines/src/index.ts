@@ -35,6 +35,7 @@ export type {
 export { type ExportedModel, type ExportOptions, exportModel, ofEmbedded } from "./export/export-model.ts";
 export { sealWeights, weightsIdOf } from "./parameters.ts";
 export type { Pieces } from "./pieces.ts";
+export { decodeArrays, encodeArrays, type NamedArrays } from "./server/safetensors.ts";
 export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { type InstallableServer, installableServers } from "./server/server-launchers.ts";

@@ -67,6 +67,7 @@ export {
 export {
   type CorrectedSamples,
   correctRollout,
+  divergenceOf,
   type Mismatch,
   RolloutCorrectionConfig,
   type WeightRule,

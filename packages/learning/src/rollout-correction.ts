@@ -14,13 +14,17 @@ export const RolloutCorrectionConfig = z.strictObject({
   mode: z.enum(["truncate", "mask"]).default("truncate"),
   /** largest weight */
   cap: z.number().positive().default(2),
-  /** nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and leaves its worst episodes */
+  /** nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and keeps its episodes */
   alarm: z.number().positive().default(0.1),
+  /** alarms whose episodes are kept in the run's folder, the first of each start of the actor; 0: none */
+  keptBatches: z.int().nonnegative().default(3),
+  /** most MiB that a rank keeps of one; of a larger one those whose sampler and trained policy are furthest apart */
+  keptMebibytes: z.number().positive().max(64).default(16),
 });
 export type RolloutCorrectionConfig = z.infer<typeof RolloutCorrectionConfig>;
 
 /** What is done to weights. */
-export type WeightRule = Omit<RolloutCorrectionConfig, "alarm">;
+export type WeightRule = Pick<RolloutCorrectionConfig, "level" | "mode" | "cap">;
 
 /** How far sampler and trained policy are apart, summed over the tokens that another policy has sampled. */
 export type Mismatch = {
@@ -83,7 +87,7 @@ export function correctRollout(
     const advantages = sample.advantages.map((advantage, token) => {
       if (episode.mask[token] === 0) return 0;
       const weight = weights[token]!;
-      const kl = k3(clamp(logRatios[token]!));
+      const kl = divergenceOf(logRatios[token]!);
       sums.tokens += 1;
       sums.weights += weight;
       sums.squaredWeights += weight * weight;
@@ -115,6 +119,9 @@ function weightsOf(episode: Episode, logRatios: Float64Array, level: WeightLevel
   return new Float64Array(logRatios.length).fill(weightOf(level === "mean" ? sum / positions.length : sum));
 }
 
-/** Never below 0, where rounding would have it. */
-const k3 = (logRatio: number): number => Math.max(0, Math.expm1(logRatio) - logRatio);
+/** The k3 estimate of one token, in nats, of how much more probable another policy finds it. Never below 0, where rounding would have it. */
+export function divergenceOf(logRatio: number): number {
+  const bounded = clamp(logRatio);
+  return Math.max(0, Math.expm1(bounded) - bounded);
+}
 const clamp = (logRatio: number): number => Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio);

@@ -202,6 +202,12 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     }
   }
 
+  /** Of the weights that were published last; undefined where others share the module that has them. */
+  protected get publishedId(): string | undefined {
+    const published = this.#published;
+    return published.shared ? undefined : weightsIdOf(published.ticket ?? published.weights);
+  }
+
   get #shared(): SharedWeights {
     const { shared } = this.engine;
     if (shared) return shared;

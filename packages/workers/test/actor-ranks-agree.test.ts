@@ -266,38 +266,6 @@ test("what inference has rescored is weighted, cut at the cap, and the share of 
   expect(fresh).not.toHaveProperty("importance");
 });
 
-test("sampler and trainer that are far apart raise an alarm, and the worst of the step is kept with both log-probabilities", async () => {
-  const apart = groups.map(({ promptId, episodes }, group) => ({
-    promptId,
-    episodes: episodes.map((episode) => ({
-      ...episode,
-      oldLogprobs: episode.logprobs.map((logprob) => logprob + (group === 2 ? 1 : 0.01)),
-    })),
-  }));
-  const train = async (alarm: number) => {
-    const config = { algorithm: { name: "grpo", dropEqualRewards: false }, rolloutCorrection: { alarm } };
-    const parsed = ActorConfig.parse({ model, learningRate: 0.01, ...config });
-    const warnings: string[] = [];
-    const files: { name: string; text: string }[] = [];
-    const context = contextOf(parsed, "actor");
-    Object.assign(context.log, { warn: (text: string) => warnings.push(text) });
-    Object.assign(context, {
-      artifacts: { write: async (name: string, text: string) => void files.push({ name, text }) },
-    });
-    const worker = new ActorWorker(context);
-    await worker.setup();
-    await worker.train(sourceOf([apart]));
-    return { warnings, files };
-  };
-  expect(await train(10)).toEqual({ warnings: [], files: [] });
-  const { warnings, files } = await train(0.001);
-  expect(warnings).toEqual([expect.stringMatching(/rolloutCorrection\.alarm.*'0\.001'.*mismatch\//)]);
-  const kept = JSON.parse(files[0]!.text) as { promptId: string; logprobs: number[]; oldLogprobs: number[] }[];
-  expect(kept.length).toBeLessThanOrEqual(apart.flatMap(({ episodes }) => episodes).length);
-  expect(kept[0]!.promptId).toBe(apart[2]!.promptId);
-  expect(kept[0]!.oldLogprobs[1]! - kept[0]!.logprobs[1]!).toBeCloseTo(1, 5);
-});
-
 test("what older weights have sampled is rescored with those that the step begins with, whatever inference said", async () => {
   const trainedOnce = async () => {
     const worker = await actor({ algorithm: { name: "grpo", dropEqualRewards: false }, maxStaleness: 1 }, 0, 1);

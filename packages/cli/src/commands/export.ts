@@ -1,17 +1,12 @@
 import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { type ExportedModel, exportModel, ofEmbedded, TransformerConfig } from "@treadle/engines";
-import {
-  type CheckpointNote,
-  Checkpoints,
-  chooseCheckpoint,
-  filesInCheckpoint,
-  type RunFolder,
-} from "@treadle/runtime/runner";
+import { type CheckpointNote, chooseCheckpoint, filesInCheckpoint, type RunFolder } from "@treadle/runtime/runner";
 import { EngineChoice, isEngineFile, TokenizerFolder, torchOf } from "@treadle/workers";
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatCount } from "../view/text.ts";
+import { checkpointChoice, checkpointsOf } from "./checkpoint-choice.ts";
 import { chooseRun } from "./choose-run.ts";
 import { engineKindOf } from "./engine-kind.ts";
 import { findProjectRoot } from "./project.ts";
@@ -40,7 +35,7 @@ export function exportCommand(): Command {
     .option("--base <folder>", "where the model that was trained is now (default: engine.path of the run)")
     .option("--runs <folder>", "where runs keep their folders")
     .action(async (runId: string | undefined, flags: Flags) => {
-      const which = whichOf(flags.checkpoint);
+      const which = checkpointChoice(flags.checkpoint);
       const run = await chooseRun(runId, flags.runs);
       const root = findProjectRoot();
       const { model, engine, tokenizer } = await trainedIn(run);
@@ -60,15 +55,6 @@ export function exportCommand(): Command {
       });
       process.stdout.write(`${told(flags, note, made)}\n`);
     });
-}
-
-function whichOf(text: string): "best" | "last" | number {
-  if (text === "best" || text === "last") return text;
-  if (/^\d+$/.test(text)) return Number(text);
-  throw new TreadleError(
-    "config.invalid",
-    `'--checkpoint' is '${text}': allowed are 'last', 'best', and the number of a step; 'last' is the default`,
-  );
 }
 
 const Trained = z.looseObject({
@@ -95,9 +81,6 @@ async function trainedIn(run: RunFolder) {
     `the configuration of run '${run.runId}' has no 'model' and 'engine' as the shipped workflows have them${parsed.success ? "" : ` (${z.prettifyError(parsed.error)})`}; call 'exportModel' of 'treadle/engines' with what its actor was given`,
   );
 }
-
-const checkpointsOf = (run: RunFolder) =>
-  new Checkpoints(run.checkpoints, { everySteps: 1, keepLast: 0, keepBest: 0, bestBy: "", stateEverySteps: 1 }).list();
 
 function told({ to, adapter }: Flags, { step, score }: CheckpointNote, made: ExportedModel): string {
   const of = `step ${step}${score === null ? "" : `, score ${score}`}, policy version ${made.policyVersion}`;

@@ -1498,6 +1498,57 @@ export const commandManifests: readonly CommandManifest[] = [
     "commands": []
   },
   {
+    "name": "mismatch",
+    "description": "shows where sampler and trainer differ in a batch that an alarm has kept, or scores it again with a checkpoint",
+    "arguments": [
+      {
+        "term": "[run]",
+        "description": "id of the run (default: the newest)"
+      }
+    ],
+    "options": [
+      {
+        "flags": "--step <number>",
+        "description": "of the alarm (default: the last that is kept)"
+      },
+      {
+        "flags": "--checkpoint <which>",
+        "description": "scores the batch again with its weights: last, best, or the number of its step"
+      },
+      {
+        "flags": "--component <name>",
+        "description": "whose weights a checkpoint has",
+        "default": "actor"
+      },
+      {
+        "flags": "--dtype <type>",
+        "description": "that scores (default: engine.dtype of the run)",
+        "choices": [
+          "float32",
+          "bfloat16"
+        ]
+      },
+      {
+        "flags": "--device <device>",
+        "description": "that scores, such as cpu (default: engine.device of the run)"
+      },
+      {
+        "flags": "--top <count>",
+        "description": "tokens to print, the furthest apart first",
+        "default": "20"
+      },
+      {
+        "flags": "--json",
+        "description": "prints the result as JSON"
+      },
+      {
+        "flags": "--runs <folder>",
+        "description": "where runs keep their folders"
+      }
+    ],
+    "commands": []
+  },
+  {
     "name": "report",
     "description": "writes a run's report as one page: curves, step times, utilisation, configuration",
     "arguments": [

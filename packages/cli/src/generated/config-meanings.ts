@@ -287,7 +287,9 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "level": "whose probability under the trained policy, over that under the sampler, is the weight of an advantage: a `token`'s, its whole `sequence`'s (the product), or that of what the algorithm's own ratio is of (`action`: rloo's product, gspo's geometric mean, a token elsewhere)",
     "mode": "of a weight beyond `cap`: it counts as `cap`, or as 0, so that its tokens teach nothing",
     "cap": "largest weight",
-    "alarm": "nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and leaves its worst episodes"
+    "alarm": "nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and keeps its episodes",
+    "keptBatches": "alarms whose episodes are kept in the run's folder, the first of each start of the actor; 0: none",
+    "keptMebibytes": "most MiB that a rank keeps of one; of a larger one those whose sampler and trained policy are furthest apart"
   },
   "ActionsConfig": {
     "drivers": "in order of preference: the first that this machine can, and no other; `process` isolates nothing",
@@ -347,7 +349,9 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "rolloutCorrection.level": "whose probability under the trained policy, over that under the sampler, is the weight of an advantage: a `token`'s, its whole `sequence`'s (the product), or that of what the algorithm's own ratio is of (`action`: rloo's product, gspo's geometric mean, a token elsewhere)",
     "rolloutCorrection.mode": "of a weight beyond `cap`: it counts as `cap`, or as 0, so that its tokens teach nothing",
     "rolloutCorrection.cap": "largest weight",
-    "rolloutCorrection.alarm": "nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and leaves its worst episodes",
+    "rolloutCorrection.alarm": "nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and keeps its episodes",
+    "rolloutCorrection.keptBatches": "alarms whose episodes are kept in the run's folder, the first of each start of the actor; 0: none",
+    "rolloutCorrection.keptMebibytes": "most MiB that a rank keeps of one; of a larger one those whose sampler and trained policy are furthest apart",
     "beta2": "of Adam: how slowly its estimate of squared gradients forgets"
   },
   "AgentRolloutConfig": {

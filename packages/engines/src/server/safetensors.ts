@@ -137,19 +137,11 @@ export async function writeTensors(
   path: string,
   tensors: readonly (TensorInPieces | (Tensor & { readonly dtype: FloatType }))[],
 ): Promise<Checksums> {
-  let offset = 0;
-  const entries = tensors.map(({ name, shape, dtype }) => {
-    const start = offset;
-    offset += sizeOf({ shape }) * bytesOf[dtype];
-    return [name, { dtype, shape, data_offsets: [start, offset] }] as const;
-  });
-  const json = JSON.stringify({ [metadataKey]: { format: "pt" }, ...Object.fromEntries(entries) });
-  const header = Buffer.from(json + " ".repeat((8 - (Buffer.byteLength(json) % 8)) % 8));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(header.length));
+  const head = headOf(
+    tensors.map(({ name, shape, dtype }) => ({ name, dtype, shape, sizeBytes: sizeOf({ shape }) * bytesOf[dtype] })),
+  );
   await using file = await open(path, "wx", 0o600);
-  await file.writeFile(length);
-  await file.writeFile(header);
+  await file.writeFile(head);
   const checksums = new Map<string, number>();
   for (const tensor of tensors) {
     let checksum = 0;
@@ -162,6 +154,69 @@ export async function writeTensors(
   }
   await file.sync();
   return checksums;
+}
+
+/** What stands before the tensors' bytes. */
+function headOf(
+  tensors: readonly (TensorInfo & { readonly name: string; readonly sizeBytes: number })[],
+  metadata: Readonly<Record<string, string>> = { format: "pt" },
+): Uint8Array {
+  let offset = 0;
+  const entries = tensors.map(({ name, shape, dtype, sizeBytes }) => {
+    const start = offset;
+    offset += sizeBytes;
+    return [name, { dtype, shape, data_offsets: [start, offset] }] as const;
+  });
+  const json = JSON.stringify({ [metadataKey]: metadata, ...Object.fromEntries(entries) });
+  const header = Buffer.from(json + " ".repeat((8 - (Buffer.byteLength(json) % 8)) % 8));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, header]);
+}
+
+/** Arrays, of which each is a tensor of one dimension. */
+export type NamedArrays = Readonly<Record<string, Int32Array | Float32Array | Uint8Array>>;
+
+/** A safetensors file of arrays that are in memory already; those of four bytes a number come first, as the format wants them. */
+export function encodeArrays(arrays: NamedArrays): Uint8Array {
+  const named = Object.entries(arrays).sort(([, a], [, b]) => b.BYTES_PER_ELEMENT - a.BYTES_PER_ELEMENT);
+  const head = headOf(
+    named.map(([name, array]) => ({
+      ...{ name, dtype: array instanceof Int32Array ? "I32" : array instanceof Float32Array ? "F32" : "U8" },
+      ...{ shape: [array.length], sizeBytes: array.byteLength },
+    })),
+  );
+  return Buffer.concat([
+    head,
+    ...named.map(([, { buffer, byteOffset, byteLength }]) => new Uint8Array(buffer, byteOffset, byteLength)),
+  ]);
+}
+
+/** The inverse. Throws `recording.invalid` for what is no such file. */
+export function decodeArrays(file: Uint8Array): Map<string, Int32Array | Float32Array | Uint8Array> {
+  const refuse = (what: string): never => {
+    throw new TreadleError("recording.invalid", `no file of arrays: ${what}; copy it again`);
+  };
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  const headerBytes = file.byteLength < 8 ? Number.POSITIVE_INFINITY : Number(view.getBigUint64(0, true));
+  if (8 + headerBytes > file.byteLength) return refuse(`it ends in its header, at '${file.byteLength}' bytes`);
+  let json: unknown;
+  try {
+    json = JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + headerBytes)));
+  } catch {
+    refuse("its header is not JSON");
+  }
+  const parsed = Header.safeParse(json);
+  if (!parsed.success) return refuse(z.prettifyError(parsed.error));
+  const arrays = new Map<string, Int32Array | Float32Array | Uint8Array>();
+  for (const [name, { dtype, shape, data_offsets }] of parsed.data) {
+    const bytes = Uint8Array.from(file.subarray(8 + headerBytes + data_offsets[0], 8 + headerBytes + data_offsets[1]));
+    const numBytes = dtype === "U8" ? 1 : dtype === "I32" || dtype === "F32" ? 4 : Number.NaN;
+    if (bytes.byteLength !== sizeOf({ shape }) * numBytes) return refuse(`'${name}' is cut, or of type '${dtype}'`);
+    const { buffer } = bytes;
+    arrays.set(name, dtype === "U8" ? bytes : dtype === "I32" ? new Int32Array(buffer) : new Float32Array(buffer));
+  }
+  return arrays;
 }
 
 /** Bytes of a number. */

@@ -25,8 +25,9 @@ import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { createEngine, EngineConfig, trainerFacts } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
+import { encodeKept } from "../mismatch/kept-batch.ts";
+import { MismatchWatch } from "../mismatch/mismatch-watch.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
-import { MismatchWatch } from "./mismatch-watch.ts";
 import { momentsOverRanks } from "./rank-moments.ts";
 import { TrainingTotals } from "./training-totals.ts";
 
@@ -64,7 +65,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   readonly #algorithm: Algorithm;
-  #watch = new MismatchWatch();
+  #watch = new MismatchWatch(0);
+  #numKept = 0;
 
   constructor(context: WorkerContext<ActorConfig>) {
     super(context);
@@ -96,7 +98,9 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   async #train(groups: Source<EpisodeGroup>, learningRate: number): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
-    this.#watch = new MismatchWatch();
+    const { keptBatches, keptMebibytes } = this.config.rolloutCorrection;
+    const { policyVersion } = this.engine;
+    this.#watch = new MismatchWatch(this.#numKept < keptBatches ? keptMebibytes * 2 ** 20 : 0);
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
@@ -113,7 +117,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     }
     if (streams) {
       const gradNorm = await this.#step(learningRate, seen);
-      return await this.#finishTraining(seen, gradNorm);
+      return await this.#finishTraining(seen, gradNorm, policyVersion);
     }
     const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
     const samples = this.#correct(scaled, seen);
@@ -128,7 +132,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       totals.add(part);
       part = new TrainingTotals();
     }
-    return await this.#finishTraining(totals, gradNorm);
+    return await this.#finishTraining(totals, gradNorm, policyVersion);
   }
 
   /** Supervised steps on demonstrations, for a policy whose right answers would otherwise be too rare for rewards to teach much soon. */
@@ -163,8 +167,13 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     return { ...model, paddingToken, vocabularySize: model.vocabSize };
   }
 
-  async #finishTraining(totals: TrainingTotals, gradNorm: number): Promise<Record<string, number>> {
-    await this.#warnOfMismatch(totals.meanMismatchKl);
+  async #finishTraining(
+    totals: TrainingTotals,
+    gradNorm: number,
+    policyVersion: number,
+  ): Promise<Record<string, number>> {
+    if (totals.meanMismatchKl > this.config.rolloutCorrection.alarm) await this.#raiseAlarm(totals, policyVersion);
+    this.#watch = new MismatchWatch(0); // what it has seen is as large as a batch
     await this.publish();
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
@@ -197,22 +206,39 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   #correct(samples: readonly TrainSample[], totals: TrainingTotals): readonly TrainSample[] {
     const corrected = correctRollout(samples, this.config.rolloutCorrection, this.#algorithm.loss.ratio);
     totals.addMismatch(corrected.mismatch);
-    if (corrected.mismatch.tokens > 0) this.#watch.observe(samples, corrected.meanKl);
+    this.#watch.observe(samples, corrected.meanKl);
     return corrected.samples;
   }
 
-  /** Of all ranks the first warns, and leaves what it has seen itself; what people read never stops a run. */
-  async #warnOfMismatch(kl: number): Promise<void> {
-    const { alarm } = this.config.rolloutCorrection;
-    if (kl <= alarm || this.rank !== 0) return;
-    const name = `mismatch/step-${String(this.step ?? 0).padStart(6, "0")}.json`;
-    this.log.warn(
-      `what was sampled is '${kl.toPrecision(3)}' nats a token from what is trained, more than rolloutCorrection.alarm ('${alarm}'): ` +
-        `the engines compute differently, or weights are far apart; score the episodes of artifacts '${name}' in both`,
-    );
-    await this.artifacts.write(name, this.#watch.text).catch((error: Error) => {
-      this.log.warn(`they are not kept: ${error.message}`);
-    });
+  /** Each rank keeps what it has trained on, and the first warns; what people read never stops a run. `policyVersion`: as the step began. */
+  async #raiseAlarm(totals: TrainingTotals, policyVersion: number): Promise<void> {
+    const { alarm, keptBatches } = this.config.rolloutCorrection;
+    const isKept = this.#numKept < keptBatches;
+    if (isKept) this.#numKept++;
+    const { effectiveSamples = 1, cut = 0, mismatchKl: meanKl = 0, mismatchKlMax: maxKl = 0 } = totals.metrics();
+    const step = this.step ?? 0;
+    if (this.rank === 0)
+      this.log.warn(
+        `what was sampled is '${meanKl.toPrecision(3)}' nats a token from what is trained, more than rolloutCorrection.alarm ('${alarm}'): ` +
+          `the engines compute differently, or weights are far apart; ${
+            isKept
+              ? `the batch of step '${step}' is kept in artifacts 'mismatch/': 'treadle mismatch' shows it, and with --checkpoint scores it again`
+              : `its batch is not kept, as those of '${keptBatches}' alarms are (rolloutCorrection.keptBatches)`
+          }`,
+      );
+    if (!isKept) return;
+    const facts = {
+      ...{ step, worker: `${this.component}/${this.rank}`, numRanks: this.worldSize, policyVersion },
+      ...(this.publishedId !== undefined && { weightsId: this.publishedId }),
+      ...{ engine: this.engine.kind, alarm, meanKl, maxKl, effectiveSamples, cut },
+      numEpisodes: this.#watch.numSeen,
+    };
+    try {
+      for (const { name, data } of encodeKept(this.rank, facts, this.#watch.episodes))
+        await this.artifacts.write(name, data);
+    } catch (error) {
+      this.log.warn(`the batch is not kept: ${(error as Error).message}`);
+    }
   }
 
   async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
