@@ -3,7 +3,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -187,10 +187,16 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     await train();
     const [expected, { policyVersion }] = [await wholeOf(three.save()), three];
     const earlier = three.saveFiles()!;
+    const temporaries = async () => (await readdir(tmpdir())).filter((name) => name.startsWith("treadle-checkpoint-"));
+    const before = await temporaries();
     const saving = three.saveFiles()!;
     await train(); // what is copied does not change
     await expect(save(earlier)).rejects.toThrow("another has been made since");
-    const [elsewhere, saved] = [await Promise.all(saving.map(wholeOf)), await save()];
+    const elsewhere: Buffer[] = [];
+    for (const each of saving) elsewhere.push(Buffer.from(await wholeOf(each))); // as a worker sends them
+    for await (const _ of three.saveFiles()![0]!) break;
+    expect(await temporaries()).toEqual(before);
+    const saved = await save();
     // The later copy's files, and the earlier one's as pieces.
     expect(saved.map(({ path }) => basename(path))).toEqual([
       "engine-00001-of-00003.safetensors",

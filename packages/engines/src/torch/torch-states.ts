@@ -57,11 +57,13 @@ export function savedFiles(
     name,
     async *[Symbol.asyncIterator]() {
       const path = join(await own.folder(), name);
+      let isRead = false;
       try {
         await write(at, path);
         for await (const piece of createReadStream(path)) yield* piecesOf(piece as Uint8Array);
+        isRead = true;
       } finally {
-        await own.leave();
+        await (isRead ? own.leave() : own.remove()); // whoever has not read one wants none of the others
       }
     },
     writeTo: (path) => write(at, path),
@@ -99,6 +101,10 @@ class Temporary {
 
   async leave(): Promise<void> {
     this.#left -= 1;
-    if (this.#left === 0 && this.#folder) await rm(await this.#folder, { recursive: true, force: true });
+    if (this.#left === 0) await this.remove();
+  }
+
+  async remove(): Promise<void> {
+    if (this.#folder) await rm(await this.#folder, { recursive: true, force: true });
   }
 }
