@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { startTreadle, temporaryRuns, until } from "../support/treadle.ts";
+import { startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
 
 const stages = fileURLToPath(new URL("../../packages/bench/src/multiplex/drawn-stages", import.meta.url));
 const minutes = 60_000;
@@ -37,6 +37,7 @@ async function share(root: string, steps: { readonly a: number; readonly b: numb
 type Outcome = {
   readonly runs: readonly { readonly name: string; readonly outcome: string; readonly lostSeconds: number }[];
   readonly slowdowns: readonly { readonly work: string; readonly beside: string; readonly factor: number }[];
+  readonly record: string;
 };
 const outcomeOf = ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }): Outcome => {
   expect(stdout, stderr).toMatch(/^\{/);
@@ -44,12 +45,16 @@ const outcomeOf = ({ stdout, stderr }: { readonly stdout: string; readonly stder
 };
 
 test(
-  "PD10, LL4, SM1: both finish, and how much each slows the other down is measured and counted",
+  "PD10, LL4, SM1: both finish, how much each slows the other down is measured and counted, and a page shows who decided what",
   async () => {
     await using runs = await temporaryRuns();
     const shared = await share(runs.path, { a: 16, b: 16 });
-    const { runs: outcomes, slowdowns } = outcomeOf(await shared.finished);
+    const { runs: outcomes, slowdowns, record } = outcomeOf(await shared.finished);
     expect(outcomes.map(({ outcome }) => outcome)).toEqual(["finished", "finished"]);
+    const page = await treadle(["trace", "--pool", "--runs", runs.path]);
+    expect(page.stdout, page.stderr).toMatch(/: 2 runs, \d+ decisions; open it in a browser\n$/);
+    const html = readFileSync(join(runs.path, `${record}.html`), "utf8");
+    expect(html).toContain("tried, so that their slowdowns are measured");
     expect(slowdowns.length).toBeGreaterThan(0);
     for (const { work, beside, factor: measured } of slowdowns) {
       expect(work).not.toBe(beside);

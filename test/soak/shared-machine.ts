@@ -67,8 +67,10 @@ class SharedMachine {
       100 * meetings;
     this.#policy = {
       ...{ version: 0, worked: () => {}, gone: () => {}, slowdown: () => 1.2 },
-      sharesNow: ({ waiter, holders }) =>
-        holders.every(({ work }) => mayMeet(componentOf(work as Work), componentOf(waiter.work as Work))),
+      sharesNow: ({ waiter, holders }) => ({
+        shares: holders.every(({ work }) => mayMeet(componentOf(work as Work), componentOf(waiter.work as Work))),
+        why: "drawn",
+      }),
     };
     this.#pool = new DevicePoolState(this.#limits, 0, this.#policy);
     const shares = random() < 0.5;

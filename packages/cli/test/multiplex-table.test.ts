@@ -11,6 +11,14 @@ test("runs that shared devices are compared with the same one after the other", 
     run("one", { seconds: 100, waitedSeconds: 30, lostSeconds: 10 }),
     run("two", { seconds: 90, waitedSeconds: 20, lostSeconds: 0 }),
   ];
-  const table = multiplexTable({ seconds: 100, leasedSeconds: 140, serialSeconds: 130, runs, slowdowns: [] });
+  const table = multiplexTable({
+    seconds: 100,
+    leasedSeconds: 140,
+    serialSeconds: 130,
+    runs,
+    slowdowns: [],
+    record: "pool-1",
+  });
   expect(table).toContain("one after the other, they would have taken about 2m 10s, 1.30 times as long if");
+  expect(table).toMatch(/npx treadle trace --pool pool-1$/);
 });

@@ -94,6 +94,9 @@ export type SharingQuestion = {
   readonly waiting: readonly Computing[];
 };
 
+/** Whether the waiter begins beside the holders now, and why, in words. */
+export type SharingVerdict = { readonly shares: boolean; readonly why: string };
+
 /** Of a run. */
 export const PoolRequest = z.discriminatedUnion("type", [
   z.strictObject({

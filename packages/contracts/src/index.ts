@@ -75,6 +75,7 @@ export {
   pooledRunVariable,
   RunProcess,
   type SharingQuestion,
+  type SharingVerdict,
   Work,
   WorkDone,
   WorkSample,
@@ -181,6 +182,7 @@ export {
   RankPlacement,
 } from "./plan.ts";
 export { checkPlatform } from "./platform.ts";
+export { PoolDecision, PoolEntry, PoolHolding } from "./pool-record.ts";
 export type {
   Announcement,
   Cancellation,

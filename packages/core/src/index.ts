@@ -8,6 +8,7 @@ export type { LeaseEffect, LeaseInput } from "./device-lock/lock-messages.ts";
 export { canKeepBounds } from "./device-pool/bounds.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export { leaseInput, leaseRequest } from "./device-pool/lease-messages.ts";
+export { PoolHistory } from "./device-pool/pool-history.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
 export type { SharingPolicy } from "./device-pool/sharing-policy.ts";
 export { answerPatienceMs } from "./membership/awaited-nodes.ts";

@@ -13,5 +13,6 @@ export {
   standing,
   weightWords,
 } from "./static/plan-words.ts";
+export { type PoolTimeline, type PoolTimelineOptions, toHtmlPoolTimeline } from "./static/pool-timeline.ts";
 export { writeReport } from "./static/report.ts";
 export { type TimelineOptions, toHtmlTimeline } from "./static/timeline-page.ts";

@@ -9,7 +9,7 @@ import { jsonText } from "../view/text.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { aborted, interruptible } from "./interruptible.ts";
 import { type PoolLimitFlags, poolLimits, sharingOptions, withPoolLimits } from "./pool-limits.ts";
-import { findProjectRoot } from "./project.ts";
+import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 
 /** Pools of two machines are two. */
 const defaultName =
@@ -18,13 +18,14 @@ const defaultName =
     .slice(0, 80) || "default";
 const timeoutMs = 5000;
 
-type StartFlags = NatsFlags & PoolLimitFlags & { readonly residents: string };
+type StartFlags = NatsFlags & PoolLimitFlags & { readonly residents: string; readonly runs?: string };
 
 export function poolCommand(): Command {
   const start = withPoolLimits(withNatsFlags(new Command("start")), { beatLimit: "30" })
     .description("shares the devices of this machine among runs that are started with --pool, until SIGTERM")
     .argument("[name]", "how runs call it (default: as the machine is called)")
     .option("--residents <count>", "runs that keep memory on a device together; others wait", "2")
+    .option("--runs <folder>", "where runs keep their folders, and the pool its record (default: runs/ of the project)")
     .action(startPool);
   const status = withNatsFlags(new Command("status"))
     .description("shows which run has which devices, which run waits for which, and how much slower each is")
@@ -39,11 +40,15 @@ export function poolCommand(): Command {
 
 async function startPool(name: string = defaultName, flags: StartFlags): Promise<void> {
   const limits = poolLimits(flags);
-  const sharing = sharingOptions(flags, findProjectRoot());
+  const projectRoot = findProjectRoot();
+  const sharing = sharingOptions(flags, projectRoot);
+  const runsRoot = flags.runs ?? defaultRunsRoot(projectRoot);
   const nats = validateConfig(NatsConfig, natsValues(flags));
   await interruptible(async ({ stop }) => {
-    const pool = await openPool({ nats, name, limits, sharing, onNotice: printClockLine });
+    const pool = await openPool({ nats, name, limits, sharing, onNotice: printClockLine, runsRoot });
     printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
+    if (pool.record)
+      printClockLine(`which run has which devices, and why: npx treadle trace --pool ${pool.record.name}`);
     try {
       await Promise.race([aborted(stop), pool.failed]);
     } finally {

@@ -1,18 +1,30 @@
-import { stat } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { toHtmlTimeline } from "@treadle/dashboard";
+import { toHtmlPoolTimeline, toHtmlTimeline } from "@treadle/dashboard";
 import { toChromeTrace } from "@treadle/observe";
+import { listRunIds, poolRecordFiles, poolRecordName, RunFolder } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import { plural, printable } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
+import { defaultRunsRoot, findProjectRoot } from "./project.ts";
+
+type Flags = { readonly runs?: string; readonly output?: string; readonly pool?: string | true };
 
 export function traceCommand(): Command {
   return new Command("trace")
-    .description("writes the timeline of a run for https://ui.perfetto.dev and chrome://tracing")
+    .description(
+      "writes the timeline of a run, for a browser and for https://ui.perfetto.dev, or one page of all runs of a pool",
+    )
     .argument("[run]", "id of the run (default: the newest)")
     .option("--runs <folder>", "where runs keep their folders")
-    .option("--output <file>", "default: trace.json in the run's folder")
-    .action(async (runId: string | undefined, flags: { runs?: string; output?: string }) => {
+    .option(
+      "--pool [record]",
+      "a page of all runs that shared devices, from the record of their pool (default: the newest)",
+    )
+    .option("--output <file>", "default: trace.json in the run's folder; for a pool, its record's name and .html")
+    .action(async (runId: string | undefined, flags: Flags) => {
+      if (flags.pool !== undefined) return tracePool(runId, flags.pool, flags);
       const folder = await chooseRun(runId, flags.runs);
       const chosen = folder.runId;
       await stat(folder.traceFile).catch((cause) => {
@@ -34,4 +46,42 @@ export function traceCommand(): Command {
       await toHtmlTimeline([folder.traceFile], page, { title: chosen });
       process.stdout.write(`${page}: the same as a page; open it in a browser\n`);
     });
+}
+
+async function tracePool(runId: string | undefined, asked: string | true, flags: Flags): Promise<void> {
+  if (runId !== undefined)
+    throw new TreadleError("config.invalid", `--pool shows all runs, and '${runId}' is one; give either of both`);
+  const root = flags.runs ?? defaultRunsRoot(findProjectRoot());
+  const title = await chooseRecord(root, asked);
+  const output = flags.output ?? join(root, `${title}.html`);
+  const known = new Set(await listRunIds(root));
+  const traceOf = async (id: string): Promise<string | undefined> => {
+    if (!known.has(id)) return undefined;
+    const { traceFile } = new RunFolder(root, id);
+    return stat(traceFile).then(
+      () => traceFile,
+      () => undefined,
+    );
+  };
+  const record = poolRecordFiles(root, title);
+  const { runs, numDecisions, lacks } = await toHtmlPoolTimeline({ record, traceOf, title }, output);
+  const what = `${plural(runs.length, "run")}, ${plural(numDecisions, "decision")}`;
+  process.stdout.write(`${output}: ${what}; open it in a browser\n`);
+  for (const lack of lacks) process.stdout.write(`without ${printable(lack)}\n`);
+}
+
+/** The one that was written last, unless one is asked for. */
+async function chooseRecord(root: string, asked: string | true): Promise<string> {
+  const names = (await readdir(root).catch(() => [])).flatMap((file) => poolRecordName(file) ?? []);
+  const dated = await Promise.all(
+    names.map(async (name) => ({ name, ms: (await stat(poolRecordFiles(root, name)[1])).mtimeMs })),
+  );
+  const newest = dated.sort((a, b) => a.ms - b.ms).at(-1)?.name;
+  const chosen = asked === true ? newest : asked;
+  if (chosen !== undefined && names.includes(chosen)) return chosen;
+  const message =
+    newest === undefined
+      ? `no pool has left a record in '${root}'; 'treadle multiplex' and 'treadle pool start' do`
+      : `no record '${chosen}' in '${root}'; the newest is '${newest}'`;
+  throw new TreadleError("run.not-found", message);
 }

@@ -488,6 +488,10 @@ export const commandManifests: readonly CommandManifest[] = [
             "flags": "--residents <count>",
             "description": "runs that keep memory on a device together; others wait",
             "default": "2"
+          },
+          {
+            "flags": "--runs <folder>",
+            "description": "where runs keep their folders, and the pool its record (default: runs/ of the project)"
           }
         ],
         "commands": []
@@ -1097,7 +1101,7 @@ export const commandManifests: readonly CommandManifest[] = [
   },
   {
     "name": "trace",
-    "description": "writes the timeline of a run for https://ui.perfetto.dev and chrome://tracing",
+    "description": "writes the timeline of a run, for a browser and for https://ui.perfetto.dev, or one page of all runs of a pool",
     "arguments": [
       {
         "term": "[run]",
@@ -1110,8 +1114,12 @@ export const commandManifests: readonly CommandManifest[] = [
         "description": "where runs keep their folders"
       },
       {
+        "flags": "--pool [record]",
+        "description": "a page of all runs that shared devices, from the record of their pool (default: the newest)"
+      },
+      {
         "flags": "--output <file>",
-        "description": "default: trace.json in the run's folder"
+        "description": "default: trace.json in the run's folder; for a pool, its record's name and .html"
       }
     ],
     "commands": []

@@ -4,7 +4,14 @@
  * - MR1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
 import type { MeasuredSlowdown, PooledRunMessage, PoolMemberView, RunEvent, RunSummary } from "@treadle/contracts";
-import { DevicePool, PooledProcess, type PoolLimits, type SharingOptions } from "@treadle/runtime/runner";
+import {
+  DevicePool,
+  newPoolRecordName,
+  PooledProcess,
+  type PoolLimits,
+  PoolRecord,
+  type SharingOptions,
+} from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
 
 export type MultiplexOptions = {
@@ -52,18 +59,28 @@ export type Multiplexed = {
   readonly runs: readonly MultiplexedRun[];
   /** as they were measured, in this and earlier runs */
   readonly slowdowns: readonly MeasuredSlowdown[];
+  /** the name of the record from which `treadle trace --pool` draws a page of all runs */
+  readonly record: string;
 };
 
 export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
   const beganMs = performance.now();
   const { limits, sharing, onNotice } = options;
-  const pool = new DevicePool(limits, { sharing, onNotice: (text) => onNotice("all", text) });
+  const record = new PoolRecord({ folder: options.runsRoot, name: newPoolRecordName() });
+  const pool = new DevicePool(limits, { sharing, onNotice: (text) => onNotice("all", text), record });
   options.onPool(() => pool.view());
   try {
-    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1
+    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, { pool, record }, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
     const seconds = (performance.now() - beganMs) / 1000;
-    return { seconds, leasedSeconds, serialSeconds: serialSeconds(runs), runs, slowdowns: pool.slowdowns() };
+    return {
+      seconds,
+      leasedSeconds,
+      serialSeconds: serialSeconds(runs),
+      runs,
+      slowdowns: pool.slowdowns(),
+      record: record.name,
+    };
   } finally {
     await pool.close();
   }
@@ -72,7 +89,9 @@ export async function multiplex(options: MultiplexOptions): Promise<Multiplexed>
 const serialSeconds = (runs: readonly MultiplexedRun[]): number =>
   runs.reduce((sum, run) => sum + run.seconds - run.queuedSeconds - run.waitedSeconds - run.lostSeconds, 0);
 
-async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions): Promise<MultiplexedRun> {
+type Pooling = { readonly pool: DevicePool; readonly record: PoolRecord };
+
+async function runOne(spec: RunSpec, { pool, record }: Pooling, options: MultiplexOptions): Promise<MultiplexedRun> {
   const { name } = spec;
   const { onEvent, onNotice, stop, kill } = options;
   const beganMs = performance.now();
@@ -86,7 +105,10 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
       return;
     }
     const { event } = message;
-    if (event.type === "run-started") runId = event.runId;
+    if (event.type === "run-started") {
+      runId = event.runId;
+      record.isRun(name, runId);
+    }
     if (event.type === "run-finished") summary = event.summary;
     if (event.type === "run-failed") failure = event.error.message;
     onEvent(name, event);

@@ -18,7 +18,14 @@ const columns = [
   "slowdown",
 ];
 
-export function multiplexTable({ seconds, leasedSeconds, serialSeconds, runs, slowdowns }: Multiplexed): string {
+export function multiplexTable({
+  seconds,
+  leasedSeconds,
+  serialSeconds,
+  runs,
+  slowdowns,
+  record,
+}: Multiplexed): string {
   const rows = runs.map((run) => [
     run.name,
     run.outcome,
@@ -36,5 +43,6 @@ export function multiplexTable({ seconds, leasedSeconds, serialSeconds, runs, sl
   const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;
   const serial = `one after the other, they would have taken about ${formatSeconds(serialSeconds)}, ${(serialSeconds / seconds).toFixed(2)} times as long if they took nothing else from each other`;
   const measured = slowdowns.length === 0 ? [] : ["", slowdownTable(slowdowns)];
-  return [markdownTable(columns, rows), "", all, serial, ...lost, ...measured].join("\n");
+  const page = `which run had which devices, who waited for whom, and why: npx treadle trace --pool ${record}`;
+  return [markdownTable(columns, rows), "", all, serial, ...lost, ...measured, "", page].join("\n");
 }

@@ -33,7 +33,7 @@
  * time even if it never paused, so bounds can be kept together when these parts add to at most 1, and to less where there
  * are runs without a bound, which have the rest.
  */
-import type { DeviceLease, PoolMember, PoolMemberView, PoolWait } from "@treadle/contracts";
+import type { DeviceLease, PoolDecision, PoolHolding, PoolMember, PoolMemberView, PoolWait } from "@treadle/contracts";
 import { canKeepBounds, crossesAfterMs, owedMs } from "./bounds.ts";
 import {
   count,
@@ -70,12 +70,15 @@ export class DevicePoolState {
   readonly #policy: SharingPolicy | undefined;
   readonly #sharing: PoolSharing;
   #out: PoolEffect[] = [];
+  #decisions: PoolDecision[] = [];
 
   /** `oldToken`: at least as large as all that were granted before. Without a policy no device is shared (PD10). */
   constructor(limits: PoolLimits, oldToken = 0, policy?: SharingPolicy) {
     this.#limits = limits;
     this.#policy = policy;
-    this.#sharing = new PoolSharing(policy, this.#members, this.#devices, (effect) => this.#out.push(effect));
+    const say = (effect: PoolEffect) => this.#out.push(effect);
+    const decided = (decision: PoolDecision) => this.#decisions.push(decision);
+    this.#sharing = new PoolSharing(policy, this.#members, this.#devices, say, decided);
     this.#oldToken = oldToken;
     this.#lastToken = oldToken;
   }
@@ -83,6 +86,7 @@ export class DevicePoolState {
   /** `nowMs` never goes back. */
   handle(input: PoolInput, nowMs: number): readonly PoolEffect[] {
     this.#out = [];
+    this.#decisions = [];
     this.#take(input, nowMs);
     this.#endLate(nowMs);
     this.#admit(nowMs);
@@ -90,6 +94,19 @@ export class DevicePoolState {
     this.#sharing.settle();
     for (const member of this.#members.values()) count(member, this.#sharing.lossOf(member), nowMs);
     return this.#out;
+  }
+
+  /** What the last input led to, with the reasons: for whoever looks, since runs learn of it by effects. */
+  get decisions(): readonly PoolDecision[] {
+    return this.#decisions;
+  }
+
+  /** What keeps devices from other runs, also of a run that is being ended, with what computes there. */
+  get holdings(): readonly PoolHolding[] {
+    return holdersOf(this.#members.values()).map(({ member: { run }, held: { lease, work } }) => {
+      const { token, devices } = lease;
+      return { run, token, devices: [...devices], ...(work === undefined ? {} : { work }) };
+    });
   }
 
   /** PD4: those that are current, by run. */
@@ -218,7 +235,14 @@ export class DevicePoolState {
     this.#members.set(run, {
       ...this.#newMember(run, traits, nowMs),
       requests: [
-        { devices: devicesOf(traits), work: undefined, sinceMs: nowMs, order: ++this.#lastOrder, decided: undefined },
+        {
+          devices: devicesOf(traits),
+          work: undefined,
+          sinceMs: nowMs,
+          order: ++this.#lastOrder,
+          decided: undefined,
+          told: "",
+        },
       ],
     });
   }
@@ -269,7 +293,7 @@ export class DevicePoolState {
       this.#refuse(run, `device '${unknown}' is not among those that it joined with: ${member.devices.join(", ")}`);
     else {
       const order = ++this.#lastOrder;
-      member.requests = [...requests, { devices, work, sinceMs: nowMs, order, decided: undefined }];
+      member.requests = [...requests, { devices, work, sinceMs: nowMs, order, decided: undefined, told: "" }];
     }
   }
 
@@ -302,6 +326,7 @@ export class DevicePoolState {
     member.stage = "ending";
     member.requests = [];
     this.#out.push({ type: "end", run: member.run, why });
+    this.#decisions.push({ type: "ended", run: member.run, devices: [...member.devices], others: [], why });
   }
 
   /** PD1. */
@@ -389,28 +414,41 @@ export class DevicePoolState {
   /** PD6: nobody drains in vain, for a request that another holder keeps waiting. */
   #askToYield(blocked: readonly Waiter[], nowMs: number): void {
     for (const holder of this.#sharing.besideBeyond((member) => this.#isBeyondBound(member, nowMs)))
-      this.#tellToYield(holder, true, nowMs);
+      this.#tellToYield(holder, { why: "a run that computes beside it is beyond its maxSlowdown" }, nowMs);
     for (const waiter of blocked) {
       const all = holdersOf(this.#members.values());
       const inTheWay = all.filter(({ held }) => overlap(held.lease.devices, waiter.request.devices));
-      const drains = inTheWay.every((holder) => isLeaving(holder) || this.#mustYield(holder, waiter, nowMs));
-      for (const holder of inTheWay) this.#tellToYield(holder, drains, nowMs);
+      const reasons = inTheWay.map((holder) => this.#whyYields(holder, waiter, nowMs));
+      const drains = inTheWay.every((holder, i) => isLeaving(holder) || reasons[i] !== undefined);
+      for (const [i, holder] of inTheWay.entries()) {
+        const order = drains ? { why: reasons[i] ?? "it is leaving", to: waiter.member.run } : undefined;
+        this.#tellToYield(holder, order, nowMs);
+      }
     }
   }
 
-  #tellToYield(holder: Holder, drains: boolean, nowMs: number): void {
+  /** `order`: it drains, for a reason; without it, somebody waits. */
+  #tellToYield(holder: Holder, order: { readonly why: string; readonly to?: string } | undefined, nowMs: number): void {
     const { held, member } = holder;
-    if (member.stage === "ending" || member.isUnheard) return;
+    const { run, stage, isUnheard } = member;
+    const drains = order !== undefined;
+    if (stage === "ending" || isUnheard) return;
     if (held.isWanted && (!drains || isLeaving(holder))) return;
     held.isWanted = true;
     if (drains) held.drainsByMs = nowMs + this.#limits.yieldMs;
-    this.#out.push({ type: "wanted", run: member.run, token: held.lease.token, drains });
+    this.#out.push({ type: "wanted", run, token: held.lease.token, drains });
+    if (order === undefined) return;
+    const others = order.to === undefined ? [] : [order.to];
+    this.#decisions.push({ type: "yields", run, devices: [...held.lease.devices], others, why: order.why });
   }
 
-  #mustYield({ member, held }: Holder, waiter: Waiter, nowMs: number): boolean {
-    if (nowMs >= held.turnEndsMs) return true;
-    if (this.#isBeyondBound(waiter.member, nowMs)) return !this.#isBeyondBound(member, nowMs);
-    return waiter.member.traits.priority > member.traits.priority || this.#isOverdue(waiter.request, nowMs);
+  /** Undefined while it need not. */
+  #whyYields({ member, held }: Holder, waiter: Waiter, nowMs: number): string | undefined {
+    if (nowMs >= held.turnEndsMs) return "its turn is over";
+    if (this.#isBeyondBound(waiter.member, nowMs))
+      return this.#isBeyondBound(member, nowMs) ? undefined : "who waits is beyond its maxSlowdown";
+    if (waiter.member.traits.priority > member.traits.priority) return "who waits has a larger priority";
+    return this.#isOverdue(waiter.request, nowMs) ? "who waits has done so for longer than the patience" : undefined;
   }
 
   /** PD8. */

@@ -8,6 +8,8 @@ export type Request = {
   readonly order: number;
   /** whether it begins beside `others`, as was decided by what was known in `version` (PD10) */
   decided: { readonly others: string; readonly version: number; readonly shares: boolean } | undefined;
+  /** what was last decided of it, as it was told */
+  told: string;
 };
 export type Held = {
   readonly lease: DeviceLease;

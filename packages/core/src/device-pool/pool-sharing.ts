@@ -2,7 +2,7 @@
  * Which leases runs have of the same device at the same instant: when holders are asked, when a waiter joins them, and when
  * what was agreed is over. `SharingPolicy` decides; `DevicePoolState` says who is next, and owns members and leases.
  */
-import type { Computing, Work } from "@treadle/contracts";
+import type { Computing, PoolDecision, SharingVerdict, Work } from "@treadle/contracts";
 import { type Held, type Holder, holdersOf, type Member, overlap, type Waiter } from "./pool-members.ts";
 import type { PoolEffect } from "./pool-messages.ts";
 import type { SharingPolicy } from "./sharing-policy.ts";
@@ -15,17 +15,20 @@ export class PoolSharing {
   readonly #members: ReadonlyMap<string, Member>;
   readonly #memoryMiB: ReadonlyMap<string, number>;
   readonly #say: (effect: PoolEffect) => void;
+  readonly #decided: (decision: PoolDecision) => void;
 
   constructor(
     policy: SharingPolicy | undefined,
     members: ReadonlyMap<string, Member>,
     memoryMiB: ReadonlyMap<string, number>,
     say: (effect: PoolEffect) => void,
+    decided: (decision: PoolDecision) => void,
   ) {
     this.#policy = policy;
     this.#members = members;
     this.#memoryMiB = memoryMiB;
     this.#say = say;
+    this.#decided = decided;
   }
 
   /**
@@ -45,7 +48,11 @@ export class PoolSharing {
     const haveAgreed = holders.every(({ held }) => held.sharing === "agreed");
     // What was agreed on is not thought over again, or both would agree and part again for ever.
     const stands = isSame && (request.decided?.version === version || (request.decided?.shares && haveAgreed));
-    if (!stands) request.decided = { others, version, shares: this.#decide(waiter, holders, nowMs) };
+    if (!stands) {
+      const verdict = this.#decide(waiter, holders, nowMs);
+      request.decided = { others, version, shares: verdict.shares };
+      this.#tell(waiter, holders, verdict);
+    }
     if (request.decided?.shares !== true) return false;
     for (const { member, held } of holders) {
       if (held.sharing !== "no") continue;
@@ -88,7 +95,18 @@ export class PoolSharing {
     }
   }
 
-  #decide({ member, request }: Waiter, holders: readonly Holder[], nowMs: number): boolean {
+  /** Of the same question, the same answer is told once, however often it is thought over. */
+  #tell({ member, request }: Waiter, holders: readonly Holder[], { shares, why }: SharingVerdict): void {
+    const told = `${shares}\n${request.decided?.others}`;
+    if (request.told === told) return;
+    request.told = told;
+    this.#decided({
+      ...{ type: shares ? "beside" : "after", run: member.run, devices: [...request.devices], why },
+      others: [...new Set(holders.map((holder) => holder.member.run))],
+    });
+  }
+
+  #decide({ member, request }: Waiter, holders: readonly Holder[], nowMs: number): SharingVerdict {
     const members = [...this.#members.values()].filter(({ stage }) => stage === "resident");
     const waiting = members.flatMap((each) =>
       each.requests.filter((other) => other !== request).map((other) => this.#computing(each, other, other.sinceMs)),

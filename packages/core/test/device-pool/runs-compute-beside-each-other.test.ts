@@ -15,7 +15,13 @@ function poolOf(
   policy: Partial<SharingPolicy> = {},
   oldToken = 0,
 ) {
-  const usual = { version: 0, worked: () => {}, gone: () => {}, sharesNow: () => true, slowdown: () => 1.5 };
+  const usual = {
+    version: 0,
+    worked: () => {},
+    gone: () => {},
+    sharesNow: () => ({ shares: true, why: "always" }),
+    slowdown: () => 1.5,
+  };
   const state = new DevicePoolState(limits, oldToken, Object.assign(policy, { ...usual, ...policy }));
   const at = (nowMs: number, input: PoolInput): readonly PoolEffect[] => state.handle(input, nowMs);
   for (const [run, traits] of Object.entries(runs)) at(0, { type: "join", run, member: member(traits) });
@@ -95,7 +101,7 @@ describe("two runs on one device", () => {
       version: 0,
       sharesNow: ({ waiter, holders, running, waiting }: Parameters<SharingPolicy["sharesNow"]>[0]) => {
         asked.push(`${waiter.work} ${holders[0]!.work} ${holders[0]!.memory} ${running.length} ${waiting.length}`);
-        return policy.version > 0;
+        return { shares: policy.version > 0, why: `version ${policy.version}` };
       },
     };
     const { ask, at, token } = poolOf({ a: {}, b: {} }, policy);

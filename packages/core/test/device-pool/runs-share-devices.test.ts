@@ -41,7 +41,10 @@ test("runs finish whatever they do and whoever waits, and no device is ever used
         const random = randomOf(seed);
         const pool = new DevicePoolState(drawn, 0, {
           ...{ version: 0, worked: () => {}, gone: () => {}, slowdown: () => 1 },
-          sharesNow: ({ waiter, holders }) => holders.every(({ work }) => mayMeet(seed, waiter.work, work)),
+          sharesNow: ({ waiter, holders }) => ({
+            shares: holders.every(({ work }) => mayMeet(seed, waiter.work, work)),
+            why: "drawn",
+          }),
         });
         let nowMs = 0;
         // What is under way between pool and runs, in order for each run.

@@ -12,8 +12,8 @@ const overview = get("overview"), overviewContext = overview.getContext("2d");
 const [LANE, START, DURATION, NAME, CATEGORY, COMPONENT, STEP, WORKER, EXTRA] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 const categories = summary.categories;
 const categoryIndex = Object.fromEntries(categories.map((name, index) => [name, index]));
-const frames = new Set(["call", "step", "evaluation"].map((name) => categoryIndex[name]));
-const waits = new Set(["lock-wait", "channel-wait"].map((name) => categoryIndex[name]));
+const frames = new Set(["call", "step", "evaluation", "lease"].map((name) => categoryIndex[name]));
+const waits = new Set(["lock-wait", "channel-wait", "waits"].map((name) => categoryIndex[name]));
 const moves = new Set(["onload", "offload", "transfer", "checkpoint"].map((name) => categoryIndex[name]));
 const gutter = 150, axisHeight = 26, laneHeight = 24, groupHeight = 26;
 const hidden = new Set();
@@ -32,7 +32,7 @@ for (const lane of lanes) {
   for (const span of lane.spans) {
     latest = Math.max(latest, span[START] + span[DURATION]);
     lane.latest.push(latest);
-    if (lane.group === "devices" || span[CATEGORY] === categoryIndex.compute) {
+    if (lane.group === "devices" ? !frames.has(span[CATEGORY]) : span[CATEGORY] === categoryIndex.compute) {
       busy += Math.max(0, span[START] + span[DURATION] - Math.max(busyUntil, span[START]));
       busyUntil = Math.max(busyUntil, span[START] + span[DURATION]);
     }
@@ -44,7 +44,7 @@ const laneAt = [];
 for (const lane of lanes) laneAt[lane.index] = lane;
 const rows = [];
 let height = axisHeight;
-for (const group of ["devices", "workers"]) {
+for (const group of summary.groups) {
   const members = lanes.filter((lane) => lane.group === group);
   if (members.length === 0) continue;
   rows.push({ title: group, y: height });
@@ -93,11 +93,25 @@ function hatch(colour) {
   }
   return hatches.get(colour);
 }
-const componentColour = (index) => colours["c" + summary.slots[index]];
+/** On a page of several runs, components of one run are shades of its colour. */
+const componentColour = (index) => shade(colours["c" + summary.slots[index]], summary.shades?.[index] ?? 0);
+const shaded = new Map();
+function shade(colour, paler) {
+  if (paler === 0) return colour;
+  const key = colour + paler + colours.back;
+  if (!shaded.has(key)) {
+    const mixed = [1, 3, 5].map((at) => {
+      const [own, back] = [colour, colours.back].map((hex) => parseInt(hex.slice(at, at + 2), 16));
+      return Math.round(own + (back - own) * (1 - 0.68 ** paler));
+    });
+    shaded.set(key, "rgb(" + mixed.join(" ") + ")");
+  }
+  return shaded.get(key);
+}
 const fillOf = (span, lane) => {
-  if (lane.group === "devices") {
+  if (lane.group === "devices" || (lane.group === "runs" && span[DURATION] > 0)) {
     const colour = componentColour(span[COMPONENT]);
-    return moves.has(span[CATEGORY]) ? hatch(colour) : colour;
+    return moves.has(span[CATEGORY]) || waits.has(span[CATEGORY]) ? hatch(colour) : colour;
   }
   const colour = colours[categories[span[CATEGORY]]];
   return waits.has(span[CATEGORY]) ? hatch(colour) : colour;
@@ -253,7 +267,7 @@ function drawLane(lane, y) {
     const w = x1 - x0;
     const isFrame = frames.has(category);
     if (w < 2) {
-      if (!isFrame) cover(small, lane.group === "devices" ? componentColour(span[COMPONENT]) : colours[categories[category]], x0, x1);
+      if (!isFrame) cover(small, lane.group === "workers" ? colours[categories[category]] : componentColour(span[COMPONENT]), x0, x1);
       continue;
     }
     context.fillStyle = fillOf(span, lane);
@@ -262,7 +276,7 @@ function drawLane(lane, y) {
       continue;
     }
     context.fillRect(x0, y + 3, w > 3 ? w - 1 : w, laneHeight - 10);
-    if (w > 44 && !waits.has(category)) label(span, lane, x0, x1, y);
+    if (w > 44 && (lane.group === "runs" || !waits.has(category))) label(span, lane, x0, x1, y);
   }
   // Each column stands for a stretch of time: as high as it was busy, in the colours of what filled it.
   const tops = new Float64Array(width + 8);
@@ -289,11 +303,19 @@ function label(span, lane, x0, x1, y) {
   const text = lane.group === "devices" ? summary.names[span[WORKER]] : summary.names[span[NAME]];
   const room = Math.min(x1, width) - left - 8;
   if (room < 30) return;
-  const hatched = lane.group === "devices" && moves.has(span[CATEGORY]);
+  const hatched = lane.group === "runs" || (lane.group === "devices" && moves.has(span[CATEGORY]));
   context.fillStyle = hatched ? colours.text : colours.back;
   let shown = text;
   for (let length = text.length - 1; length > 1 && context.measureText(shown).width > room; length--) shown = text.slice(0, length) + "…";
   if (shown.length < Math.min(4, text.length)) return;
+  if (lane.group === "runs") {
+    // Letters on stripes are hard to read.
+    context.fillStyle = colours.back;
+    context.globalAlpha = 0.75;
+    context.fillRect(left + 2, y + 4, context.measureText(shown).width + 4, laneHeight - 12);
+    context.globalAlpha = 1;
+    context.fillStyle = colours.text;
+  }
   context.fillText(shown, left + 4, y + 3 + (laneHeight - 10) / 2 + 0.5);
 }
 function drawInstant(x, y, category) {
@@ -374,11 +396,11 @@ function drawLabels(top) {
       context.fillRect(14, screenY + 6, 3, laneHeight - 12);
     }
     context.fillStyle = lane.sub === 0 ? colours.text : colours.dim;
-    context.fillText(lane.sub === 0 ? lane.label : "· " + (lane.sub + 1), 22, screenY + laneHeight / 2, gutter - 70);
+    context.fillText(lane.sub === 0 ? lane.label : "· " + (lane.sub + 1), 22, screenY + laneHeight / 2, gutter - (lane.group === "runs" ? 28 : 70));
     if (lane.sub > 0) continue;
     context.fillStyle = colours.dim;
     context.textAlign = "right";
-    context.fillText(Math.round(lane.share * 100) + " %", gutter - 10, screenY + laneHeight / 2);
+    if (lane.group !== "runs") context.fillText(Math.round(lane.share * 100) + " %", gutter - 10, screenY + laneHeight / 2);
     context.textAlign = "left";
   }
 }
@@ -417,7 +439,7 @@ function drawOverview() {
   c.fillStyle = colours.dim;
   c.font = '11px system-ui, "DejaVu Sans", sans-serif';
   c.textBaseline = "middle";
-  c.fillText("whole run", 14, h / 2);
+  c.fillText(summary.whole, 14, h / 2);
   const a = gutter + (from / total) * (w - gutter), b = gutter + (to / total) * (w - gutter);
   c.fillStyle = colours.back;
   c.globalAlpha = 0.7;

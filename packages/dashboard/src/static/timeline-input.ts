@@ -88,7 +88,7 @@ function showTip(event) {
   const span = event.offsetX < gutter || event.offsetY < axisHeight ? undefined : spanAt(event.offsetX, event.offsetY + get("scroll").scrollTop);
   tip.hidden = !span;
   if (!span) return;
-  const facts = [["worker", summary.names[span[WORKER]]], ["kind", categories[span[CATEGORY]]], ["starts", formatTime(span[START])]];
+  const facts = [[summary.whose, summary.names[span[WORKER]]], ["kind", labelOf(span[CATEGORY])], ["starts", formatTime(span[START])]];
   if (span[DURATION] > 0) facts.push(["lasts", formatTime(span[DURATION])]);
   if (span[STEP] >= 0) facts.push(["step", String(span[STEP])]);
   for (const [name, value] of Object.entries(span[EXTRA] ?? {})) facts.push([name, String(value)]);
@@ -107,6 +107,7 @@ function showTip(event) {
   tip.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.height - 8)) + "px";
 }
 
+const labelOf = (index) => summary.labels?.[categories[index]] ?? categories[index];
 function drawLegend() {
   const legend = get("legend");
   legend.replaceChildren();
@@ -139,12 +140,12 @@ function drawLegend() {
     rule.className = "rule";
     legend.append(rule);
   }
-  title("workers");
+  title(summary.groups[1]);
   const used = new Set(spans.map((span) => span[CATEGORY]));
   categories.forEach((name, index) => {
-    if (!used.has(index)) return;
+    if (!used.has(index) || summary.labels && !(name in summary.labels)) return;
     const paint = waits.has(index) ? striped(colours[name]) : colours[name];
-    add(name, paint, !hidden.has(index), () => {
+    add(labelOf(index), paint, !hidden.has(index), () => {
       if (hidden.has(index)) hidden.delete(index);
       else hidden.add(index);
       drawLegend();

@@ -40,7 +40,7 @@ export async function toHtmlTimeline(
   let numHidden = 0;
 
   async function* text() {
-    yield pageStart(options.title ?? "timeline");
+    yield timelineStart(options.title ?? "timeline", { style: "", below: "" });
     yield '<script type="application/json" id="spans">[';
     for await (const { worker, records } of readTrace(files)) {
       for (const record of records) {
@@ -64,7 +64,7 @@ export async function toHtmlTimeline(
     }
     yield "]</script>\n";
     const summary = {
-      title: options.title ?? "timeline",
+      ...{ title: options.title ?? "timeline", groups: ["devices", "workers"], whole: "whole run", whose: "worker" },
       fromMs: survey.fromMs,
       durationUs: Math.round((survey.toMs - survey.fromMs) * 1000),
       components: survey.components,
@@ -76,15 +76,21 @@ export async function toHtmlTimeline(
       numHidden,
       numDropped: survey.numDropped,
     };
-    yield `<script type="application/json" id="summary">${JSON.stringify(summary).replaceAll("<", "\\u003c")}</script>\n`;
-    yield `<script>\n${timelineDrawing}${timelineInput}</script>\n</body>\n</html>\n`;
+    yield timelineEnd(summary);
   }
   await writeTextFile(outputPath, text());
   return { numSpans: numShown, numHidden };
 }
 
+export const timelineEnd = (summary: object, moreScript = ""): string =>
+  `<script type="application/json" id="summary">${embedded(summary)}</script>
+<script>\n${timelineDrawing}${timelineInput}${moreScript}</script>\n</body>\n</html>\n`;
+
+/** JSON that no name in it breaks out of. */
+export const embedded = (value: unknown): string => JSON.stringify(value).replaceAll("<", "\\u003c");
+
 /** The duration class below which spans are left out. */
-function shortestShown({ durations }: TraceSurvey, maxSpans: number): number {
+export function shortestShown({ durations }: TraceSurvey, maxSpans: number): number {
   let shown = 0;
   for (let index = durations.length - 1; index >= 0; index--) {
     shown += durations[index]!;
@@ -198,7 +204,9 @@ class LaneTable {
   }
 }
 
-const pageStart = (title: string): string => `${pageHead(title, timelineStyle)}<header>
+/** `more`: CSS, and what is between lanes and the last line. */
+export const timelineStart = (title: string, more: { readonly style: string; readonly below: string }): string =>
+  `${pageHead(title, `${timelineStyle}${more.style}`)}<header>
   <h1>${escapeHtml(title)}</h1>
   <p id="facts"></p>
   <span class="grow"></span>
@@ -209,7 +217,7 @@ const pageStart = (title: string): string => `${pageHead(title, timelineStyle)}<
 <canvas id="overview" height="40"></canvas>
 <div id="legend"></div>
 <div id="scroll"><div id="space"><canvas id="lanes"></canvas></div></div>
-<footer>wheel zooms, drag moves, shift and drag selects a stretch, double click shows everything; keys: w s zoom, a d move, 0 everything</footer>
+${more.below}<footer>wheel zooms, drag moves, shift and drag selects a stretch, double click shows everything; keys: w s zoom, a d move, 0 everything</footer>
 <div id="tip" hidden></div>
 <noscript>This page draws with JavaScript; it fetches nothing.</noscript>
 `;

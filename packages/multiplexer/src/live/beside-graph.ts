@@ -2,7 +2,7 @@
  * A live decision as a problem of sub-stages: what computes now with what is left of it, what waits, and what each run is likely
  * to do then. The waiter begins now, beside those that have its devices, or when they have ended; both are followed.
  */
-import type { Work } from "@treadle/contracts";
+import type { SharingVerdict, Work } from "@treadle/contracts";
 import { nothing, startOf } from "../action.ts";
 import type { Effort } from "../effort.ts";
 import { compile, type SubStageGraph } from "../graph.ts";
@@ -38,20 +38,33 @@ export type LiveMethod = (typeof liveMethods)[number];
 const sameWithin = 1e-3;
 
 /** Whether the waiter gains by beginning beside the holders. Past its effort, by what is gained here and now. */
-export function gainsBeside(problem: BesideProblem, method: LiveMethod, window: number, effort: Effort): boolean {
-  if (method === "temporal") return false;
-  const isBetterNow = pairedPart(problem) < 1;
-  if (method === "greedy") return isBetterNow;
+export function gainsBeside(
+  problem: BesideProblem,
+  method: LiveMethod,
+  window: number,
+  effort: Effort,
+): SharingVerdict {
+  if (method === "temporal") return { shares: false, why: "by 'temporal', none computes beside another" };
+  const part = pairedPart(problem);
+  const now: SharingVerdict = {
+    shares: part < 1,
+    why: `what is left takes ${Math.round(100 * part)} % as long together as one after the other`,
+  };
+  if (method === "greedy") return now;
   const ends = [true, false].map((joins) => {
     const { graph, starts } = besideGraph(problem, joins);
     const state = begun(graph, starts);
     if (method === "playout") return greedyMakespan(state, Number.POSITIVE_INFINITY, effort);
     return promise(state, window, effort);
   }) as [number, number];
-  if (effort.isSpent || !ends.every(Number.isFinite)) return isBetterNow;
+  if (effort.isSpent || !ends.every(Number.isFinite)) return now;
   const [joining, waiting] = ends;
-  if (Math.abs(joining - waiting) <= sameWithin * waiting) return isBetterNow;
-  return joining < waiting;
+  if (Math.abs(joining - waiting) <= sameWithin * waiting) return now;
+  const [ifJoins, ifWaits] = ends.map((ms) => `${(ms / 1000).toFixed(2)} s`);
+  return {
+    shares: joining < waiting,
+    why: `by '${method}', all end in ${ifJoins} if it begins, in ${ifWaits} if it waits`,
+  };
 }
 
 /** Of the time that the waiter and the holders take one after the other, the part that they take from now on together. */

@@ -15,6 +15,7 @@ import {
   type KnownSlowdowns,
   type MeasuredSlowdown,
   type SharingQuestion,
+  type SharingVerdict,
   TreadleError,
   type Work,
   type WorkSample,
@@ -22,7 +23,7 @@ import {
 import { Effort } from "../effort.ts";
 import { type BesideProblem, gainsBeside, type LiveMethod, liveMethods, type Piece } from "./beside-graph.ts";
 import { RunTrace } from "./run-trace.ts";
-import { type Slowdown, SlowdownModel } from "./slowdown-model.ts";
+import { mostTries, type Slowdown, SlowdownModel } from "./slowdown-model.ts";
 
 export type CoRunnerOptions = {
   readonly method?: LiveMethod | undefined;
@@ -57,6 +58,9 @@ function gainsWhateverIsLeft(pairs: readonly Pair[]): boolean {
 
 /** Its standard error counts against it; nobody is faster beside another. */
 const cautious = ({ factor, error }: Slowdown): number => Math.max(1, factor + error);
+
+/** As one reads it: what tells works of equal components apart is left out. */
+const named = ({ run, work }: Computing): string => `'${work === undefined ? run : `${run}/${work.split("@")[0]}`}'`;
 
 export class CoRunner {
   readonly model: SlowdownModel;
@@ -106,23 +110,51 @@ export class CoRunner {
     return beside.reduce((most, other) => Math.max(most, this.model.slowdown(work, other, memory)?.factor ?? 1), 1);
   }
 
-  sharesNow(question: SharingQuestion, nowMs: number): boolean {
-    if (this.#method === "temporal") return false;
+  sharesNow(question: SharingQuestion, nowMs: number): SharingVerdict {
+    if (this.#method === "temporal") return { shares: false, why: "by 'temporal', none computes beside another" };
     const { waiter, holders } = question;
     const known = holders.map((holder) => [this.#estimate(waiter, holder), this.#estimate(holder, waiter)] as const);
     const isUnknown = ([a, b]: (typeof known)[number]) => a === undefined || b === undefined;
-    if (known.some(isUnknown)) {
-      const mayTry = (a: Computing, b: Computing) =>
-        a.work !== undefined && b.work !== undefined && this.model.mayTry(a.work, b.work, a.memory);
-      return holders.every((holder, i) => !isUnknown(known[i]!) || (mayTry(waiter, holder) && mayTry(holder, waiter))); // CR1
+    if (known.some(isUnknown))
+      return this.#tries(
+        waiter,
+        holders.filter((_, i) => isUnknown(known[i]!)),
+      );
+    const tooSlow = holders
+      .flatMap((holder, i) => [
+        { of: waiter, beside: holder, by: known[i]?.[0] },
+        { of: holder, beside: waiter, by: known[i]?.[1] },
+      ])
+      .find(({ of, by }) => by !== undefined && by.factor > (of.maxSlowdown ?? Number.POSITIVE_INFINITY));
+    if (tooSlow !== undefined) {
+      const { of, beside, by } = tooSlow;
+      const why = `${named(of)} takes ${by?.factor.toFixed(2)} times as long beside ${named(beside)}, and its maxSlowdown is ${of.maxSlowdown}`;
+      return { shares: false, why }; // CR2
     }
-    const isTooSlow = ({ maxSlowdown }: Computing, by: Slowdown | undefined) =>
-      by !== undefined && by.factor > (maxSlowdown ?? Number.POSITIVE_INFINITY);
-    if (holders.some((holder, i) => isTooSlow(waiter, known[i]?.[0]) || isTooSlow(holder, known[i]?.[1]))) return false; // CR2
     const problem = this.#problem(question, nowMs);
-    if (problem === undefined) return gainsWhateverIsLeft(known as readonly Pair[]); // CR4
+    if (problem === undefined) {
+      const pairs = known as readonly Pair[];
+      const shares = gainsWhateverIsLeft(pairs); // CR4
+      const factors = pairs.map(([a, b]) => `${cautious(a).toFixed(2)} and ${cautious(b).toFixed(2)} times as long`);
+      const ends = shares ? "sooner" : "later";
+      return {
+        shares,
+        why: `beside each other they take ${factors.join(", ")}: the last may end ${ends} than in turns`,
+      };
+    }
     const effort = new Effort({ deadlineMs: decisionMs, nowMs: this.#nowMs });
     return gainsBeside(problem, this.#method, this.#window, effort);
+  }
+
+  /** CR1, of those that have not been measured beside the waiter. */
+  #tries(waiter: Computing, holders: readonly Computing[]): SharingVerdict {
+    const mayTry = (a: Computing, b: Computing) =>
+      a.work !== undefined && b.work !== undefined && this.model.mayTry(a.work, b.work, a.memory);
+    const other = holders.find((holder) => !mayTry(waiter, holder) || !mayTry(holder, waiter));
+    if (other === undefined) return { shares: true, why: "tried, so that their slowdowns are measured" };
+    const isMeasured = [waiter, other].every(({ work, memory }) => this.model.isKnownAlone(work ?? "", memory));
+    const why = isMeasured ? `${mostTries} tries have measured too little` : "each has to be measured alone first";
+    return { shares: false, why: `nobody knows how ${named(waiter)} and ${named(other)} slow each other: ${why}` };
   }
 
   /** Undefined where nobody knows how long something of it takes. */

@@ -32,7 +32,7 @@ function taught(
   return runner;
 }
 const ask = (runner: CoRunner, waiter: Computing, holder: Computing, nowMs: number) =>
-  runner.sharesNow({ waiter, holders: [holder], running: [holder], waiting: [] }, nowMs);
+  runner.sharesNow({ waiter, holders: [holder], running: [holder], waiting: [] }, nowMs).shares;
 
 test("the waiter begins when both end sooner by it, from what is left of the holder", () => {
   const factor = fc.double({ min: 1, max: 3, noNaN: true });
@@ -140,7 +140,7 @@ test("beside several, the waiter is as slow as the one that slows it most makes 
       const gains = Math.min(1 / mostSlowed + 1 / first, 1 / mostSlowed + 1 / second) - 1;
       fc.pre(Math.abs(gains) > 0.01);
       const runner = knowing({ "w h1": [byFirst, first], "w h2": [bySecond, second] });
-      const begins = runner.sharesNow({ waiter, holders, running: holders, waiting: [] }, 10);
+      const begins = runner.sharesNow({ waiter, holders, running: holders, waiting: [] }, 10).shares;
       answers.add(begins);
       expect(begins).toBe(gains > 0);
     }),

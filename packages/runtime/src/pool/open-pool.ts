@@ -12,13 +12,15 @@ export type PoolOptions = {
   readonly limits: PoolLimits;
   readonly sharing?: SharingOptions | undefined;
   readonly onNotice: (text: string) => void;
+  /** where runs keep their folders, and the pool its record */
+  readonly runsRoot: string;
 };
 
 /**
  * Takes the pool from whoever had it and is silent. Rejects with `pool.taken`, `pool.lost`, `control-plane.unreachable`,
  * `control-plane.refused`, `control-plane.untrusted`, `config.invalid` or `platform.unsupported`.
  */
-export async function openPool({ nats, name, limits, sharing, onNotice }: PoolOptions): Promise<PoolService> {
+export async function openPool({ nats, name, limits, sharing, onNotice, runsRoot }: PoolOptions): Promise<PoolService> {
   const machine = thisMachine();
   const as = { nats, name: `treadle pool ${name}` };
   const plane = await openNatsControlPlane(as);
@@ -31,7 +33,8 @@ export async function openPool({ nats, name, limits, sharing, onNotice }: PoolOp
       await log.close();
       throw error;
     }
-    return await PoolService.open({ name, plane, log, limits, sharing, machine, processes: runProcesses, onNotice });
+    const common = { name, plane, log, limits, sharing, machine, onNotice };
+    return await PoolService.open({ ...common, processes: runProcesses, recordFolder: runsRoot });
   } catch (error) {
     await plane.close();
     throw error;

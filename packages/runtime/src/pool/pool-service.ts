@@ -32,6 +32,7 @@ import {
 import { DevicePool, type PooledRun, type PoolLimits, type SharingOptions } from "./device-pool.ts";
 import { Exchange } from "./exchange.ts";
 import { type Admitted, PoolLog } from "./pool-log.ts";
+import { PoolRecord } from "./pool-record.ts";
 import { hasStartedAgain, type ProcessLook } from "./run-process.ts";
 
 type Marked = readonly Pick<RunProcess, "pid" | "mark">[];
@@ -59,6 +60,8 @@ export type PoolServiceOptions = {
   readonly machine: string;
   readonly processes: RunProcesses;
   readonly onNotice: (text: string) => void;
+  /** for a record of this process; without it, there is none */
+  readonly recordFolder?: string | undefined;
 };
 
 /** Tokens that one process grants, at most, in each second of its life: epochs are seconds. All stay below 2^53 until 2242. */
@@ -122,6 +125,7 @@ export class PoolService {
   /** what runs that want to join have said meanwhile */
   readonly #heldBack: (() => void)[] = [];
   readonly #watch: NodeJS.Timeout;
+  readonly record: PoolRecord | undefined;
   #announcement: Announcement | undefined;
   /** since when nothing can be heard, and for how long it was so before */
   #deafSinceMs: number | undefined;
@@ -143,8 +147,10 @@ export class PoolService {
     });
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
-    const { limits, sharing, onNotice } = options;
-    this.#pool = new DevicePool(limits, { now, oldToken: log.epoch * tokensAnEpoch, sharing, onNotice });
+    const { name, limits, sharing, onNotice, recordFolder: folder } = options;
+    if (folder !== undefined) this.record = new PoolRecord({ folder, name: `pool-${name}-${log.epoch}` });
+    const oldToken = log.epoch * tokensAnEpoch;
+    this.#pool = new DevicePool(limits, { now, oldToken, sharing, onNotice, record: this.record });
     const known = [...log.admitted.values()].map(({ process }) => process.mark);
     const strangers = marked.filter(({ mark }) => !known.includes(mark));
     this.#strangers = new Map(strangers.map((each) => [each.mark, each]));

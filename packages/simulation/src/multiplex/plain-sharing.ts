@@ -10,7 +10,10 @@ export const plainSharing = (rule: PlainSharing): SharingPolicy => ({
   worked: () => {},
   gone: () => {},
   slowdown: () => 1,
-  sharesNow: ({ waiter, holders }) =>
-    rule === "always" ||
-    [waiter, ...holders].every(({ work }) => work !== undefined && componentOf(work) === "rollout"),
+  sharesNow: ({ waiter, holders }) => ({
+    shares:
+      rule === "always" ||
+      [waiter, ...holders].every(({ work }) => work !== undefined && componentOf(work) === "rollout"),
+    why: `as '${rule}' has it`,
+  }),
 });

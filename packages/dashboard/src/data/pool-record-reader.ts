@@ -1,0 +1,33 @@
+/** Reads what a pool has recorded. Half-written lines are left out, and so are others that are no entries, which are counted. */
+import { createReadStream } from "node:fs";
+import { createInterface } from "node:readline";
+import { PoolEntry } from "@treadle/contracts";
+
+export type PoolRecordText = { readonly entries: readonly PoolEntry[]; readonly numDamaged: number };
+
+/** Of files in the order in which they were written; one that is missing has nothing. */
+export async function readPoolRecord(files: readonly string[]): Promise<PoolRecordText> {
+  const entries: PoolEntry[] = [];
+  let numDamaged = 0;
+  for (const file of files) {
+    const input = createReadStream(file, "utf8");
+    try {
+      for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
+        const entry = entryOf(line);
+        if (entry !== undefined) entries.push(entry);
+        else numDamaged++;
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    }
+  }
+  return { entries, numDamaged };
+}
+
+function entryOf(line: string): PoolEntry | undefined {
+  try {
+    return PoolEntry.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
