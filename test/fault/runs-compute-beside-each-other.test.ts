@@ -37,7 +37,7 @@ async function share(root: string, steps: { readonly a: number; readonly b: numb
 type Outcome = {
   readonly runs: readonly { readonly name: string; readonly outcome: string; readonly lostSeconds: number }[];
   readonly slowdowns: readonly { readonly work: string; readonly beside: string; readonly factor: number }[];
-  readonly record: string;
+  readonly history: string;
 };
 const outcomeOf = ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }): Outcome => {
   expect(stdout, stderr).toMatch(/^\{/);
@@ -49,11 +49,11 @@ test(
   async () => {
     await using runs = await temporaryRuns();
     const shared = await share(runs.path, { a: 16, b: 16 });
-    const { runs: outcomes, slowdowns, record } = outcomeOf(await shared.finished);
+    const { runs: outcomes, slowdowns, history } = outcomeOf(await shared.finished);
     expect(outcomes.map(({ outcome }) => outcome)).toEqual(["finished", "finished"]);
     const page = await treadle(["trace", "--pool", "--runs", runs.path]);
     expect(page.stdout, page.stderr).toMatch(/: 2 runs, \d+ decisions; open it in a browser\n$/);
-    const html = readFileSync(join(runs.path, `${record}.html`), "utf8");
+    const html = readFileSync(join(runs.path, `${history}.html`), "utf8");
     expect(html).toContain("tried, so that their slowdowns are measured");
     expect(slowdowns.length).toBeGreaterThan(0);
     for (const { work, beside, factor: measured } of slowdowns) {

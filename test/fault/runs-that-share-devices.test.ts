@@ -40,15 +40,15 @@ const outcomes = ({ stdout, stderr }: Finished): Record<string, Outcome> => {
   return Object.fromEntries(runs.map((run) => [run.name, run]));
 };
 
-/** Processes of a run, the one that decides first. */
-function processesOf(run: string): number[] {
+/** Processes of a run with its folder below `root`, the one that decides first: other tests have runs of that name. */
+function processesOf(run: string, root: string): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
     .map(Number)
     .filter((pid) => {
       try {
         const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-        return words.includes("--pooled") && words.includes(`name=${run}`);
+        return words.includes("--pooled") && words.includes(root) && words.includes(`name=${run}`);
       } catch {
         return false; // it has just ended
       }
@@ -107,7 +107,7 @@ test(
     await using runs = await temporaryRuns();
     const shared = share(runs.path, { a: ["holdMs=2000", "steps=3"], b: ["steps=8", "waitsFor=a begins 2"] });
     await until(() => shared.ledger().at(-1) === "a begins 2");
-    const [runner] = processesOf("a");
+    const [runner] = processesOf("a", runs.path);
     process.kill(runner as number, "SIGKILL");
     const finished = await shared.finished;
     const { a, b } = outcomes(finished);
@@ -129,7 +129,7 @@ test(
     await using runs = await temporaryRuns();
     const shared = share(runs.path, { a: ["holdMs=1000", "steps=3"], b: ["steps=4", "waitsFor=a begins 1"] });
     await until(() => shared.ledger().includes("a begins 1"));
-    process.kill(processesOf("a")[0] as number, "SIGSTOP");
+    process.kill(processesOf("a", runs.path)[0] as number, "SIGSTOP");
     const { a, b } = outcomes(await shared.finished);
     expect(a).toMatchObject({ outcome: "ended", why: expect.stringContaining("run 'a' gave no sign of life") });
     expect(b).toMatchObject({ outcome: "finished" });
@@ -176,7 +176,7 @@ test(
     await using runs = await temporaryRuns();
     const shared = share(runs.path, { a: ["steps=1000"], b: ["steps=1000"] });
     await until(() => endsOf(shared.ledger(), "a").length > 0 && endsOf(shared.ledger(), "b").length > 0);
-    const all = [...processesOf("a"), ...processesOf("b"), ...(await workersOf(runs.path))];
+    const all = [...processesOf("a", runs.path), ...processesOf("b", runs.path), ...(await workersOf(runs.path))];
     expect(all.length).toBeGreaterThanOrEqual(4);
     shared.child.kill("SIGKILL");
     await until(() => all.every((pid) => !isAlive(pid)));
@@ -223,7 +223,7 @@ test(
       return process;
     };
     const startPool = async (): Promise<Started> => {
-      const pool = start(["pool", "start", "shared", "--turn", "0.1", "--beat-limit", "60"]);
+      const pool = start(["pool", "start", "shared", "--runs", runs.path, "--turn", "0.1", "--beat-limit", "60"]);
       await until(() => pool.output().includes("is ready for runs") || pool.child.exitCode !== null);
       expect(pool.child.exitCode, pool.output()).toBeNull();
       return pool;
@@ -263,6 +263,8 @@ test(
     expect(stdout, stderr).toContain('"steps":60');
     pool.child.kill("SIGTERM");
     expect((await pool.finished).code).toBe(0);
+    const page = await treadle(["trace", "--pool", "--runs", runs.path]);
+    expect(page.stdout, page.stderr).toMatch(/pool-shared-\d+\.html: 2 runs, /);
     expectTurns(ledger(), "a");
     expect(endsOf(ledger(), "b")).toHaveLength(12);
     await expectNoneLeft(runs.path);

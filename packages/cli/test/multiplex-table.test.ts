@@ -17,7 +17,7 @@ test("runs that shared devices are compared with the same one after the other", 
     serialSeconds: 130,
     runs,
     slowdowns: [],
-    record: "pool-1",
+    history: "pool-1",
   });
   expect(table).toContain("one after the other, they would have taken about 2m 10s, 1.30 times as long if");
   expect(table).toMatch(/npx treadle trace --pool pool-1$/);

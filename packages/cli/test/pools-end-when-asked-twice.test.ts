@@ -1,4 +1,7 @@
 import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, test } from "vitest";
@@ -7,7 +10,8 @@ const treadle = fileURLToPath(new URL("../bin/treadle.js", import.meta.url));
 
 test("a second signal ends 'pool start' whose server hangs", async () => {
   await using server = await startNatsServer();
-  const child = spawn(process.execPath, [treadle, "pool", "start", "p", "--nats", server.url], {
+  const runs = mkdtempSync(join(tmpdir(), "treadle-pool-"));
+  const child = spawn(process.execPath, [treadle, "pool", "start", "p", "--nats", server.url, "--runs", runs], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const ended = new Promise((resolve) => child.once("close", resolve));
@@ -26,5 +30,6 @@ test("a second signal ends 'pool start' whose server hangs", async () => {
   } finally {
     child.kill("SIGKILL");
     server.signal("SIGCONT");
+    rmSync(runs, { recursive: true, force: true });
   }
 });

@@ -182,7 +182,7 @@ export {
   RankPlacement,
 } from "./plan.ts";
 export { checkPlatform } from "./platform.ts";
-export { PoolDecision, PoolEntry, PoolHolding } from "./pool-record.ts";
+export { PoolDecision, PoolEntry, PoolHolding } from "./pool-history.ts";
 export type {
   Announcement,
   Cancellation,

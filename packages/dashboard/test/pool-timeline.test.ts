@@ -48,15 +48,15 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const recordFile = () => join(folder, "pool-x.jsonl");
+const historyFile = () => join(folder, "pool-x.jsonl");
 const output = () => join(folder, "pool-x.html");
 const lines = (all: readonly PoolEntry[]) => all.map((entry) => `${JSON.stringify(entry)}\n`).join("");
 
 /** Writes the page; the first run has a trace, unless it has none. */
 async function draw(options: { readonly trace?: string | undefined; readonly files?: readonly string[] } = {}) {
-  const record = options.files ?? [recordFile()];
+  const history = options.files ?? [historyFile()];
   const traceOf = async (runId: string) => (runId === "id-of-one" ? options.trace : undefined);
-  const told = await toHtmlPoolTimeline({ record, traceOf, title: "a <b> pool" }, output());
+  const told = await toHtmlPoolTimeline({ history, traceOf, title: "a <b> pool" }, output());
   const html = readFileSync(output(), "utf8");
   const read = (id: string) =>
     JSON.parse(new RegExp(`<script type="application/json" id="${id}">(.*?)</script>`, "s").exec(html)![1]!);
@@ -90,7 +90,7 @@ function writeTrace(records: SpanRecord[]): string {
 
 describe("a page of all runs of a pool", () => {
   it("has leases and what computed under them on lanes of devices, two where runs share one, and waits on lanes of runs", async () => {
-    writeFileSync(recordFile(), lines(entries));
+    writeFileSync(historyFile(), lines(entries));
     const trace = writeTrace([computed(100, 500, ["gpu:0", "gpu:1"]), computed(2100, 800, ["gpu:0"])]);
     const { rows, summary, lacks } = await draw({ trace });
     expect(rows.filter(({ on }) => on.startsWith("gpu:"))).toEqual([
@@ -118,7 +118,7 @@ describe("a page of all runs of a pool", () => {
   });
 
   it("needs no network, cannot be broken out of by a name, and carries a script that parses", async () => {
-    writeFileSync(recordFile(), lines(entries));
+    writeFileSync(historyFile(), lines(entries));
     const { html } = await draw();
     expect(html).not.toMatch(/(?:src|href)\s*=[^"]*"http|@import|fetch\(|<img|<b>together/);
     expect(html).not.toContain("a <b> pool");
@@ -126,15 +126,15 @@ describe("a page of all runs of a pool", () => {
     expect(() => new Script(script)).not.toThrow();
   });
 
-  it("is drawn from what is whole of a record and of a trace: what is open lasts until the last entry", async () => {
+  it("is drawn from what is whole of a history and of a trace: what is open lasts until the last entry", async () => {
     writeFileSync(join(folder, "pool-x.old.jsonl"), lines(entries.slice(0, 4)));
     writeFileSync(
-      recordFile(),
+      historyFile(),
       `${lines(entries.slice(2, 9))}{"type":"stage","atMs":${originMs + 2500},"run":"one","stage":"ending"}\n{"type":"released","atMs":1`,
     );
     const trace = writeTrace([computed(100, 500, ["gpu:0"])]);
     appendFileSync(trace, '{"worker":"rollout/0","pid":1,"dro');
-    const files = [join(folder, "pool-x.old.jsonl"), recordFile()];
+    const files = [join(folder, "pool-x.old.jsonl"), historyFile()];
     const { rows, lacks } = await draw({ trace, files });
     const leases = rows.filter(({ what }) => what.startsWith("lease"));
     expect(leases.map(({ on, seconds }) => [on, ...seconds])).toEqual([
@@ -143,11 +143,11 @@ describe("a page of all runs of a pool", () => {
       ["gpu:0/1", 2, 2.5],
     ]);
     expect(rows.filter(({ what }) => what === "compute decode")).toHaveLength(1);
-    expect(lacks[0]).toMatch(/^1 line of the record that is not whole/);
+    expect(lacks[0]).toMatch(/^1 line of the history that is not whole/);
   });
 
   it("is drawn without what a run computed where its trace is none, and says so", async () => {
-    writeFileSync(recordFile(), lines(entries));
+    writeFileSync(historyFile(), lines(entries));
     const trace = join(folder, "trace.jsonl");
     writeFileSync(trace, '{"no":"trace"}\n');
     const { rows, lacks } = await draw({ trace });
@@ -155,9 +155,9 @@ describe("a page of all runs of a pool", () => {
     expect(lacks.at(-1)).toMatch(/^what 'one' computed: line 1 of .* is not a batch of spans/);
   });
 
-  it("is refused for a record that holds nothing, or is not there", async () => {
+  it("is refused for a history that holds nothing, or is not there", async () => {
     await expect(draw()).rejects.toMatchObject({ code: "run.incomplete" });
-    writeFileSync(recordFile(), '{"type":"hol');
+    writeFileSync(historyFile(), '{"type":"hol');
     await expect(draw()).rejects.toMatchObject({ code: "run.incomplete" });
   });
 });
@@ -171,7 +171,7 @@ describe.skipIf(path === undefined)("a page of all runs in Chromium", () => {
   afterAll(() => browser?.close());
 
   it("shows hostile names as text, tells of a wait under the pointer, and goes to a decision that is chosen", async () => {
-    writeFileSync(recordFile(), lines(entries));
+    writeFileSync(historyFile(), lines(entries));
     await draw();
     const page = await browser.newPage({ viewport: { width: 1300, height: 800 } });
     const problems: string[] = [];

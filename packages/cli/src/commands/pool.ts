@@ -25,7 +25,10 @@ export function poolCommand(): Command {
     .description("shares the devices of this machine among runs that are started with --pool, until SIGTERM")
     .argument("[name]", "how runs call it (default: as the machine is called)")
     .option("--residents <count>", "runs that keep memory on a device together; others wait", "2")
-    .option("--runs <folder>", "where runs keep their folders, and the pool its record (default: runs/ of the project)")
+    .option(
+      "--runs <folder>",
+      "where runs keep their folders, and the pool its history (default: runs/ of the project)",
+    )
     .action(startPool);
   const status = withNatsFlags(new Command("status"))
     .description("shows which run has which devices, which run waits for which, and how much slower each is")
@@ -47,8 +50,8 @@ async function startPool(name: string = defaultName, flags: StartFlags): Promise
   await interruptible(async ({ stop }) => {
     const pool = await openPool({ nats, name, limits, sharing, onNotice: printClockLine, runsRoot });
     printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
-    if (pool.record)
-      printClockLine(`which run has which devices, and why: npx treadle trace --pool ${pool.record.name}`);
+    if (pool.history)
+      printClockLine(`which run has which devices, and why: npx treadle trace --pool ${pool.history.name}`);
     try {
       await Promise.race([aborted(stop), pool.failed]);
     } finally {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { toHtmlPoolTimeline, toHtmlTimeline } from "@treadle/dashboard";
 import { toChromeTrace } from "@treadle/observe";
-import { listRunIds, poolRecordFiles, poolRecordName, RunFolder } from "@treadle/runtime/runner";
+import { listRunIds, poolHistoryFiles, poolHistoryName, RunFolder } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { plural, printable } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
@@ -19,10 +19,10 @@ export function traceCommand(): Command {
     .argument("[run]", "id of the run (default: the newest)")
     .option("--runs <folder>", "where runs keep their folders")
     .option(
-      "--pool [record]",
-      "a page of all runs that shared devices, from the record of their pool (default: the newest)",
+      "--pool [history]",
+      "a page of all runs that shared devices, from the history of their pool (default: the newest)",
     )
-    .option("--output <file>", "default: trace.json in the run's folder; for a pool, its record's name and .html")
+    .option("--output <file>", "default: trace.json in the run's folder; for a pool, its history's name and .html")
     .action(async (runId: string | undefined, flags: Flags) => {
       if (flags.pool !== undefined) return tracePool(runId, flags.pool, flags);
       const folder = await chooseRun(runId, flags.runs);
@@ -63,8 +63,8 @@ async function tracePool(runId: string | undefined, asked: string | true, flags:
       () => undefined,
     );
   };
-  const record = poolRecordFiles(root, title);
-  const { runs, numDecisions, lacks } = await toHtmlPoolTimeline({ record, traceOf, title }, output);
+  const history = poolHistoryFiles(root, title);
+  const { runs, numDecisions, lacks } = await toHtmlPoolTimeline({ history, traceOf, title }, output);
   const what = `${plural(runs.length, "run")}, ${plural(numDecisions, "decision")}`;
   process.stdout.write(`${output}: ${what}; open it in a browser\n`);
   for (const lack of lacks) process.stdout.write(`without ${printable(lack)}\n`);
@@ -72,16 +72,16 @@ async function tracePool(runId: string | undefined, asked: string | true, flags:
 
 /** The one that was written last, unless one is asked for. */
 async function chooseRecord(root: string, asked: string | true): Promise<string> {
-  const names = (await readdir(root).catch(() => [])).flatMap((file) => poolRecordName(file) ?? []);
+  const names = (await readdir(root).catch(() => [])).flatMap((file) => poolHistoryName(file) ?? []);
   const dated = await Promise.all(
-    names.map(async (name) => ({ name, ms: (await stat(poolRecordFiles(root, name)[1])).mtimeMs })),
+    names.map(async (name) => ({ name, ms: (await stat(poolHistoryFiles(root, name)[1])).mtimeMs })),
   );
   const newest = dated.sort((a, b) => a.ms - b.ms).at(-1)?.name;
   const chosen = asked === true ? newest : asked;
   if (chosen !== undefined && names.includes(chosen)) return chosen;
   const message =
     newest === undefined
-      ? `no pool has left a record in '${root}'; 'treadle multiplex' and 'treadle pool start' do`
-      : `no record '${chosen}' in '${root}'; the newest is '${newest}'`;
+      ? `no pool has left a history in '${root}'; 'treadle multiplex' and 'treadle pool start' do`
+      : `no history '${chosen}' in '${root}'; the newest is '${newest}'`;
   throw new TreadleError("run.not-found", message);
 }

@@ -491,7 +491,7 @@ export const commandManifests: readonly CommandManifest[] = [
           },
           {
             "flags": "--runs <folder>",
-            "description": "where runs keep their folders, and the pool its record (default: runs/ of the project)"
+            "description": "where runs keep their folders, and the pool its history (default: runs/ of the project)"
           }
         ],
         "commands": []
@@ -1114,12 +1114,12 @@ export const commandManifests: readonly CommandManifest[] = [
         "description": "where runs keep their folders"
       },
       {
-        "flags": "--pool [record]",
-        "description": "a page of all runs that shared devices, from the record of their pool (default: the newest)"
+        "flags": "--pool [history]",
+        "description": "a page of all runs that shared devices, from the history of their pool (default: the newest)"
       },
       {
         "flags": "--output <file>",
-        "description": "default: trace.json in the run's folder; for a pool, its record's name and .html"
+        "description": "default: trace.json in the run's folder; for a pool, its history's name and .html"
       }
     ],
     "commands": []

@@ -6,10 +6,10 @@
 import type { MeasuredSlowdown, PooledRunMessage, PoolMemberView, RunEvent, RunSummary } from "@treadle/contracts";
 import {
   DevicePool,
-  newPoolRecordName,
+  newPoolHistoryName,
   PooledProcess,
+  PoolHistoryFile,
   type PoolLimits,
-  PoolRecord,
   type SharingOptions,
 } from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
@@ -59,18 +59,18 @@ export type Multiplexed = {
   readonly runs: readonly MultiplexedRun[];
   /** as they were measured, in this and earlier runs */
   readonly slowdowns: readonly MeasuredSlowdown[];
-  /** the name of the record from which `treadle trace --pool` draws a page of all runs */
-  readonly record: string;
+  /** the name of the history from which `treadle trace --pool` draws a page of all runs */
+  readonly history: string;
 };
 
 export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
   const beganMs = performance.now();
   const { limits, sharing, onNotice } = options;
-  const record = new PoolRecord({ folder: options.runsRoot, name: newPoolRecordName() });
-  const pool = new DevicePool(limits, { sharing, onNotice: (text) => onNotice("all", text), record });
+  const history = new PoolHistoryFile({ folder: options.runsRoot, name: newPoolHistoryName() });
+  const pool = new DevicePool(limits, { sharing, onNotice: (text) => onNotice("all", text), history });
   options.onPool(() => pool.view());
   try {
-    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, { pool, record }, options))); // MR1
+    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, { pool, history }, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
     const seconds = (performance.now() - beganMs) / 1000;
     return {
@@ -79,7 +79,7 @@ export async function multiplex(options: MultiplexOptions): Promise<Multiplexed>
       serialSeconds: serialSeconds(runs),
       runs,
       slowdowns: pool.slowdowns(),
-      record: record.name,
+      history: history.name,
     };
   } finally {
     await pool.close();
@@ -89,9 +89,9 @@ export async function multiplex(options: MultiplexOptions): Promise<Multiplexed>
 const serialSeconds = (runs: readonly MultiplexedRun[]): number =>
   runs.reduce((sum, run) => sum + run.seconds - run.queuedSeconds - run.waitedSeconds - run.lostSeconds, 0);
 
-type Pooling = { readonly pool: DevicePool; readonly record: PoolRecord };
+type Pooling = { readonly pool: DevicePool; readonly history: PoolHistoryFile };
 
-async function runOne(spec: RunSpec, { pool, record }: Pooling, options: MultiplexOptions): Promise<MultiplexedRun> {
+async function runOne(spec: RunSpec, { pool, history }: Pooling, options: MultiplexOptions): Promise<MultiplexedRun> {
   const { name } = spec;
   const { onEvent, onNotice, stop, kill } = options;
   const beganMs = performance.now();
@@ -107,7 +107,7 @@ async function runOne(spec: RunSpec, { pool, record }: Pooling, options: Multipl
     const { event } = message;
     if (event.type === "run-started") {
       runId = event.runId;
-      record.isRun(name, runId);
+      history.isRun(name, runId);
     }
     if (event.type === "run-finished") summary = event.summary;
     if (event.type === "run-failed") failure = event.error.message;

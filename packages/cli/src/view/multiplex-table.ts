@@ -24,7 +24,7 @@ export function multiplexTable({
   serialSeconds,
   runs,
   slowdowns,
-  record,
+  history,
 }: Multiplexed): string {
   const rows = runs.map((run) => [
     run.name,
@@ -43,6 +43,6 @@ export function multiplexTable({
   const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;
   const serial = `one after the other, they would have taken about ${formatSeconds(serialSeconds)}, ${(serialSeconds / seconds).toFixed(2)} times as long if they took nothing else from each other`;
   const measured = slowdowns.length === 0 ? [] : ["", slowdownTable(slowdowns)];
-  const page = `which run had which devices, who waited for whom, and why: npx treadle trace --pool ${record}`;
+  const page = `which run had which devices, who waited for whom, and why: npx treadle trace --pool ${history}`;
   return [markdownTable(columns, rows), "", all, serial, ...lost, ...measured, "", page].join("\n");
 }

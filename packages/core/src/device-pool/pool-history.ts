@@ -1,5 +1,5 @@
 /**
- * What changes in a pool, as entries of its record: stages of runs, what each holds, whom each waits for, and decisions. Others
+ * What changes in a pool, as entries of its history: stages of runs, what each holds, whom each waits for, and decisions. Others
  * show it the pool after each input, and keep what it says.
  */
 import type { PoolEntry, PoolHolding, PoolMemberView } from "@treadle/contracts";

@@ -1,4 +1,4 @@
-/** The entries of a record, read from any point at which it was begun again, say what the pool's state says. */
+/** The entries of a history, read from any point at which it was begun again, say what the pool's state says. */
 import type { PoolEntry } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
@@ -39,7 +39,7 @@ class Reader {
   }
 }
 
-test("whatever happens in a pool, a record that was begun at any time says who has, and who waits for, what (PH2)", () => {
+test("whatever happens in a pool, a history that was begun at any time says who has, and who waits for, what (PH2)", () => {
   const decided = new Set<string>();
   fc.assert(
     fc.property(fc.array(step, { minLength: 30, maxLength: 80 }), (steps) => {
@@ -79,7 +79,7 @@ test("whatever happens in a pool, a record that was begun at any time says who h
         );
         const waits = view.flatMap(({ run: by, waits: on }) => (on ? [[by, `${on.on.type} ${on.on.runs}`]] : []));
         expect(Object.fromEntries(reader.waits)).toEqual(Object.fromEntries(waits));
-        // Who is told to drain, or is ended, is in the record with the reason.
+        // Who is told to drain, or is ended, is in the history with the reason.
         const told = effects.filter((each) => each.type === "end" || (each.type === "wanted" && each.drains)).length;
         const said = entries.filter((each) => each.type === "decided" && /yields|ended/.test(each.decision.type));
         expect(said.length).toBe(told);

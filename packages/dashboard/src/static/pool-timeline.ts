@@ -4,7 +4,7 @@
  */
 import { componentOf, describePoolWait, SpanCategory, TreadleError } from "@treadle/contracts";
 import { durationClass, occupiesDevices, readTrace, surveyTrace, writeTextFile } from "@treadle/observe";
-import { readPoolRecord } from "../data/pool-record-reader.ts";
+import { readPoolHistory } from "../data/pool-history-reader.ts";
 import { colourSlots } from "../view/colours.ts";
 import { deviceRange, plural } from "../view/format.ts";
 import { componentOfWork, type HeldLease, type PoolStory, poolStory, withShortNames } from "../view/pool-story.ts";
@@ -13,8 +13,8 @@ import { poolBelow, poolScript, poolStyle } from "./pool-panel.ts";
 import { embedded, shortestShown, timelineEnd, timelineStart } from "./timeline-page.ts";
 
 export type PoolTimelineOptions = {
-  /** the files of the record, in the order in which they were written */
-  readonly record: readonly string[];
+  /** the files of the history, in the order in which they were written */
+  readonly history: readonly string[];
   /** where the trace of a run is, by its id; undefined where there is none */
   readonly traceOf: (runId: string) => Promise<string | undefined>;
   readonly title: string;
@@ -45,19 +45,19 @@ const labels = {
 const categories = [...SpanCategory.options, ...Object.keys(labels)] as const;
 const categoryOf = (name: SpanCategory | keyof typeof labels): number => categories.indexOf(name);
 
-/** Rejects with `run.incomplete` where the record has nothing. */
+/** Rejects with `run.incomplete` where the history has nothing. */
 export async function toHtmlPoolTimeline(options: PoolTimelineOptions, outputPath: string): Promise<PoolTimeline> {
-  const { entries, numDamaged } = await readPoolRecord(options.record);
+  const { entries, numDamaged } = await readPoolHistory(options.history);
   if (entries.length === 0)
     throw new TreadleError(
       "run.incomplete",
-      `the record '${options.record.at(-1)}' holds no whole line, so there is nothing to show`,
+      `the history '${options.history.at(-1)}' holds no whole line, so there is nothing to show`,
     );
   const story = withShortNames(poolStory(entries));
   const traces = new Map<string, string>();
   const lacks: string[] =
     numDamaged > 0
-      ? [`${plural(numDamaged, "line")} of the record that ${numDamaged === 1 ? "is" : "are"} not whole`]
+      ? [`${plural(numDamaged, "line")} of the history that ${numDamaged === 1 ? "is" : "are"} not whole`]
       : [];
   for (const run of story.runs) {
     const path = await options.traceOf(story.runIds.get(run) ?? run);

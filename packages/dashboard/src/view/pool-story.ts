@@ -1,4 +1,4 @@
-/** What a pool's record tells: which run held which devices when, who waited for whom, and what was decided. */
+/** What a pool's history tells: which run held which devices when, who waited for whom, and what was decided. */
 import type { PoolDecision, PoolEntry, PoolWait } from "@treadle/contracts";
 
 export type HeldLease = {
@@ -26,7 +26,7 @@ export type PoolStory = {
   readonly runIds: ReadonlyMap<string, string>;
 };
 
-/** Entries in their order. What has no end in the record lasts until the last entry. */
+/** Entries in their order. What has no end in the history lasts until the last entry. */
 export function poolStory(entries: Iterable<PoolEntry>): PoolStory {
   let [fromMs, toMs] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   const runs = new Set<string>();

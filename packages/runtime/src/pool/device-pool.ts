@@ -9,7 +9,7 @@
 import type { MeasuredSlowdown, PoolMember, PoolMemberView, PoolReply, PoolRequest } from "@treadle/contracts";
 import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
 import { CoRunner, type LiveMethod } from "@treadle/multiplexer";
-import type { PoolRecord } from "./pool-record.ts";
+import type { PoolHistoryFile } from "./pool-history-file.ts";
 import { readSlowdowns, writeSlowdowns } from "./slowdown-file.ts";
 
 export type { PoolLimits } from "@treadle/core";
@@ -49,7 +49,7 @@ export type DevicePoolOptions = {
   /** what of the kept slowdowns is left out */
   readonly onNotice?: ((text: string) => void) | undefined;
   /** what happens is written there; closed with the pool */
-  readonly record?: PoolRecord | undefined;
+  readonly history?: PoolHistoryFile | undefined;
 };
 
 export class DevicePool {
@@ -61,7 +61,7 @@ export class DevicePool {
   readonly #ticker: NodeJS.Timeout;
   readonly #coRunner: CoRunner | undefined;
   readonly #slowdowns: string | undefined;
-  readonly #record: PoolRecord | undefined;
+  readonly #history: PoolHistoryFile | undefined;
   /** what is in the file, and since when */
   #kept = { version: 0, atMs: 0 };
   #keeping: Promise<void> = Promise.resolve();
@@ -70,7 +70,7 @@ export class DevicePool {
 
   /** Throws `profile.invalid` for kept slowdowns that are none. */
   constructor(limits: PoolLimits, options: DevicePoolOptions = {}) {
-    const { now = () => performance.now(), oldToken = 0, sharing, onNotice = () => {}, record } = options;
+    const { now = () => performance.now(), oldToken = 0, sharing, onNotice = () => {}, history } = options;
     if (sharing) {
       const { method, window, slowdowns } = sharing;
       this.#coRunner = new CoRunner({
@@ -83,12 +83,12 @@ export class DevicePool {
     }
     this.#state = new DevicePoolState(limits, oldToken, this.#coRunner);
     this.#now = now;
-    this.#record = record;
+    this.#history = history;
     this.#lookedMs = now();
     this.#ticker = setInterval(() => {
       this.#feed({ type: "tick" });
       this.#tellWaits();
-      void this.#record?.flush();
+      void this.#history?.flush();
       if (this.#poolMs - this.#kept.atMs >= keepMs) this.#keep();
     }, tickMs);
   }
@@ -135,7 +135,7 @@ export class DevicePool {
   async close(): Promise<void> {
     clearInterval(this.#ticker);
     this.#keep();
-    await Promise.all([this.#keeping, this.#record?.close()]);
+    await Promise.all([this.#keeping, this.#history?.close()]);
   }
 
   /** PS8. A disk that is full costs what was measured, and no run. */
@@ -173,7 +173,7 @@ export class DevicePool {
   #feed(input: PoolInput): void {
     const nowMs = this.#time();
     const effects = this.#state.handle(input, nowMs);
-    if (effects.length > 0 || !isReport(input)) this.#record?.look(this.#state, nowMs);
+    if (effects.length > 0 || !isReport(input)) this.#history?.look(this.#state, nowMs);
     for (const effect of effects) this.#act(effect);
   }
 
@@ -189,5 +189,5 @@ export class DevicePool {
   }
 }
 
-/** Of it nothing changes that a record has, unless something follows. */
+/** Of it nothing changes that a history has, unless something follows. */
 const isReport = ({ type }: PoolInput): boolean => type === "beat" || type === "worked";

@@ -12,7 +12,7 @@ export type PoolOptions = {
   readonly limits: PoolLimits;
   readonly sharing?: SharingOptions | undefined;
   readonly onNotice: (text: string) => void;
-  /** where runs keep their folders, and the pool its record */
+  /** where runs keep their folders, and the pool its history */
   readonly runsRoot: string;
 };
 
@@ -34,7 +34,7 @@ export async function openPool({ nats, name, limits, sharing, onNotice, runsRoot
       throw error;
     }
     const common = { name, plane, log, limits, sharing, machine, onNotice };
-    return await PoolService.open({ ...common, processes: runProcesses, recordFolder: runsRoot });
+    return await PoolService.open({ ...common, processes: runProcesses, historyFolder: runsRoot });
   } catch (error) {
     await plane.close();
     throw error;

@@ -31,8 +31,8 @@ import {
 } from "@treadle/contracts";
 import { DevicePool, type PooledRun, type PoolLimits, type SharingOptions } from "./device-pool.ts";
 import { Exchange } from "./exchange.ts";
+import { PoolHistoryFile } from "./pool-history-file.ts";
 import { type Admitted, PoolLog } from "./pool-log.ts";
-import { PoolRecord } from "./pool-record.ts";
 import { hasStartedAgain, type ProcessLook } from "./run-process.ts";
 
 type Marked = readonly Pick<RunProcess, "pid" | "mark">[];
@@ -60,8 +60,8 @@ export type PoolServiceOptions = {
   readonly machine: string;
   readonly processes: RunProcesses;
   readonly onNotice: (text: string) => void;
-  /** for a record of this process; without it, there is none */
-  readonly recordFolder?: string | undefined;
+  /** for a history of this process; without it, there is none */
+  readonly historyFolder?: string | undefined;
 };
 
 /** Tokens that one process grants, at most, in each second of its life: epochs are seconds. All stay below 2^53 until 2242. */
@@ -125,7 +125,7 @@ export class PoolService {
   /** what runs that want to join have said meanwhile */
   readonly #heldBack: (() => void)[] = [];
   readonly #watch: NodeJS.Timeout;
-  readonly record: PoolRecord | undefined;
+  readonly history: PoolHistoryFile | undefined;
   #announcement: Announcement | undefined;
   /** since when nothing can be heard, and for how long it was so before */
   #deafSinceMs: number | undefined;
@@ -147,10 +147,10 @@ export class PoolService {
     });
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
-    const { name, limits, sharing, onNotice, recordFolder: folder } = options;
-    if (folder !== undefined) this.record = new PoolRecord({ folder, name: `pool-${name}-${log.epoch}` });
+    const { name, limits, sharing, onNotice, historyFolder: folder } = options;
+    if (folder !== undefined) this.history = new PoolHistoryFile({ folder, name: `pool-${name}-${log.epoch}` });
     const oldToken = log.epoch * tokensAnEpoch;
-    this.#pool = new DevicePool(limits, { now, oldToken, sharing, onNotice, record: this.record });
+    this.#pool = new DevicePool(limits, { now, oldToken, sharing, onNotice, history: this.history });
     const known = [...log.admitted.values()].map(({ process }) => process.mark);
     const strangers = marked.filter(({ mark }) => !known.includes(mark));
     this.#strangers = new Map(strangers.map((each) => [each.mark, each]));

@@ -4,7 +4,12 @@ import { join } from "node:path";
 import { PoolEntry } from "@treadle/contracts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { DevicePool } from "../../src/pool/device-pool.ts";
-import { newPoolRecordName, PoolRecord, poolRecordFiles, poolRecordName } from "../../src/pool/pool-record.ts";
+import {
+  newPoolHistoryName,
+  PoolHistoryFile,
+  poolHistoryFiles,
+  poolHistoryName,
+} from "../../src/pool/pool-history-file.ts";
 
 const never = 1_000_000_000;
 const limits = { residents: 2, turnMs: never, patienceMs: never, yieldMs: never, beatLimitMs: never };
@@ -12,7 +17,7 @@ const devices = [{ id: "gpu:0", memoryMiB: 100 }];
 
 let folder: string;
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "treadle-pool-record-"));
+  folder = mkdtempSync(join(tmpdir(), "treadle-pool-history-"));
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -23,15 +28,15 @@ const entriesIn = (file: string): PoolEntry[] =>
     .map((line) => PoolEntry.parse(JSON.parse(line)));
 
 /** Two runs that take turns on a device so many times; what that leads to is written after every so many. */
-async function takeTurns(record: PoolRecord, turns: number, writtenAfter = turns) {
-  const pool = new DevicePool(limits, { record });
+async function takeTurns(history: PoolHistoryFile, turns: number, writtenAfter = turns) {
+  const pool = new DevicePool(limits, { history });
   const granted = { a: 0, b: 0 };
   for (const run of ["a", "b"] as const) {
     const reply = (message: { readonly type: string }) => {
       if (message.type === "granted") granted[run]++;
     };
     pool.add(run, { reply, end: (why) => expect.fail(why) });
-    record.isRun(run, `20260101-000000-${run}-0000000`);
+    history.isRun(run, `20260101-000000-${run}-0000000`);
     pool.received(run, { type: "join", member: { priority: 0, weight: 1, devices } });
     pool.received(run, { type: "request", devices: ["gpu:0"] });
   }
@@ -39,18 +44,18 @@ async function takeTurns(record: PoolRecord, turns: number, writtenAfter = turns
     const run = turn % 2 === 1 ? "a" : "b";
     pool.received(run, { type: "release", token: turn });
     pool.received(run, { type: "request", devices: ["gpu:0"] });
-    if (turn % writtenAfter === 0) await record.flush();
+    if (turn % writtenAfter === 0) await history.flush();
   }
   return { pool, granted };
 }
 
-test("a record says which folder a run has, who held what, and who waited for whom, by the clock of traces", async () => {
-  const name = newPoolRecordName();
-  const record = new PoolRecord({ folder, name });
+test("a history says which folder a run has, who held what, and who waited for whom, by the clock of traces", async () => {
+  const name = newPoolHistoryName();
+  const history = new PoolHistoryFile({ folder, name });
   const beganMs = Date.now();
-  const { pool } = await takeTurns(record, 1);
+  const { pool } = await takeTurns(history, 1);
   await pool.close();
-  const [old, newest] = poolRecordFiles(folder, name);
+  const [old, newest] = poolHistoryFiles(folder, name);
   expect(() => statSync(old)).toThrow(/ENOENT/);
   expect(statSync(newest).mode & 0o077).toBe(0);
   const entries = entriesIn(newest);
@@ -67,16 +72,16 @@ test("a record says which folder a run has, who held what, and who waited for wh
     { type: "waits", run: "a", on: { type: "devices", runs: ["b"] } },
   ]);
   expect(Math.abs((entries[0] as PoolEntry).atMs - beganMs)).toBeLessThan(60_000);
-  expect([newest, old].map((file) => poolRecordName(file.slice(folder.length + 1)))).toEqual([name, undefined]);
+  expect([newest, old].map((file) => poolHistoryName(file.slice(folder.length + 1)))).toEqual([name, undefined]);
 });
 
-test("PH2: a record stays within its size, and either of its two files says by itself what was so when it began", async () => {
+test("PH2: a history stays within its size, and either of its two files says by itself what was so when it began", async () => {
   const maxBytes = 4000;
-  const record = new PoolRecord({ folder, name: "pool-x", maxBytes });
-  const { pool, granted } = await takeTurns(record, 300, 3);
+  const history = new PoolHistoryFile({ folder, name: "pool-x", maxBytes });
+  const { pool, granted } = await takeTurns(history, 300, 3);
   await pool.close();
   expect(granted.a + granted.b).toBe(301);
-  for (const file of poolRecordFiles(folder, "pool-x")) {
+  for (const file of poolHistoryFiles(folder, "pool-x")) {
     expect(statSync(file).size).toBeLessThan(maxBytes + 2000);
     const [first, second, ...rest] = entriesIn(file);
     expect([first, second].map((entry) => entry?.type)).toEqual(["run", "run"]);
@@ -92,12 +97,12 @@ test("PH2: a record stays within its size, and either of its two files says by i
 });
 
 test("PH1: lines that cannot be written as fast as they come are lost, and then all that is so is said again", async () => {
-  const record = new PoolRecord({ folder, name: "pool-x", maxBytes: 20_000 });
-  const { pool } = await takeTurns(record, 200, 200);
+  const history = new PoolHistoryFile({ folder, name: "pool-x", maxBytes: 20_000 });
+  const { pool } = await takeTurns(history, 200, 200);
   const lost = 201;
   pool.received("a", { type: "release", token: lost });
   await pool.close();
-  const [old, newest] = poolRecordFiles(folder, "pool-x").map(entriesIn) as [PoolEntry[], PoolEntry[]];
+  const [old, newest] = poolHistoryFiles(folder, "pool-x").map(entriesIn) as [PoolEntry[], PoolEntry[]];
   const all = [...old, ...newest];
   const tokens = all.flatMap((entry) => (entry.type === "holds" ? [entry.token] : []));
   expect(new Set(tokens).size).toBeLessThan(200);
@@ -112,7 +117,7 @@ test("PH1: lines that cannot be written as fast as they come are lost, and then 
 test("PH1: where nothing can be written, runs get their devices all the same", async () => {
   const file = join(folder, "no-folder");
   writeFileSync(file, "");
-  const { pool, granted } = await takeTurns(new PoolRecord({ folder: file, name: "pool-x", maxBytes: 2000 }), 100);
+  const { pool, granted } = await takeTurns(new PoolHistoryFile({ folder: file, name: "pool-x", maxBytes: 2000 }), 100);
   await pool.close();
   expect(granted.a + granted.b).toBe(101);
 });

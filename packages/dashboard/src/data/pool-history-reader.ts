@@ -3,10 +3,10 @@ import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { PoolEntry } from "@treadle/contracts";
 
-export type PoolRecordText = { readonly entries: readonly PoolEntry[]; readonly numDamaged: number };
+export type PoolHistoryText = { readonly entries: readonly PoolEntry[]; readonly numDamaged: number };
 
 /** Of files in the order in which they were written; one that is missing has nothing. */
-export async function readPoolRecord(files: readonly string[]): Promise<PoolRecordText> {
+export async function readPoolHistory(files: readonly string[]): Promise<PoolHistoryText> {
   const entries: PoolEntry[] = [];
   let numDamaged = 0;
   for (const file of files) {

@@ -1,4 +1,4 @@
-/** What happened in a pool of devices, as entries of its record: a file of lines, which a page of all runs is drawn from. */
+/** What happened in a pool of devices, as entries of its history: a file of lines, which a page of all runs is drawn from. */
 import { z } from "zod";
 import { PoolWait, Work } from "./device-pool.ts";
 

@@ -1,5 +1,5 @@
 /**
- * The record of a pool: a file of lines beside the folders of its runs, which `treadle trace --pool` draws. It holds the newest
+ * The history of a pool: a file of lines beside the folders of its runs, which `treadle trace --pool` draws. It holds the newest
  * `maxBytes` to twice that: when the file is full it becomes the old one, in place of the one before.
  *
  * - PH1 it costs no run anything: lines are written in the background, and a disk that is full or slow costs lines alone.
@@ -15,30 +15,30 @@ const ending = ".jsonl";
 const oldEnding = ".old.jsonl";
 
 /** The old file, and the one that is written; either may be missing. */
-export const poolRecordFiles = (folder: string, name: string): readonly [string, string] => [
+export const poolHistoryFiles = (folder: string, name: string): readonly [string, string] => [
   join(folder, `${name}${oldEnding}`),
   join(folder, `${name}${ending}`),
 ];
 
 /** Of a file in a folder of runs. */
-export const poolRecordName = (file: string): string | undefined =>
+export const poolHistoryName = (file: string): string | undefined =>
   file.startsWith("pool-") && file.endsWith(ending) && !file.endsWith(oldEnding)
     ? file.slice(0, -ending.length)
     : undefined;
 
 /** Sorts by time: `pool-20260131-142530-4f2a91c7`. */
-export function newPoolRecordName(): string {
+export function newPoolHistoryName(): string {
   const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
   return `pool-${stamp}-${crypto.randomUUID().slice(0, 8)}`;
 }
 
-export type PoolRecordOptions = {
+export type PoolHistoryFileOptions = {
   readonly folder: string;
   readonly name: string;
   readonly maxBytes?: number | undefined;
 };
 
-export class PoolRecord {
+export class PoolHistoryFile {
   readonly name: string;
   readonly #folder: string;
   readonly #maxBytes: number;
@@ -54,7 +54,7 @@ export class PoolRecord {
   #hasLost = false;
   #writing: Promise<void>;
 
-  constructor({ folder, name, maxBytes = 8 * 2 ** 20 }: PoolRecordOptions) {
+  constructor({ folder, name, maxBytes = 8 * 2 ** 20 }: PoolHistoryFileOptions) {
     [this.name, this.#folder, this.#maxBytes] = [name, folder, maxBytes];
     this.#writing = mkdir(folder, { recursive: true, mode: 0o700 }).then(
       () => {},
@@ -71,7 +71,7 @@ export class PoolRecord {
     this.#add(this.#history.changes(state, nowMs, traceNow()));
     if (this.#sizeBytes < this.#maxBytes) return;
     void this.flush();
-    const [old, newest] = poolRecordFiles(this.#folder, this.name);
+    const [old, newest] = poolHistoryFiles(this.#folder, this.name);
     this.#writing = this.#writing.then(() => rename(newest, old)).catch(() => {});
     this.#sizeBytes = 0;
     this.#sayAll(); // PH2
@@ -90,7 +90,7 @@ export class PoolRecord {
     if (this.#lines.length === 0) return this.#writing;
     const text = this.#lines.join("");
     this.#lines = [];
-    const [, newest] = poolRecordFiles(this.#folder, this.name);
+    const [, newest] = poolHistoryFiles(this.#folder, this.name);
     this.#writing = this.#writing
       .then(() => appendFile(newest, text, { mode: 0o600 }))
       .catch(() => {})
