@@ -3,7 +3,7 @@
  * event. Nothing is scheduled ahead, so a wrong estimate costs one decision. It implements the pool's `SharingPolicy`.
  *
  * - CR1 works that have not been measured beside each other do so only to be measured: each was measured alone before, and there
- *   are so many tries at most (`mostTries`). Without any nobody would ever know; without a limit a bad pair would go on.
+ *   are so many tries at most (`mostTries`, `mostTriesOfKnown`). Without any nobody would ever know; without a limit a bad pair would go on.
  * - CR2 no run begins, or goes on, beside another that makes it slower than its `maxSlowdown`.
  * - CR3 a decision takes `decisionMs` at most, where a clock is given; what was not found by then is decided by what is gained
  *   here and now.

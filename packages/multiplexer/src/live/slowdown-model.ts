@@ -11,6 +11,8 @@
  *   are their devices, is what they take from one another beside each other their slowdown.
  * - SM3 an estimate is within those of the levels of memory between which it is interpolated, and its error includes how much
  *   these differ. What is further than one level from all that was measured is not known.
+ * - SM4 a sample of a work beside several others says only how slow the work is beside the worst of them. It counts, as a bound, for
+ *   pairs that meet in such company alone: half of their tries have told nothing better.
  */
 import type { KnownSlowdowns, MeasuredSlowdown, Work, WorkSample } from "@treadle/contracts";
 
@@ -22,6 +24,8 @@ export const memoryLevels = [0.2, 0.4, 0.6, 0.8, 1] as const;
 export const leastSamples = 3;
 /** A pair of which so many samples were rejected, or are too few yet, is tried no more. */
 export const mostTries = 16;
+/** A pair that is known is tried on for the sake of the other way round, whose samples may be fewer. */
+export const mostTriesOfKnown = 4 * mostTries;
 /** Older samples count less: half as much after about 34 newer ones. */
 const keptPart = 0.98;
 const contendedPart = 0.1;
@@ -57,18 +61,18 @@ export class SlowdownModel {
   add({ work, beside, devices, passes, tokens, ms, cpuMs, queuedMs }: WorkSample, memory: number): boolean {
     if (!(ms > 0) || !(passes > 0)) return false;
     const level = levelOf(memory);
-    const [other, ...more] = beside;
     const isContended = queuedMs > contendedPart * ms;
     const isOnProcessors = devices.every(isCpu) && cpuMs + queuedMs > computingPart * ms;
-    if (other === undefined) {
+    if (beside.length === 0) {
       if (isContended) return false;
       this.#addAlone(keyOf(work, level), passes, tokens, ms);
     } else {
-      const pair = this.#pairAt(work, other, level);
-      pair.tried++;
+      const pairs = beside.map((other) => this.#pairAt(work, other, level));
+      for (const pair of pairs) pair.tried++;
       const expected = this.aloneMs(work, memory, passes, tokens);
-      if (more.length > 0 || expected === undefined || (isContended && !isOnProcessors)) return false;
-      count(pair.told, expected, ms);
+      const told = pairs.length === 1 ? pairs : pairs.filter(isBounded); // SM4
+      if (told.length === 0 || expected === undefined || (isContended && !isOnProcessors)) return false;
+      for (const pair of told) count(pair.told, expected, ms);
     }
     this.#version++;
     return true;
@@ -91,7 +95,7 @@ export class SlowdownModel {
   slowdown(work: Work, beside: Work, memory: number): Slowdown | undefined {
     const level = levelOf(memory);
     const measured = [...(this.#pairs.get(keyOf(work, beside)) ?? [])]
-      .filter(([, { told }]) => told.count > leastSamples - 1) // so many, which have aged a little
+      .filter(([, pair]) => isTold(pair))
       .map(([at, { told }]) => ({ at, ...this.#estimate(work, at, told) }))
       .sort((a, b) => a.at - b.at);
     const below = measured.findLast(({ at }) => at <= level);
@@ -115,10 +119,11 @@ export class SlowdownModel {
     });
   }
 
-  /** Whether another try may still tell what is not known. */
+  /** Whether another try may still tell what is not known: of this pair, or of the same two the other way round. */
   mayTry(work: Work, beside: Work, memory: number): boolean {
     const pair = this.#pairs.get(keyOf(work, beside))?.get(levelOf(memory));
-    return this.isKnownAlone(work, memory) && (pair?.tried ?? 0) < mostTries;
+    const most = pair !== undefined && isTold(pair) ? mostTriesOfKnown : mostTries;
+    return this.isKnownAlone(work, memory) && (pair?.tried ?? 0) < most;
   }
 
   /** To be kept. */
@@ -181,6 +186,12 @@ export class SlowdownModel {
     return levels;
   }
 }
+
+/** SM4: half of its tries are over, and it is not known. */
+const isBounded = (pair: Pair): boolean => pair.tried > mostTries / 2 && !isTold(pair);
+
+/** So many samples, which have aged a little. */
+const isTold = ({ told }: Pair): boolean => told.count > leastSamples - 1;
 
 const nothingTold: Ratios = { count: 0, expected: 0, ms: 0, squares: 0 };
 

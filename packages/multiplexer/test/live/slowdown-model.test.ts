@@ -3,7 +3,13 @@ import type { WorkSample } from "@treadle/contracts";
 import { KnownSlowdowns } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { leastSamples, memoryLevels, mostTries, SlowdownModel } from "../../src/live/slowdown-model.ts";
+import {
+  leastSamples,
+  memoryLevels,
+  mostTries,
+  mostTriesOfKnown,
+  SlowdownModel,
+} from "../../src/live/slowdown-model.ts";
 
 const sample = (work: string, beside: readonly string[], rest: Partial<WorkSample>): WorkSample => ({
   ...{ work, beside: [...beside], devices: ["gpu:0"] },
@@ -112,6 +118,37 @@ test("a pair is tried so many times at most, whether its samples count or not", 
   }
   expect(model.mayTry("a", "b", 1)).toBe(false);
   expect(model.slowdown("a", "b", 1)).toBeUndefined();
+});
+
+test("what meets in the company of others alone is bounded by the worst of them, once half of its tries are over (SM4)", () => {
+  fc.assert(
+    fc.property(
+      fc.double({ min: 1, max: 3, noNaN: true }),
+      fc.double({ min: 1, max: 3, noNaN: true }),
+      fc.nat(leastSamples),
+      (besideB, besideC, numPure) => {
+        const model = new SlowdownModel();
+        for (let i = 0; i < leastSamples; i++) model.add(sample("a", [], { ms: 10 }), 1);
+        for (let i = 0; i < numPure; i++) model.add(sample("a", ["b"], { ms: 10 * besideB }), 1);
+        const both = () => model.add(sample("a", ["b", "c"], { ms: 10 * Math.max(besideB, besideC) }), 1);
+        for (let i = numPure; i < mostTries / 2; i++) expect(both()).toBe(false);
+        for (let i = 0; i < mostTries / 2; i++) both();
+        expect(model.slowdown("a", "c", 1)?.factor).toBeCloseTo(Math.max(besideB, besideC));
+        // What was measured by itself is not made worse by that.
+        if (numPure === leastSamples) expect(model.slowdown("a", "b", 1)?.factor).toBeCloseTo(besideB);
+      },
+    ),
+  );
+});
+
+test("a pair that is known is tried on, since the other way round may not be, and not for ever", () => {
+  const model = new SlowdownModel();
+  for (let i = 0; i < leastSamples; i++) model.add(sample("a", [], { ms: 10 }), 1);
+  for (let i = 0; i < mostTriesOfKnown; i++) {
+    expect(model.mayTry("a", "b", 1), `after ${i} tries`).toBe(true);
+    model.add(sample("a", ["b"], { ms: 11 }), 1);
+  }
+  expect(model.mayTry("a", "b", 1)).toBe(false);
 });
 
 test("what is kept is all that is known", () => {
