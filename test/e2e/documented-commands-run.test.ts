@@ -18,6 +18,10 @@ const leftOut: readonly LeftOut[] = [
   { line: /^(dashboard|node|logs -f|actions (serve|top)|pool start)\b/, why: "ends when it is told to" },
   { line: /--(cluster|nats)\b/, why: "needs NATS and agents: test/fault and test/integration start them" },
   { line: /^(bench|compare|multiplex)\b/, why: "minutes: packages/bench/test, test/e2e and test/fault run less of it" },
+  {
+    line: /^trace --pool\b/,
+    why: "needs runs that shared devices: test/fault/runs-compute-beside-each-other.test.ts has some",
+  },
   { line: /^(profile|graph)\b/, why: "trains for minutes: packages/cli/test and test/e2e measure small workflows" },
   { line: /^(plan|simulate)\b/, why: "needs a profile of minutes: test/e2e/simulate.test.ts has one" },
   { line: /^export\b/, why: "needs a run on PyTorch: test/e2e/torch-models-are-exported.test.ts has one" },

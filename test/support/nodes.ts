@@ -106,7 +106,10 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
 
   /** Of this machine's devices; the one of that name that is there already ends. */
   async startPool(name: string, flags: readonly string[] = []): Promise<NodeProcess> {
-    return this.#ready(this.start(["pool", "start", name, ...this.flagsOf(), ...flags]), `pool '${name}'`);
+    return this.#ready(
+      this.start(["pool", "start", name, "--runs", this.runs, ...this.flagsOf(), ...flags]),
+      `pool '${name}'`,
+    );
   }
 
   /** Any command, in the project. */
