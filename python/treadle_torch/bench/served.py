@@ -88,14 +88,16 @@ class Served:
     def generate(self, prompts: list[tuple[int, list[int]]], max_tokens: int, seed: int, client: str = "") -> list[tuple[torch.Tensor, torch.Tensor]]:
         def requests() -> Iterator[pb.GenerateRequest]:
             yield pb.GenerateRequest(start=pb.Start(num_prompts=len(prompts), max_tokens=max_tokens, temperature=1.0, seed=seed))
-            messages = [pb.Prompt(key=key, tokens=_bytes(torch.tensor(tokens, dtype=torch.int32))) for key, tokens in prompts]
-            yield pb.GenerateRequest(prompts=pb.Prompts(prompts=messages))
+            every = torch.tensor([token for _, tokens in prompts for token in tokens], dtype=torch.int32)
+            keys, lengths = [key for key, _ in prompts], [len(tokens) for _, tokens in prompts]
+            yield pb.GenerateRequest(prompts=pb.Prompts(keys=keys, lengths=lengths, tokens=_bytes(every)))
 
         answers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for reply in self.call("Generate", requests(), client):
-            numbers = (torch.frombuffer(bytearray(data), dtype=dtype) for data, dtype in ((reply.tokens, torch.int32), (reply.logprobs, torch.float32)))
-            tokens, logprobs = numbers
-            answers[reply.index] = (tokens, logprobs)
+            rows = reply.completions.rows
+            given = ((rows.tokens, torch.int32), (rows.logprobs, torch.float32))
+            columns = (torch.frombuffer(bytearray(data), dtype=dtype).split(list(rows.lengths)) for data, dtype in given)
+            answers.update(zip(rows.indices, zip(*columns, strict=True), strict=True))
         return [answers[index] for index in range(len(prompts))]
 
     def forward_backward(self, batch: dict[str, torch.Tensor]) -> pb.LossMetrics:

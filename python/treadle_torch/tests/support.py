@@ -36,8 +36,8 @@ def generate(engine: Engine, prompts: list[tuple[int, list[int]]], max_tokens: i
     generation = Generation(Sampling(max_tokens, temperature, frozenset([5]), 77, False), [Prompt(*one) for one in prompts])
     engine.submit(lambda: engine.generate(generation)).result()
     answers: dict[int, tuple[list[int], list[float]]] = {}
-    while (reply := generation.replies.get()) is not None:
-        if isinstance(reply, Exception):
-            raise reply
-        answers[reply.index] = (reply.tokens, reply.logprobs)
+    while (told := generation.replies.get()) is not None:
+        if isinstance(told, Exception):
+            raise told
+        answers.update({reply.index: (reply.tokens, reply.logprobs) for reply in told.replies})
     return [answers[index] for index in range(len(prompts))]

@@ -18,11 +18,9 @@ def made(engine, prompts: list[Prompt], progress_seconds=None) -> tuple[list[Rep
     generation = Generation(SAMPLING, prompts, progress_seconds=progress_seconds)
     engine.submit(lambda: engine.generate(generation)).result()
     replies, pieces = {}, []
-    while (reply := generation.replies.get()) is not None:
-        if isinstance(reply, list):
-            pieces += reply
-        else:
-            replies[reply.index] = reply
+    while (told := generation.replies.get()) is not None:
+        pieces += told.pieces
+        replies.update({reply.index: reply for reply in told.replies})
     return [replies[index] for index in range(len(prompts))], pieces
 
 
@@ -85,8 +83,8 @@ class Begun(unittest.TestCase):
         engine.submit(engine._decoder.restart).result()
         engine.submit(lambda: engine.resume(OWNER)).result()
         replies = {}
-        while (reply := generation.replies.get()) is not None:
-            replies[reply.index] = reply.tokens
+        while (told := generation.replies.get()) is not None:
+            replies.update({reply.index: reply.tokens for reply in told.replies})
         self.assertEqual([replies[index] for index in range(4)], [one.tokens for one in whole])
         self.assertLess(max(len(one.tokens) for one in whole), CONTEXT)
         engine.close()
@@ -101,8 +99,8 @@ class Begun(unittest.TestCase):
             generation = Generation(SAMPLING, wrong, expected_version=expected)
             engine.submit(lambda: engine.generate(generation)).result()
             replies = {}
-            while (reply := generation.replies.get()) is not None:
-                replies[reply.index] = reply
+            while (told := generation.replies.get()) is not None:
+                replies.update({reply.index: reply for reply in told.replies})
             goes_on = expected == engine.policy_version
             for index, at in enumerate(long):
                 self.assertEqual(replies[index].attempt, 0 if goes_on else 1)

@@ -60,10 +60,10 @@ class Clients(unittest.TestCase):
         generation = Generation(Sampling(5, 1.0, frozenset(), 77, False), [Prompt(*one) for one in PROMPTS], client)
         self.do(lambda: self.engine.generate(generation))
         replies = []
-        while (reply := generation.replies.get()) is not None:
-            if isinstance(reply, Exception):
-                raise reply
-            replies.append((reply.index, reply.tokens))
+        while (told := generation.replies.get()) is not None:
+            if isinstance(told, Exception):
+                raise told
+            replies += [(reply.index, reply.tokens) for reply in told.replies]
         return sorted(replies)
 
     def is_on_device(self, tensors):

@@ -4,7 +4,7 @@ import { checkPrompts } from "../embedded/batches.ts";
 import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { checkBegun } from "../model-engine.ts";
 import type { GenerateCall, Message, TorchClient } from "./torch-client.ts";
-import { bytesOf, completionOf, type Described, piecesIn, sendPrompts } from "./torch-messages.ts";
+import { bytesOf, completionsIn, type Described, piecesIn, sendPrompts } from "./torch-messages.ts";
 
 /** Aborts that come before all prompts are on their way follow them. */
 type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: Abort[] };
@@ -104,6 +104,7 @@ export class TorchGenerations {
         if (waiting.length === 0) queueMicrotask(send);
         return numSent + waiting.push(joining) - 1;
       }, cut);
+      await undefined; // whoever joins in this turn, joins the first call
       for (let at = 0; ; at++) {
         send();
         if (at === calls.length) break;
@@ -148,24 +149,17 @@ export class TorchGenerations {
     try {
       const ended = new Promise<void>((resolve, reject) => {
         call.on("data", (reply: Message) => {
-          const pieces = piecesIn(reply);
-          if (pieces.length > 0) {
-            try {
-              onProgress?.(pieces);
-            } catch (error) {
-              failWith(error);
-            }
-            return;
-          }
-          const index = reply["index"] as number;
-          const completion = completionOf(reply, sampling.temperature);
-          if (reply["held"]) {
-            hold(index, reply["attempt"] as number, completion).catch(failWith);
-            return;
-          }
-          completions[index] = completion;
           try {
-            onCompletion?.(index, completion);
+            const pieces = piecesIn(reply);
+            if (pieces.length > 0) onProgress?.(pieces);
+            for (const { index, attempt, isHeld, completion } of completionsIn(reply, sampling.temperature)) {
+              if (isHeld) {
+                hold(index, attempt, completion).catch(failWith);
+                continue;
+              }
+              completions[index] = completion;
+              onCompletion?.(index, completion);
+            }
           } catch (error) {
             failWith(error);
           }

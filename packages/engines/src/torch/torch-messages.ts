@@ -63,39 +63,103 @@ export async function sendPrompts(
     ...(prompts.some(({ begun }) => begun) && { policy_version: policyVersion }),
   };
   await write(call, { start: { num_prompts: prompts.length, ...start } });
-  let some: Message[] = [];
+  let some: JoiningCompletion[] = [];
   let tokens = 0;
-  for (const [index, { prompt, key, begun }] of prompts.entries()) {
-    const had = begun && {
-      begun_tokens: bytesOf(begun.tokens),
-      begun_logprobs: bytesOf(begun.logprobs),
-      num_appended: begun.numAppended,
-    };
-    some.push({ key, tokens: bytesOf(prompt), ...had });
-    tokens += prompt.length + (begun?.tokens.length ?? 0);
+  for (const [index, one] of prompts.entries()) {
+    some.push(one);
+    tokens += one.prompt.length + (one.begun?.tokens.length ?? 0);
     if (tokens < promptTokens && index < prompts.length - 1) continue;
-    await write(call, { prompts: { prompts: some } });
+    await write(call, { prompts: promptsMessage(some) });
     [some, tokens] = [[], 0];
   }
 }
 
-export const piecesIn = (reply: Message): CompletionPiece[] =>
-  (reply["progress"] as Message[]).map((piece) => ({
-    index: piece["index"] as number,
-    attempt: piece["attempt"] as number,
-    from: piece["start"] as number,
-    tokens: intsOf(piece["tokens"] as Uint8Array),
-    logprobs: floatsOf(piece["logprobs"] as Uint8Array),
-  }));
-
-export function completionOf(reply: Message, temperature: number): Completion {
-  return {
-    tokens: intsOf(reply["tokens"] as Uint8Array),
-    logprobs: floatsOf(reply["logprobs"] as Uint8Array),
-    temperature,
-    finishReason: reasons[reply["finish_reason"] as number]!,
-    policyVersion: reply["policy_version"] as number,
+function promptsMessage(prompts: readonly JoiningCompletion[]): Message {
+  const columns = {
+    keys: prompts.map(({ key }) => key),
+    lengths: prompts.map(({ prompt }) => prompt.length),
+    tokens: joined(prompts.map(({ prompt }) => prompt)),
   };
+  if (!prompts.some(({ begun }) => begun)) return columns;
+  const begun = prompts.flatMap((one) => (one.begun ? [one.begun] : []));
+  return {
+    ...columns,
+    begun_lengths: prompts.map((one) => one.begun?.tokens.length ?? 0),
+    num_appended: prompts.map((one) => one.begun?.numAppended ?? 0),
+    begun_tokens: joined(begun.map((one) => one.tokens)),
+    begun_logprobs: joined(begun.map((one) => one.logprobs)),
+  };
+}
+
+const joined = (arrays: readonly (Int32Array | Float32Array)[]): Uint8Array => Buffer.concat(arrays.map(bytesOf));
+
+/** A completion as a process tells it, which may be held until it is answered for. */
+export type ToldCompletion = {
+  readonly index: number;
+  readonly attempt: number;
+  readonly isHeld: boolean;
+  readonly completion: Completion;
+};
+
+export function completionsIn(reply: Message, temperature: number): ToldCompletion[] {
+  const {
+    rows,
+    finish_reasons: finishReasons,
+    held,
+    policy_version: policyVersion,
+  } = (reply["completions"] ?? none) as Completions;
+  return rowsIn(rows).map(({ index, attempt, tokens, logprobs }, at) => ({
+    index,
+    attempt,
+    isHeld: held[at] as boolean,
+    completion: {
+      tokens,
+      logprobs,
+      temperature,
+      finishReason: reasons[finishReasons[at] as number] as FinishReason,
+      policyVersion,
+    },
+  }));
+}
+
+export function piecesIn(reply: Message): CompletionPiece[] {
+  const { rows, starts } = (reply["progress"] ?? none) as Progress;
+  return rowsIn(rows).map((row, at) => ({ ...row, from: starts[at] as number }));
+}
+
+type Rows = {
+  readonly indices: readonly number[];
+  readonly attempts: readonly number[];
+  readonly lengths: readonly number[];
+  readonly tokens: Uint8Array;
+  readonly logprobs: Uint8Array;
+};
+type Completions = {
+  readonly rows: Rows | null;
+  readonly finish_reasons: readonly number[];
+  readonly held: readonly boolean[];
+  readonly policy_version: number;
+};
+type Progress = { readonly rows: Rows | null; readonly starts: readonly number[] };
+const none = { rows: null };
+
+/** Each has numbers of its own: what one of them keeps is not kept for all. */
+function rowsIn(rows: Rows | null): Pick<CompletionPiece, "index" | "attempt" | "tokens" | "logprobs">[] {
+  if (!rows) return [];
+  const { indices, attempts, lengths } = rows;
+  const tokens = intsOf(rows.tokens);
+  const logprobs = floatsOf(rows.logprobs);
+  let to = 0;
+  return indices.map((index, at) => {
+    const from = to;
+    to += lengths[at] as number;
+    return {
+      index,
+      attempt: attempts[at] as number,
+      tokens: tokens.slice(from, to),
+      logprobs: logprobs.slice(from, to),
+    };
+  });
 }
 
 export function batchMessage(batch: Partial<Omit<TrainBatch, keyof TokenRows>> & TokenRows): {

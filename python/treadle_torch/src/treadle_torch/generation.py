@@ -8,8 +8,10 @@ TG3 a sequence that stopped and may be extended is held, with all it has read, u
     that has begun again since is ignored.
 TG4 what a sequence has when it begins was chosen elsewhere, or appended: it is read with the prompt in one pass, never chosen again,
     and the next token is the one that would have followed there (TG1).
-TG5 what a sequence has had more of is told in pieces, no more often than asked for, in one message of a call; what it ends or is
-    held with, its reply tells.
+TG5 what a sequence has had more of is told in pieces, no more often than asked for; what it ends or is held with, its reply tells.
+TG6 whoever waits for a call is told once of each step of what that step has made of it: a thread that serves each sequence by itself
+    would take the interpreter from this one as often.
+TG7 a message of what was made has at most 65,536 tokens, or one completion.
 """
 
 from __future__ import annotations
@@ -47,7 +49,6 @@ class Reply:
     tokens: list[int]
     logprobs: list[float]
     reason: str
-    policy_version: int
     held: bool
     attempt: int
 
@@ -61,6 +62,15 @@ class Piece:
     start: int
     tokens: list[int]
     logprobs: list[float]
+
+
+@dataclass(frozen=True)
+class Told:
+    """TG6: of one version."""
+
+    replies: list[Reply]
+    pieces: list[Piece]
+    policy_version: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,8 @@ class Generation:
     ) -> None:
         self.sampling = sampling
         self.client = client
-        self.replies: queue.SimpleQueue[Reply | list[Piece] | Exception | None] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[Told | Exception | None] = queue.SimpleQueue()
+        self._made: list[Reply] = []
         self.waiting = deque(self._begin(index, prompt) for index, prompt in enumerate(prompts))
         self.unfinished = len(prompts)
         self.progress_seconds = progress_seconds
@@ -132,12 +143,18 @@ class Generation:
         sequence.num_appended, sequence.num_told = prompt.num_appended, len(prompt.begun)
         return sequence
 
-    def reply(self, sequence: Sequence, reason: str, policy_version: int, *, held: bool = False) -> None:
-        tokens, logprobs = list(sequence.chosen), list(sequence.logprobs)
-        self.replies.put(Reply(sequence.index, tokens, logprobs, reason, policy_version, held, sequence.attempt))
-        if held:
-            return
-        self.unfinished -= 1
+    def reply(self, sequence: Sequence, reason: str, *, held: bool = False) -> None:
+        """Told with the rest of its step."""
+        self._made.append(
+            Reply(sequence.index, list(sequence.chosen), list(sequence.logprobs), reason, held, sequence.attempt)
+        )
+        if not held:
+            self.unfinished -= 1
+
+    def tell(self, pieces: list[Piece], policy_version: int) -> None:
+        """TG6."""
+        self.replies.put(Told(self._made, pieces, policy_version))
+        self._made = []
         if self.unfinished == 0:
             self.replies.put(None)
 
@@ -152,6 +169,8 @@ class Decoder:
         self._generations: list[Generation] = []
         # MC2: clients whose sequences wait.
         self._paused: set[str] = set()
+        # TG6: in the order in which they were replied to since they were told.
+        self._replied: dict[Generation, None] = {}
         # Whether the device has what the next step reads: then nothing but that step has moved a sequence.
         self._is_told = False
 
@@ -213,23 +232,30 @@ class Decoder:
             sequence.position = sequence.length
             sequence.chosen.append(chosen.tokens[row])
             sequence.logprobs.append(chosen.logprobs[row])
-            self._after_token(slot, sequence, chosen.tokens[row], policy_version)
-        self._tell()
+            self._after_token(slot, sequence, chosen.tokens[row])
+        self._tell(policy_version, self._pieces())
 
-    def _tell(self) -> None:
+    def _tell(self, policy_version: int, pieces: dict[Generation, list[Piece]] | None = None) -> None:
+        """TG6."""
+        pieces = pieces or {}
+        for generation in {**self._replied, **dict.fromkeys(pieces)}:
+            generation.tell(pieces.get(generation, []), policy_version)
+        self._replied.clear()
+
+    def _pieces(self) -> dict[Generation, list[Piece]]:
         """TG5."""
         now = time.monotonic()
-        due = [one for one in self._generations if one.progress_seconds is not None and one.tells_at <= now]
+        due = {one for one in self._generations if one.progress_seconds is not None and one.tells_at <= now}
         for generation in due:
             generation.tells_at = now + (generation.progress_seconds or 0)
-            pieces = []
-            for one in self._occupants:
-                if one is None or one.generation is not generation or one.held or one.num_told == len(one.chosen):
-                    continue
-                start, one.num_told = one.num_told, len(one.chosen)
-                pieces.append(Piece(one.index, one.attempt, start, one.chosen[start:], one.logprobs[start:]))
-            if pieces:
-                generation.replies.put(pieces)
+        pieces: dict[Generation, list[Piece]] = {}
+        for one in self._occupants if due else ():
+            if one is None or one.generation not in due or one.held or one.num_told == len(one.chosen):
+                continue
+            start, one.num_told = one.num_told, len(one.chosen)
+            piece = Piece(one.index, one.attempt, start, one.chosen[start:], one.logprobs[start:])
+            pieces.setdefault(one.generation, []).append(piece)
+        return pieces
 
     def extend(self, generation: Generation, index: int, attempt: int, tokens: list[int] | None, policy_version: int) -> None:
         """TG3."""
@@ -239,15 +265,16 @@ class Decoder:
             if not one.held or one.attempt != attempt:
                 return
             if tokens is None:
-                self._end(slot, one, "stop", policy_version)
+                self._end(slot, one, "stop")
             elif one.length + len(tokens) >= self._context_length:
-                self._end(slot, one, "length", policy_version)
+                self._end(slot, one, "length")
             else:
                 one.held = False
                 self._is_told = False
                 one.num_appended += len(tokens)
                 one.chosen.extend(tokens)
                 one.logprobs.extend([0.0] * len(tokens))
+            self._tell(policy_version)
             return
 
     def restart(self) -> None:
@@ -263,7 +290,8 @@ class Decoder:
     def abort(self, generation: Generation, policy_version: int, index: int | None = None) -> None:
         """One sequence alone where there is an index; the others keep their slots (TG1)."""
         for sequence in self._remove(generation, index):
-            generation.reply(sequence, "abort", policy_version)
+            self._reply(sequence, "abort")
+        self._tell(policy_version)
 
     def cancel(self, generation: Generation) -> None:
         self._remove(generation)
@@ -352,7 +380,7 @@ class Decoder:
         sampling = one.generation.sampling
         return Reading(slot, one.position, one.unread(), one.stream, len(one.chosen), sampling.temperature)
 
-    def _after_token(self, slot: int, sequence: Sequence, token: int, policy_version: int) -> None:
+    def _after_token(self, slot: int, sequence: Sequence, token: int) -> None:
         sampling = sequence.generation.sampling
         is_full = (
             len(sequence.chosen) - sequence.num_appended >= sampling.max_tokens
@@ -362,16 +390,19 @@ class Decoder:
             if sampling.extensible and not is_full:
                 sequence.held = True
                 self._is_told = False
-                sequence.generation.reply(sequence, "stop", policy_version, held=True)
+                self._reply(sequence, "stop", held=True)
             else:
-                self._end(slot, sequence, "stop", policy_version)
+                self._end(slot, sequence, "stop")
         elif is_full:
-            self._end(slot, sequence, "length", policy_version)
+            self._end(slot, sequence, "length")
 
-    def _end(self, slot: int, sequence: Sequence, reason: str, policy_version: int) -> None:
+    def _end(self, slot: int, sequence: Sequence, reason: str) -> None:
         self._occupants[slot] = None
         self._is_told = False
-        generation = sequence.generation
-        generation.reply(sequence, reason, policy_version)
-        if generation.unfinished == 0:
-            self._generations.remove(generation)
+        self._reply(sequence, reason)
+        if sequence.generation.unfinished == 0:
+            self._generations.remove(sequence.generation)
+
+    def _reply(self, sequence: Sequence, reason: str, *, held: bool = False) -> None:
+        sequence.generation.reply(sequence, reason, held=held)
+        self._replied[sequence.generation] = None

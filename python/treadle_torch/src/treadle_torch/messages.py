@@ -5,9 +5,10 @@ PS3 what a call brings is bounded before it is kept.
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,17 +16,20 @@ from ._generated import engine_pb2 as pb
 from .device import DeviceMemory, Placement
 from .engine import TAGS, Health, Moved, TagMemory
 from .errors import Refusal, invalid
-from .generation import Generation, Piece, Prompt, Reply, Sampling
+from .generation import Generation, Piece, Prompt, Reply, Sampling, Told
 from .losses import PolicyGradient, ValueTerm
 from .parameters import Parameters
 from .weight_blocks import HANDLE_BYTES
 from .weight_files import DTYPES, Device, Obstacle, Tensor, Ticket
 from .weight_link import SECRET_BYTES, Place
 
+Row = TypeVar("Row", Reply, Piece)
+
 CHUNK_BYTES = 2**20
 MAX_BATCH_BYTES = 2**30
+REPLY_TOKENS = 2**16
 
-REASONS = {"stop": pb.GenerateReply.STOP, "length": pb.GenerateReply.LENGTH, "abort": pb.GenerateReply.ABORT}
+REASONS = {"stop": pb.Completions.STOP, "length": pb.Completions.LENGTH, "abort": pb.Completions.ABORT}
 NUMBERS = ("temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues")
 
 
@@ -83,13 +87,12 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
         request = next(requests, None)
         if request is None or request.WhichOneof("kind") != "prompts":
             raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
-        prompts.extend(read_prompt(each) for each in request.prompts.prompts)
+        prompts.extend(read_prompts(request.prompts, vocab_size))
     for one in prompts:
-        tokens = one.tokens + one.begun
-        if not one.tokens or len(tokens) >= context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
-            raise invalid("a prompt is empty, fills the context with what has begun, or has a token outside the vocabulary")
-        if len(one.begun_logprobs) != len(one.begun) or one.num_appended > len(one.begun):
-            raise invalid("what has begun has another number of log-probabilities than of tokens, or more appended ones")
+        if not one.tokens or len(one.tokens) + len(one.begun) >= context_length:
+            raise invalid("a prompt is empty, or fills the context with what has begun")
+        if one.num_appended > len(one.begun):
+            raise invalid("of what has begun more is appended than there is")
         if one.begun and len(one.begun) - one.num_appended >= start.max_tokens:
             raise invalid(f"what has begun has '{len(one.begun)}' tokens and is to go on, of at most '{start.max_tokens}'")
     sampling = Sampling(
@@ -104,36 +107,64 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
     return Generation(sampling, prompts, client, progress_seconds, expected_version)
 
 
-def read_prompt(one: pb.Prompt) -> Prompt:
-    logprobs = array("f")
-    logprobs.frombytes(one.begun_logprobs)
-    return Prompt(one.key, read_ints(one.tokens), read_ints(one.begun_tokens), logprobs.tolist(), one.num_appended)
+def read_prompts(columns: pb.Prompts, vocab_size: int) -> list[Prompt]:
+    """All columns must be of the same prompts."""
+    count = len(columns.keys)
+    none = [0] * count
+    given = [read_ints(columns.tokens), read_ints(columns.begun_tokens), _numbers("f", columns.begun_logprobs)]
+    if any(each and (min(each) < 0 or max(each) >= vocab_size) for each in given[:2]):
+        raise invalid("a prompt, or what has begun, has a token outside the vocabulary")
+    begun_lengths, appended = columns.begun_lengths or none, columns.num_appended or none
+    lengths = (columns.lengths, begun_lengths, begun_lengths)
+    if any(len(each) != count for each in (*lengths, appended)) or any(sum(some) != len(each) for some, each in zip(lengths, given, strict=True)):
+        raise invalid(f"columns of '{count}' prompts have other numbers of entries, or of tokens, than they say")
+    parts = [_parts(each, some) for each, some in zip(given, lengths, strict=True)]
+    return [Prompt(*each) for each in zip(columns.keys, *parts, appended, strict=True)]
 
 
-def progress_message(pieces: list[Piece]) -> pb.GenerateReply:
-    return pb.GenerateReply(
-        progress=[
-            pb.Progress(
-                index=each.index,
-                attempt=each.attempt,
-                start=each.start,
-                tokens=array("i", each.tokens).tobytes(),
-                logprobs=array("f", each.logprobs).tobytes(),
-            )
-            for each in pieces
-        ]
-    )
+def _parts(numbers: list[Any], lengths: Sequence[int]) -> list[list[Any]]:
+    ends = itertools.accumulate(lengths)
+    return [numbers[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
 
-def reply_message(reply: Reply) -> pb.GenerateReply:
-    return pb.GenerateReply(
-        index=reply.index,
-        tokens=torch.tensor(reply.tokens, dtype=torch.int32).numpy().tobytes(),
-        logprobs=torch.tensor(reply.logprobs, dtype=torch.float32).numpy().tobytes(),
-        finish_reason=REASONS[reply.reason],
-        policy_version=reply.policy_version,
-        held=reply.held,
-        attempt=reply.attempt,
+def reply_messages(told: Told) -> Iterator[pb.GenerateReply]:
+    for replies in _bounded(told.replies):
+        completions = pb.Completions(
+            rows=_rows(replies),
+            finish_reasons=[REASONS[each.reason] for each in replies],
+            held=[each.held for each in replies],
+            policy_version=told.policy_version,
+        )
+        yield pb.GenerateReply(completions=completions)
+    for pieces in _bounded(told.pieces):
+        yield pb.GenerateReply(progress=pb.Progress(rows=_rows(pieces), starts=[each.start for each in pieces]))
+
+
+def _bounded(told: list[Row]) -> Iterator[list[Row]]:
+    """TG7."""
+    some: list[Row] = []
+    size = 0
+    for each in told:
+        if some and size + len(each.tokens) > REPLY_TOKENS:
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += len(each.tokens)
+    if some:
+        yield some
+
+
+def _rows(told: list[Row]) -> pb.Rows:
+    tokens, logprobs = array("i"), array("f")
+    for each in told:
+        tokens.fromlist(each.tokens)
+        logprobs.fromlist(each.logprobs)
+    return pb.Rows(
+        indices=[each.index for each in told],
+        attempts=[each.attempt for each in told],
+        lengths=[len(each.tokens) for each in told],
+        tokens=tokens.tobytes(),
+        logprobs=logprobs.tobytes(),
     )
 
 
@@ -245,4 +276,12 @@ def chunks(data: bytes | memoryview) -> Iterator[pb.Chunk]:
 
 
 def read_ints(data: bytes) -> list[int]:
-    return torch.frombuffer(bytearray(data), dtype=torch.int32).tolist() if data else []
+    return _numbers("i", data)
+
+
+def _numbers(kind: str, data: bytes) -> list[Any]:
+    if len(data) % 4:
+        raise invalid(f"'{len(data)}' bytes are no whole numbers of 4")
+    numbers = array(kind)
+    numbers.frombytes(data)
+    return numbers.tolist()

@@ -43,8 +43,7 @@ from .messages import (
     read_place,
     read_tags,
     read_ticket,
-    progress_message,
-    reply_message,
+    reply_messages,
     tag_message,
 )
 from .optimiser import Step
@@ -195,10 +194,10 @@ class EngineService:
         engine.submit(lambda: engine.generate(generation)).result()
         context.add_callback(lambda: engine.submit(lambda: engine.cancel(generation)))
         threading.Thread(target=self._follow, args=(requests, generation), daemon=True).start()
-        while (reply := generation.replies.get()) is not None:
-            if isinstance(reply, Exception):
-                raise reply
-            yield progress_message(reply) if isinstance(reply, list) else reply_message(reply)
+        while (told := generation.replies.get()) is not None:
+            if isinstance(told, Exception):
+                raise told
+            yield from reply_messages(told)
 
     def _follow(self, requests: Iterator[pb.GenerateRequest], generation: Generation) -> None:
         """What a client says while its completions are made, until its call has ended."""

@@ -235,24 +235,22 @@ class Start(_message.Message):
     def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ..., progress_ms: _Optional[int] = ..., policy_version: _Optional[int] = ...) -> None: ...
 
 class Prompts(_message.Message):
-    __slots__ = ("prompts",)
-    PROMPTS_FIELD_NUMBER: _ClassVar[int]
-    prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
-    def __init__(self, prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ...) -> None: ...
-
-class Prompt(_message.Message):
-    __slots__ = ("key", "tokens", "begun_tokens", "begun_logprobs", "num_appended")
-    KEY_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("keys", "lengths", "tokens", "begun_lengths", "num_appended", "begun_tokens", "begun_logprobs")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    NUM_APPENDED_FIELD_NUMBER: _ClassVar[int]
     BEGUN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BEGUN_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    NUM_APPENDED_FIELD_NUMBER: _ClassVar[int]
-    key: int
+    keys: _containers.RepeatedScalarFieldContainer[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
     tokens: bytes
+    begun_lengths: _containers.RepeatedScalarFieldContainer[int]
+    num_appended: _containers.RepeatedScalarFieldContainer[int]
     begun_tokens: bytes
     begun_logprobs: bytes
-    num_appended: int
-    def __init__(self, key: _Optional[int] = ..., tokens: _Optional[bytes] = ..., begun_tokens: _Optional[bytes] = ..., begun_logprobs: _Optional[bytes] = ..., num_appended: _Optional[int] = ...) -> None: ...
+    def __init__(self, keys: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ..., tokens: _Optional[bytes] = ..., begun_lengths: _Optional[_Iterable[int]] = ..., num_appended: _Optional[_Iterable[int]] = ..., begun_tokens: _Optional[bytes] = ..., begun_logprobs: _Optional[bytes] = ...) -> None: ...
 
 class Extension(_message.Message):
     __slots__ = ("index", "attempt", "tokens")
@@ -271,46 +269,54 @@ class Abort(_message.Message):
     def __init__(self, index: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
-    __slots__ = ("index", "tokens", "logprobs", "finish_reason", "policy_version", "held", "attempt", "progress")
+    __slots__ = ("completions", "progress")
+    COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    completions: Completions
+    progress: Progress
+    def __init__(self, completions: _Optional[_Union[Completions, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("indices", "attempts", "lengths", "tokens", "logprobs")
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    indices: _containers.RepeatedScalarFieldContainer[int]
+    attempts: _containers.RepeatedScalarFieldContainer[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    tokens: bytes
+    logprobs: bytes
+    def __init__(self, indices: _Optional[_Iterable[int]] = ..., attempts: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
+
+class Completions(_message.Message):
+    __slots__ = ("rows", "finish_reasons", "held", "policy_version")
     class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        STOP: _ClassVar[GenerateReply.FinishReason]
-        LENGTH: _ClassVar[GenerateReply.FinishReason]
-        ABORT: _ClassVar[GenerateReply.FinishReason]
-    STOP: GenerateReply.FinishReason
-    LENGTH: GenerateReply.FinishReason
-    ABORT: GenerateReply.FinishReason
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
-    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+        STOP: _ClassVar[Completions.FinishReason]
+        LENGTH: _ClassVar[Completions.FinishReason]
+        ABORT: _ClassVar[Completions.FinishReason]
+    STOP: Completions.FinishReason
+    LENGTH: Completions.FinishReason
+    ABORT: Completions.FinishReason
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASONS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    PROGRESS_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    tokens: bytes
-    logprobs: bytes
-    finish_reason: GenerateReply.FinishReason
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    rows: Rows
+    finish_reasons: _containers.RepeatedScalarFieldContainer[Completions.FinishReason]
+    held: _containers.RepeatedScalarFieldContainer[bool]
     policy_version: int
-    held: bool
-    attempt: int
-    progress: _containers.RepeatedCompositeFieldContainer[Progress]
-    def __init__(self, index: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., finish_reason: _Optional[_Union[GenerateReply.FinishReason, str]] = ..., policy_version: _Optional[int] = ..., held: bool = ..., attempt: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ...) -> None: ...
+    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., finish_reasons: _Optional[_Iterable[_Union[Completions.FinishReason, str]]] = ..., held: _Optional[_Iterable[bool]] = ..., policy_version: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("index", "attempt", "start", "tokens", "logprobs")
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    index: int
-    attempt: int
-    start: int
-    tokens: bytes
-    logprobs: bytes
-    def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., start: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("rows", "starts")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    rows: Rows
+    starts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rows: _Optional[_Union[Rows, _Mapping]] = ..., starts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BatchPart(_message.Message):
     __slots__ = ("header", "bytes")
