@@ -1,5 +1,6 @@
 /** A runner in a process of its own: starts or resumes a run of a project and prints its events, one a line; stops on SIGINT.
  *  JavaScript, so that compiled it needs no loader. */
+import { dirname } from "node:path";
 import { resumeRun, runWorkflow } from "@treadle/runtime/runner";
 
 const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slice(2);
@@ -12,7 +13,9 @@ const stop = new AbortController();
 process.on("SIGINT", () => stop.abort());
 try {
   const common = { runsRoot, projectRoot, overrides, onEvent, stop: stop.signal };
-  if (runId === "new") await runWorkflow({ ...common, workflow });
+  // A workflow's folder, or one of the files in it that have its configuration.
+  const asked = workflow.endsWith(".yaml") ? { workflow: dirname(workflow), configFile: workflow } : { workflow };
+  if (runId === "new") await runWorkflow({ ...common, ...asked });
   else await resumeRun({ ...common, runId, nats });
   process.exit(0);
 } catch (error) {

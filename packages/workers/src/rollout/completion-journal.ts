@@ -21,7 +21,9 @@ const openToOthers = 0o077;
 const listingMs = 1_000;
 /** of what all completions of a file depend on, and of what one does, in words */
 const digestWords = 8;
-const idWords = 4;
+const digestedWords = 3;
+/** with its key */
+const idWords = digestedWords + 1;
 /** words of a record before its answers: its own length, whose it is, from which token on, tokens, reason, answers */
 const headWords = 1 + idWords + 4;
 const reasons: readonly (FinishReason | undefined)[] = [undefined, "stop", "length"];
@@ -38,6 +40,13 @@ export type KeptCompletion = {
 /** From that token on; what was known behind it counts no more. */
 export type KeptPart = Omit<KeptCompletion, "answers" | "finishReason"> &
   Partial<Pick<KeptCompletion, "answers" | "finishReason">> & { readonly id: string; readonly from: number };
+
+/** What a step reports of a rank on which completions went on after a death. */
+export type ResumedMetrics = {
+  readonly completionsResumed?: number;
+  /** that they had, and that were not chosen again */
+  readonly tokensResumed?: number;
+};
 
 export type CompletionJournalOptions = {
   readonly hostFiles: HostFiles;
@@ -66,6 +75,8 @@ export class CompletionJournal {
   #file: number | undefined;
   #numBytes = 0;
   static #numOpened = 0;
+  /** of prompts, which have several samples each */
+  static readonly #digests = new WeakMap<Int32Array, string>();
 
   constructor(options: CompletionJournalOptions) {
     this.#options = options;
@@ -81,10 +92,11 @@ export class CompletionJournal {
   }
 
   /** Whose it is (CJ1); `begun`: what it had from an earlier step. */
-  static idOf(prompt: Int32Array, key: number, begun: Int32Array = new Int32Array()): string {
-    const hash = createHash("sha256").update(Uint32Array.of(key, prompt.length, begun.length));
-    const digest = hash.update(bytesOf(prompt)).update(bytesOf(begun)).digest();
-    return digest.toString("hex", 0, 4 * idWords);
+  static idOf(prompt: Int32Array, key: number, begun?: Int32Array): string {
+    const ofPrompt = begun ? undefined : CompletionJournal.#digests.get(prompt);
+    const digest = ofPrompt ?? digestOf(prompt, begun);
+    if (!begun) CompletionJournal.#digests.set(prompt, digest);
+    return digest + (key >>> 0).toString(16).padStart(8, "0");
   }
 
   /** What a process that is dead by now, or a call that failed, had of it. */
@@ -97,11 +109,15 @@ export class CompletionJournal {
     return kept;
   }
 
+  get metrics(): ResumedMetrics {
+    return this.#numFound === 0 ? {} : { completionsResumed: this.#numFound, tokensResumed: this.#numTokens };
+  }
+
   /** In one piece, which the process that reads it after a death has whole, or not. */
   keep(parts: readonly KeptPart[]): void {
     if (this.#file === undefined || parts.length === 0) return;
     if (!this.#options.isCurrent()) this.stop();
-    else this.#guard(() => this.#write(Buffer.concat(parts.map(recordOf))));
+    else this.#guard(() => this.#write(recordsOf(parts)));
   }
 
   /** Nothing is kept of this call, and nothing goes on in it: completions have begun again with other weights. */
@@ -207,12 +223,33 @@ function isAlive(pid: number): boolean {
   }
 }
 
-function recordOf({ id, from, tokens, logprobs, answers = [], finishReason }: KeptPart): Buffer {
-  const spans = Int32Array.from(answers.flat());
-  const numWords = headWords + spans.length + 2 * tokens.length;
-  const head = Int32Array.of(from, tokens.length, reasons.indexOf(finishReason), answers.length);
-  const parts = [Int32Array.of(numWords), Buffer.from(id, "hex"), head, spans, tokens, logprobs];
-  return Buffer.concat(parts.map(bytesOf));
+function digestOf(prompt: Int32Array, begun: Int32Array = new Int32Array()): string {
+  const hash = createHash("sha256").update(Uint32Array.of(prompt.length, begun.length));
+  return hash
+    .update(bytesOf(prompt))
+    .update(bytesOf(begun))
+    .digest()
+    .toString("hex", 0, 4 * digestedWords);
+}
+
+function recordsOf(parts: readonly KeptPart[]): Buffer {
+  const wordsOf = ({ tokens, answers = [] }: KeptPart) => headWords + 2 * answers.length + 2 * tokens.length;
+  const words = new Int32Array(parts.reduce((sum, part) => sum + wordsOf(part), 0));
+  const floats = new Float32Array(words.buffer);
+  const bytes = Buffer.from(words.buffer);
+  let at = 0;
+  for (const part of parts) {
+    const { id, from, tokens, logprobs, answers = [], finishReason } = part;
+    words[at] = wordsOf(part);
+    bytes.write(id, 4 * (at + 1), "hex");
+    words.set([from, tokens.length, reasons.indexOf(finishReason), answers.length], at + 1 + idWords);
+    words.set(answers.flat(), at + headWords);
+    at += headWords + 2 * answers.length;
+    words.set(tokens, at);
+    floats.set(logprobs, at + tokens.length);
+    at += 2 * tokens.length;
+  }
+  return bytes;
 }
 
 /** CJ1, CJ2. Empty where it is another call's, or another user's. */

@@ -8,7 +8,7 @@ import type {
 } from "@treadle/engines";
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
-import { CompletionJournal, type KeptCompletion } from "./completion-journal.ts";
+import { CompletionJournal, type KeptCompletion, type KeptPart } from "./completion-journal.ts";
 import type { ToolAnswer } from "./episode-host.ts";
 import { nameAfterLoss } from "./episode-name.ts";
 import { answered, begunOf } from "./episode-state.ts";
@@ -107,6 +107,8 @@ export class EpisodeStream {
   readonly #late = new Set<Promise<unknown>>();
   #running: Promise<void> = Promise.resolve();
   #numUnfinished = 0;
+  /** since the microtask before */
+  readonly #unkept: KeptPart[] = [];
   #wake = (): void => {};
 
   constructor(options: EpisodeStreamOptions) {
@@ -281,9 +283,14 @@ export class EpisodeStream {
   ): void {
     const from = row.numKept;
     const rest = { from, tokens: tokens.subarray(from), logprobs: logprobs.subarray(from) };
-    this.#options.journal?.keep([{ id: row.id, ...rest, ...ended }]);
     row.numKept = tokens.length;
+    if (!this.#options.journal) return;
+    if (this.#unkept.length === 0) queueMicrotask(this.#keepEnded);
+    this.#unkept.push({ id: row.id, ...rest, ...ended });
   }
+
+  /** Many end in one message of the engine: they are one write. */
+  readonly #keepEnded = (): void => this.#options.journal?.keep(this.#unkept.splice(0));
 
   #end(row: Row, completion: Completion): void {
     const { order, over, carries } = this.#options;

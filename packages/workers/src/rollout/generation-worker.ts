@@ -23,7 +23,7 @@ import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
-import { CompletionJournal } from "./completion-journal.ts";
+import { CompletionJournal, type ResumedMetrics } from "./completion-journal.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import { checkDegrees, degreesSizer, tokenTimesOf } from "./degrees.ts";
 import { nameOf } from "./episode-name.ts";
@@ -257,7 +257,9 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return {
       shareTogether: 0,
       asksAhead: oversamplingOf(this.config).prompts === 1,
-      metrics: {},
+      get metrics() {
+        return journal?.metrics ?? {};
+      },
       get numUnfinished() {
         return stream.numUnfinished;
       },
@@ -552,7 +554,7 @@ export type Playing = {
 };
 
 /** What a rank says of a step. */
-export type RolloutMetrics = SharingMetrics & PredictionMetrics & TailMetrics;
+export type RolloutMetrics = SharingMetrics & PredictionMetrics & TailMetrics & ResumedMetrics;
 
 /** An episode of a call: of which prompt, by its number there, in which sample of it. */
 type Row = {
@@ -571,7 +573,7 @@ type Players = AsyncDisposable & {
    * have room for it, nor where prompts race: one that has not begun would hold up the end of the race.
    */
   readonly asksAhead: boolean;
-  readonly metrics: SharingMetrics;
+  readonly metrics: SharingMetrics & ResumedMetrics;
   /** this rank's own */
   readonly numUnfinished: number;
   /** rejects with what failed first, and never resolves */
