@@ -141,9 +141,10 @@ export function unpackEntries(
     }
     sampleIndexes.forEach((sample, row) => {
       const start = row * batch.columns;
-      unpacked[sample] = Float32Array.from({ length: lengths[row]! }, (_, token) =>
-        batch.weights[start + token] === 0 ? 0 : rectangle[start + token]!,
-      );
+      const entries = new Float32Array(lengths[row]!);
+      for (let token = 0; token < entries.length; token++)
+        if (batch.weights[start + token] !== 0) entries[token] = rectangle[start + token]!;
+      unpacked[sample] = entries;
     });
   });
   return unpacked.map((entries, sample) => {

@@ -1,4 +1,5 @@
 import type { EpisodeGroup } from "@treadle/contracts";
+import { createRandom } from "@treadle/learning";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Sink, Source } from "@treadle/runtime";
 import { expect, test } from "vitest";
@@ -24,10 +25,10 @@ async function score(groups: readonly EpisodeGroup[]) {
       yield groups;
     },
   } as unknown as Source<EpisodeGroup>;
-  const scored: EpisodeGroup[] = [];
-  const sink = { put: async (...some: EpisodeGroup[]) => void scored.push(...some) } as unknown as Sink<EpisodeGroup>;
+  const puts: EpisodeGroup[][] = [];
+  const sink = { put: async (...some: EpisodeGroup[]) => void puts.push(some) } as unknown as Sink<EpisodeGroup>;
   const { tokens } = await worker.score(source, sink);
-  return { tokens, scored };
+  return { tokens, scored: puts.flat(), puts };
 }
 
 test("an aborted episode passes as it is, whatever its numbers, and the others are scored as without it", async () => {
@@ -46,6 +47,32 @@ test("an aborted episode passes as it is, whatever its numbers, and the others a
   expect(first!.oldLogprobs).toHaveLength(3);
   expect(mixed.scored.map(({ episodes }) => episodes)).toEqual([[first, aborted, second], [aborted]]);
   expect(mixed.tokens).toBe(alone.tokens);
+});
+
+const seed = Number(process.env["TREADLE_SEED"]);
+
+test(`each group leaves with its micro-batch, once and in order, scored as if it were alone (seed ${seed})`, async () => {
+  const random = createRandom(seed).split("groups");
+  const groups = Array.from({ length: 12 }, (_, at): EpisodeGroup => {
+    const own = random.split(at);
+    const episodes = Array.from({ length: 1 + own.integer(4) }, () =>
+      makeEpisode({ policyTokens: 1 + own.integer(4), ...(own.float() < 0.2 && { finishReason: "abort" as const }) }),
+    );
+    return { promptId: `prompt-${at}`, episodes };
+  });
+  const together = await score(groups);
+  const alone = await Promise.all(groups.map((group) => score([group])));
+  expect(together.scored).toEqual(alone.flatMap(({ scored }) => scored));
+  expect(together.tokens).toBe(alone.reduce((sum, { tokens }) => sum + tokens, 0));
+  const sizeOf = ({ episodes }: EpisodeGroup) =>
+    episodes.reduce((sum, { finishReason, tokens }) => sum + (finishReason === "abort" ? 0 : tokens.length), 0);
+  const sizes = together.puts.map((put) => put.reduce((sum, group) => sum + sizeOf(group), 0));
+  for (const [at, put] of together.puts.entries()) {
+    expect(put.length === 1 || (sizes[at] as number) <= model.microBatchTokens).toBe(true);
+    const next = together.puts[at + 1]?.[0];
+    if (next)
+      expect((sizes[at] as number) + sizeOf(next), "no put could take more").toBeGreaterThan(model.microBatchTokens);
+  }
 });
 
 test.each([0.5, 1, 1.3])(

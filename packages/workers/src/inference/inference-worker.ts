@@ -77,30 +77,39 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
     await using _ = await this.devices.lock({ tags: ["weights"] });
     let tokens = 0;
     for await (const batch of groups.batches()) {
-      // Nothing is learnt from aborted ones, so whatever numbers they have are of no account.
-      const isScored = ({ finishReason }: Episode) => finishReason !== "abort";
-      const episodes = batch.flatMap((group) => group.episodes.filter(isScored));
-      const packed = packForScoring(episodes, {
-        ...this.config.model,
-        paddingToken: this.config.paddingToken,
-      });
-      const pass = (output: "logprobs" | "values") => this.#forward(output, packed, episodes.length);
-      const oldLogprobs = await pass("logprobs");
-      const values = this.config.model.valueHead ? await pass("values") : undefined;
-      const refLogprobs = this.#reference && (await this.#under(this.#reference.weights, () => pass("logprobs")));
-      let next = 0;
-      const filled = batch.map(({ promptId, episodes: own }) => ({
-        promptId,
-        episodes: own.map((episode) => {
-          if (!isScored(episode)) return episode;
-          const at = next++;
-          return { ...episode, oldLogprobs: oldLogprobs[at], values: values?.[at], refLogprobs: refLogprobs?.[at] };
-        }),
-      }));
-      for (const episode of episodes) tokens += episode.tokens.length;
-      await scored.put(...filled);
+      // References are swapped in once for all of it.
+      const parts = this.#reference ? [batch] : partsOf(batch, this.config.model.microBatchTokens);
+      let scoring = this.#scored(parts[0] ?? []);
+      for (const [at] of parts.entries()) {
+        const filled = await scoring;
+        // What is scored leaves while the engine computes the next.
+        const next = parts[at + 1];
+        if (next) scoring = this.#scored(next);
+        scoring.catch(() => {}); // awaited in the next round, unless something else has failed
+        for (const { episodes } of filled)
+          for (const each of episodes) if (isScored(each)) tokens += each.tokens.length;
+        await scored.put(...filled);
+      }
     }
     return { tokens };
+  }
+
+  async #scored(groups: readonly EpisodeGroup[]): Promise<EpisodeGroup[]> {
+    const episodes = groups.flatMap((group) => group.episodes.filter(isScored));
+    const packed = packForScoring(episodes, { ...this.config.model, paddingToken: this.config.paddingToken });
+    const pass = (output: "logprobs" | "values") => this.#forward(output, packed, episodes.length);
+    const oldLogprobs = await pass("logprobs");
+    const values = this.config.model.valueHead ? await pass("values") : undefined;
+    const refLogprobs = this.#reference && (await this.#under(this.#reference.weights, () => pass("logprobs")));
+    let next = 0;
+    return groups.map(({ promptId, episodes: own }) => ({
+      promptId,
+      episodes: own.map((episode) => {
+        if (!isScored(episode)) return episode;
+        const at = next++;
+        return { ...episode, oldLogprobs: oldLogprobs[at], values: values?.[at], refLogprobs: refLogprobs?.[at] };
+      }),
+    }));
   }
 
   /** One number for each token of each episode. */
@@ -125,6 +134,25 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
       await this.engine.loadWeights(present);
     }
   }
+}
+
+/** Nothing is learnt from aborted ones, so whatever numbers they have are of no account. */
+const isScored = ({ finishReason }: Episode): boolean => finishReason !== "abort";
+
+/** As many groups in turn as are one micro-batch of the engine, at least one. */
+function partsOf(groups: readonly EpisodeGroup[], microBatchTokens: number): EpisodeGroup[][] {
+  const parts: EpisodeGroup[][] = [];
+  let room = 0;
+  for (const group of groups) {
+    const size = group.episodes.reduce((sum, each) => sum + (isScored(each) ? each.tokens.length : 0), 0);
+    if (size > room || parts.length === 0) {
+      parts.push([]);
+      room = microBatchTokens;
+    }
+    parts.at(-1)?.push(group);
+    room -= size;
+  }
+  return parts;
 }
 
 async function piecesIn(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> {
