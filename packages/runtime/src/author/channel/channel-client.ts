@@ -60,6 +60,8 @@ export class SinkClient<T> implements Sink<T> {
   readonly #call: () => string;
   readonly #waiting: () => ChannelWait;
   readonly #encoder = new ItemEncoder();
+  /** of this turn */
+  #commits: Commit<T>[] = [];
   /** the last put whose items had to be copied to another node first */
   #copying: Promise<unknown> | undefined;
 
@@ -80,13 +82,48 @@ export class SinkClient<T> implements Sink<T> {
 
   put(...items: readonly T[]): Promise<void> {
     if (items.length === 0) return Promise.resolve();
+    this.#commitAll(); // what was committed before goes before
     const wait = this.#waiting();
     return new WhenAwaited(this.#put(items, wait), () => wait.awaited());
   }
 
-  /** Puts what was made of items of the same call, and says with it that these are done. */
-  async commit(commit: Omit<CommitRequest, "outputs">, items: readonly T[]): Promise<void> {
-    await this.#put(items, this.#waiting(), commit);
+  /**
+   * Puts what was made of items of the same call, and says with it that these are done. What is committed in one turn travels as one
+   * request: many groups end in one step of an engine.
+   */
+  commit(request: Omit<CommitRequest, "outputs">, items: readonly T[]): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (this.#commits.length === 0) queueMicrotask(() => this.#commitAll());
+      this.#commits.push({ request, items, resolve, reject });
+    });
+  }
+
+  #commitAll(): void {
+    const commits = this.#commits;
+    this.#commits = [];
+    for (let from = 0; from < commits.length; ) {
+      const { channel, call } = (commits[from] as Commit<T>).request;
+      const others = commits.findIndex(
+        ({ request }, at) => at > from && (request.channel !== channel || request.call !== call),
+      );
+      const together = commits.slice(from, others < 0 ? undefined : others);
+      void this.#commitTogether(together);
+      from += together.length;
+    }
+  }
+
+  async #commitTogether(commits: readonly Commit<T>[]): Promise<void> {
+    const [{ request }] = commits as readonly [Commit<T>];
+    const deliveries = commits.flatMap((each) => each.request.deliveries);
+    const items = commits.flatMap((each) => each.items);
+    try {
+      await this.#put(items, this.#waiting(), { ...request, deliveries });
+      for (const { resolve } of commits) resolve();
+    } catch (error) {
+      // Nothing has left this process: an item that cannot leave fails its own commit, and no other.
+      if (commits.length > 1 && isOfItem(error)) for (const each of commits) await this.#commitTogether([each]);
+      else for (const { reject } of commits) reject(error);
+    }
   }
 
   async #put(items: readonly T[], asked: ChannelWait, commit?: Omit<CommitRequest, "outputs">): Promise<void> {
@@ -289,6 +326,18 @@ export class SourceClient<T> implements Source<T> {
     for await (const batch of this.batches()) yield* batch;
   }
 }
+
+/** What waits for the end of its turn. */
+type Commit<T> = {
+  readonly request: Omit<CommitRequest, "outputs">;
+  readonly items: readonly T[];
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+};
+
+/** As `packItems` throws it. */
+const isOfItem = (error: unknown): boolean =>
+  error instanceof TreadleError && (error.code === "channel.invalid-item" || error.code === "link.unsupported-value");
 
 type Streamed = { readonly deliveries: number[]; readonly minItems?: number };
 
