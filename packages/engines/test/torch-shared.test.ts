@@ -370,13 +370,14 @@ describe.skipIf(reason)(reason ?? "what shares a trainer's process", () => {
 describe.skipIf(reason)(reason ?? "a shared process that is stopped", () => {
   test("HW1 is ended by its trainer's rank, though nobody but the sampler waits for it, and the next one waits for another", async () => {
     const hostFiles = hostFilesOf();
-    const times = { ...torch, healthTimeoutMs: 6_000, startTimeoutMs: 20_000 };
+    const times = { ...torch, healthTimeoutMs: 6_000, startTimeoutMs: 90_000 };
     const trainer = await TorchEngine.create(model, times, { hostFiles, offer: rankOf("actor") });
     onTestFinished(() => trainer.close());
-    const attached = () => SharedTorchEngine.attach(model, times, { rank: rankOf("rollout"), hostFiles });
-    const sampler = await attached();
+    const attached = (patienceMs: number) =>
+      SharedTorchEngine.attach(model, { ...times, startTimeoutMs: patienceMs }, { rank: rankOf("rollout"), hostFiles });
+    const sampler = await attached(90_000);
     process.kill(trainer.pid!, "SIGSTOP");
-    const next = expect(attached()).rejects.toMatchObject({ code: "config.invalid" });
+    const next = expect(attached(15_000)).rejects.toMatchObject({ code: "config.invalid" });
     for (const each of [sampler, trainer]) expect((await each.ended).message).toContain("stopped or frozen");
     await next;
   }, 120_000);

@@ -42,6 +42,8 @@ type Attachment = {
 };
 
 export class SharedTorchEngine extends TorchClientEngine implements GenerationEngine, TrainingEngine {
+  /** Its weights die with its process. */
+  readonly tellsProgress = false;
   readonly #attachment: Attachment;
   #policyVersion = 0;
   #serial = 0;

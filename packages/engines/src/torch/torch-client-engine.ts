@@ -24,6 +24,7 @@ export type InProcess = {
 
 export abstract class TorchClientEngine extends OrderedEngine {
   readonly kind = "torch";
+  abstract readonly tellsProgress: boolean;
   readonly config: TransformerConfig;
   /** not when it is closed first */
   readonly ended: Promise<TreadleError>;
@@ -82,7 +83,8 @@ export abstract class TorchClientEngine extends OrderedEngine {
     this.refuseReleased("generate");
     const resolved = resolveSampling(sampling);
     checkPrompts(prompts, options, this.described.contextLength, this.described.vocabSize);
-    return this.computing(this.#generations.generate(prompts, resolved, options));
+    const onProgress = this.tellsProgress ? options.onProgress : undefined;
+    return this.computing(this.#generations.generate(prompts, resolved, { ...options, onProgress }));
   }
 
   abort(): void {

@@ -80,15 +80,19 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
       // References are swapped in once for all of it.
       const parts = this.#reference ? [batch] : partsOf(batch, this.config.model.microBatchTokens);
       let scoring = this.#scored(parts[0] ?? []);
-      for (const [at] of parts.entries()) {
-        const filled = await scoring;
-        // What is scored leaves while the engine computes the next.
-        const next = parts[at + 1];
-        if (next) scoring = this.#scored(next);
-        scoring.catch(() => {}); // awaited in the next round, unless something else has failed
-        for (const { episodes } of filled)
-          for (const each of episodes) if (isScored(each)) tokens += each.tokens.length;
-        await scored.put(...filled);
+      try {
+        for (const [at] of parts.entries()) {
+          const filled = await scoring;
+          // What is scored leaves while the engine computes the next.
+          const next = parts[at + 1];
+          if (next) scoring = this.#scored(next);
+          scoring.catch(() => {}); // which is awaited after the put
+          for (const { episodes } of filled)
+            for (const each of episodes) if (isScored(each)) tokens += each.tokens.length;
+          await scored.put(...filled);
+        }
+      } finally {
+        await scoring.catch(() => {}); // of a failed put: the devices are this call's until the engine is done
       }
     }
     return { tokens };

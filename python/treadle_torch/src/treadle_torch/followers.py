@@ -33,6 +33,8 @@ from .shard_files import Written
 WRITE = "write_shard"
 WROTE = b"wrote "
 
+# How long whoever was in a failed job waits for the watch of an ended process to say so, on a busy machine too.
+CAUSE_S = 3
 REFUSED = 2
 ENDED = 5
 FAILED = 6
@@ -78,7 +80,8 @@ class Followers:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
         def end() -> None:
-            time.sleep(1)
+            # Where another's end is the cause, that is seen first.
+            time.sleep(CAUSE_S)
             self._end_all(ENDED)
 
         threading.Thread(target=end, daemon=True).start()
@@ -192,7 +195,7 @@ def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
             pass
         except BaseException as error:  # noqa: BLE001 the first is told by its end
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            time.sleep(1)  # where another's end is the cause, that is seen first
+            time.sleep(2 * CAUSE_S)  # as above
             os._exit(FAILED)
 
 
