@@ -32,10 +32,10 @@ class Step:
 class AdamW:
     """Decoupled weight decay, of matrices only. A step is taken as a whole or not at all.
 
-    On the host a step is computed in float64. On a device it is PyTorch's fused kernel, in float32, once a bound of what it
-    can write shows that every weight stays finite; where the bound does not, it is as on the host. There a step that the bound does
-    not cover is computed twice: all weights are looked at before the first is written. Of a sharded model each process takes the step
-    of its parts, and all decide alike (SH2).
+    It is PyTorch's fused kernel, in float32, once a bound of what it can write shows that every weight stays finite. A step that the bound
+    does not cover, and one of tensors that lie in memory by other strides, which that kernel mixes up, is computed twice, in float64: all
+    weights are looked at before the first is written. Of a sharded model each process takes the step of its parts, and all decide alike
+    (SH2).
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -81,15 +81,18 @@ class AdamW:
                 "whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate"
             )
         factor = step.scale * min(1.0, step.max_grad_norm / max(grad_norm, 5e-324))
-        is_sure = self.bound(step, bounded) < LARGEST_WEIGHT
-        if is_sure and gradients[0].is_cuda:
+        if self.bound(step, bounded) < LARGEST_WEIGHT and self._fits_kernel(gradients):
             self.step_fused(gradients, factor, step)
         else:
-            self._step_exactly(masters, gradients, factor, step, is_sure=is_sure)
+            self._step_exactly(masters, gradients, factor, step)
         self.steps += 1
         self.parameters.zero()
         self.parameters.publish()
         return grad_norm
+
+    def _fits_kernel(self, gradients: list[torch.Tensor]) -> bool:
+        held = (self.parameters.masters(), gradients, *self.moments())
+        return not self.parameters.shards.most(not all(each.is_contiguous() for tensors in held for each in tensors))[0]
 
     def bound(self, step: Step, grad_norm: float) -> float:
         """No weight is larger after the step: a root of second moments only makes a move smaller."""
@@ -128,16 +131,14 @@ class AdamW:
                 maximize=False,
             )
 
-    def _step_exactly(
-        self, masters: list[torch.Tensor], gradients: list[torch.Tensor], factor: float, step: Step, *, is_sure: bool
-    ) -> None:
+    def _step_exactly(self, masters: list[torch.Tensor], gradients: list[torch.Tensor], factor: float, step: Step) -> None:
         parts = [
             (pieces, each.dim() > 1)
             for each, *others in zip(masters, *self.moments(), gradients, strict=True)
             for pieces in _pieces([each, *others])
         ]
         after = lambda part: self._after(*part[0], factor, step, decays=part[1])  # noqa: E731
-        if not is_sure and self.parameters.shards.most(not all(bool(after(each)[0].float().isfinite().all()) for each in parts))[0]:
+        if self.parameters.shards.most(not all(bool(after(each)[0].float().isfinite().all()) for each in parts))[0]:
             raise _diverged(
                 "the step would make a weight that float32 cannot hold; lower the learning rate or the weight decay"
             )
@@ -168,8 +169,14 @@ def _pieces(tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
 
 
 def _largest(tensors: list[torch.Tensor]) -> float:
+    """NaN where one is."""
     held = [each for each in tensors if each.numel() > 0]
-    return max(torch.stack(torch._foreach_norm(held, math.inf)).tolist()) if held else 0.0
+    if not held:
+        return 0.0
+    if held[0].is_cuda:
+        return torch.stack(torch._foreach_norm(held, math.inf)).max().item()
+    # Many times as fast on processors.
+    return torch.stack([torch.stack(each.aminmax()).abs().max() for each in held]).max().item()
 
 
 def _diverged(message: str) -> Refusal:
