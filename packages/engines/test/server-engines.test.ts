@@ -680,6 +680,21 @@ test("an SGLang whose events have all tokens so far is not asked for streams, an
   expect(warnings.join()).toMatch(/begins again where the server dies; start it with --incremental-streaming-output/);
 });
 
+test("AS3 an SGLang that names other weights in any event of a stream is found out", async () => {
+  const { engine, double } = await start("sglang");
+  const event = (token: number, of: string | undefined, count: number, reason: object | null) =>
+    sglangEvent([token], [token], {
+      ...{ completion_tokens: count, finish_reason: reason },
+      ...(of !== undefined && { weight_version: of }),
+    });
+  const [{ extra_key }] = double.generations.slice(-1) as [{ extra_key: string }];
+  const events = [event(1, "another's", 1, null), event(2, extra_key, 2, { type: "length" }), "[DONE]"];
+  double.inject(generatePath.sglang, { type: "answer", body: events });
+  await expect(engine.generate([prompts[0]!], sampling, { onProgress: () => {} })).rejects.toMatchObject({
+    code: "engine.poisoned",
+  });
+});
+
 test("of an SGLang whose log-probabilities alone are of all tokens so far, those of each event count once", async () => {
   const { engine, double } = await start("sglang", {}, { streamMs: 0 });
   const event = (ids: readonly number[], of: readonly number[], reason: object | null) => ({

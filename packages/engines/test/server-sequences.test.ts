@@ -164,7 +164,10 @@ test("SQ4 what is appended counts for the context alone, and has log-probability
 
 test("SQ6 what is told of a completion is the start of it, from where it may go on, whatever is lost, restarted or appended", () => {
   const steps = fc.infiniteStream(
-    fc.record({ salt: fc.nat(), act: fc.constantFrom("see", "tell", "part", "part", "end", "lose", "restart") }),
+    fc.record({
+      salt: fc.nat(),
+      act: fc.constantFrom("see", "confirm", "tell", "part", "part", "end", "lose", "restart"),
+    }),
   );
   fc.assert(
     fc.property(promptsOf, steps, fc.boolean(), (prompts, stream, isExtensible) => {
@@ -207,6 +210,7 @@ test("SQ6 what is told of a completion is the start of it, from where it may go 
         const all = [...running.values()];
         const one = all[salt % Math.max(all.length, 1)];
         if (act === "see") sequences.see();
+        if (act === "confirm") sequences.confirmSeen();
         if (act === "tell" || !one) tell();
         if (!one) continue;
         const { request, rest, sent } = one;
@@ -260,12 +264,16 @@ test("SQ6 all that has arrived is told at last, and once", () => {
   expect(told()).toEqual([]);
   sequences.see();
   arrive(5);
+  expect(told()).toEqual([]);
+  sequences.confirmSeen();
   expect(told()).toEqual([[0, 3, 4]]);
   sequences.see();
+  sequences.confirmSeen();
   expect(told()).toEqual([[2, 5]]);
   expect(told()).toEqual([]);
   arrive(1);
   sequences.see();
+  sequences.confirmSeen();
   expect(told()).toEqual([]); // it stops there
   expect(() => arrive(3)).toThrow(/after the stop token '1'/);
 });

@@ -18,6 +18,9 @@ export class Progress {
   readonly #sequences: Sequences;
   readonly #options: ProgressOptions;
   #cancel: (() => void) | undefined;
+  /** from the wait until what was seen at its end is told: one question is of one look */
+  #isAsking = false;
+  #hasMore = false;
   #isOver = false;
 
   constructor(sequences: Sequences, options: ProgressOptions) {
@@ -28,18 +31,11 @@ export class Progress {
   /** Throws `service.failed` for what cannot be part of an answer. */
   arrive(request: SequenceRequest, part: TokenPart): void {
     this.#sequences.arrive(request, part);
-    this.#cancel ??= this.#options.clock.after(this.#options.everyMs, () => {
-      this.#cancel = undefined;
-      this.#sequences.see();
-      // Whoever finds other weights says so to the call; a server that is gone is noticed by its watch.
-      this.#options.confirm().then(
-        () => this.tell(),
-        () => {},
-      );
-    });
+    this.#hasMore = true;
+    this.#ask();
   }
 
-  /** What is known of already. */
+  /** What is confirmed already. */
   tell(): void {
     if (this.#isOver) return;
     try {
@@ -53,5 +49,27 @@ export class Progress {
   stop(): void {
     this.#isOver = true;
     this.#cancel?.();
+  }
+
+  #ask(): void {
+    if (this.#isAsking || !this.#hasMore || this.#isOver) return;
+    this.#isAsking = true;
+    const { clock, everyMs, confirm } = this.#options;
+    this.#cancel = clock.after(everyMs, () => {
+      this.#hasMore = false;
+      this.#sequences.see();
+      const confirmed = () => {
+        this.#sequences.confirmSeen();
+        this.tell();
+      };
+      // Whoever finds other weights says so to the call; a server that is gone is noticed by its watch.
+      const done = () => {
+        this.#isAsking = false;
+        this.#ask();
+      };
+      void confirm()
+        .then(confirmed, () => {})
+        .then(done);
+    });
   }
 }

@@ -16,8 +16,9 @@ import type { TokenAnswer, TokenPart, TokenRequest } from "./server-protocol.ts"
  * SQ4 one that stopped, may be extended and may choose more is held until `extend`; what is appended is never chosen.
  * SQ5 an answer counts only if it can be one to its request: tokens of the vocabulary, no more than asked for, none after a
  *     stop, each with the logarithm of a probability.
- * SQ6 of a completion that goes on, each token that had arrived at the last `see` is told once, in order: all but what may be its last,
- *     so that it has not stopped and has room for more wherever it was told of. Of a request that is made once more, all is told again.
+ * SQ6 of a completion that goes on, each token that had arrived at a `see` which was confirmed is told once, in order: all but what may be
+ *     its last, so that it has not stopped and has room for more wherever it was told of. Of a request that is made once more, all is told
+ *     again.
  */
 export class Sequences {
   readonly #sampling: Sampling;
@@ -143,9 +144,14 @@ export class Sequences {
     for (const logprob of part.logprobs) logprobs.push(logprob);
   }
 
-  /** What has arrived until now may be told. */
+  /** Marks what has arrived until now. */
   see(): void {
     for (const { arrived } of this.#sequences) arrived.numSeen = arrived.tokens.length;
+  }
+
+  /** What was marked may be told: the weights that were loaded have chosen it. */
+  confirmSeen(): void {
+    for (const { arrived } of this.#sequences) arrived.numConfirmed = arrived.numSeen;
   }
 
   /** What was not told yet (SQ6). What is held or has ended is known as a whole. */
@@ -154,8 +160,9 @@ export class Sequences {
     for (const sequence of this.#sequences) {
       const { index, state, attempt, chosen, logprobs, arrived, numTold: from } = sequence;
       if (state !== "waiting" && state !== "running") continue;
-      const hasStopped = this.#stops.has(arrived.tokens[arrived.numSeen - 1] ?? -1);
-      const numArrived = Math.min(arrived.numSeen - (hasStopped ? 1 : 0), arrived.room - 1);
+      const { numConfirmed } = arrived;
+      const hasStopped = this.#stops.has(arrived.tokens[numConfirmed - 1] ?? -1);
+      const numArrived = Math.min(numConfirmed - (hasStopped ? 1 : 0), arrived.room - 1);
       const to = chosen.length + Math.max(0, numArrived);
       if (to <= from && !sequence.isUntold) continue;
       sequence.numTold = to;
@@ -319,9 +326,10 @@ type Arrived = {
   /** so many were asked for */
   readonly room: number;
   numSeen: number;
+  numConfirmed: number;
 };
 
-const nothingOf = (room: number): Arrived => ({ tokens: [], logprobs: [], room, numSeen: 0 });
+const nothingOf = (room: number): Arrived => ({ tokens: [], logprobs: [], room, numSeen: 0, numConfirmed: 0 });
 
 const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
 const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;

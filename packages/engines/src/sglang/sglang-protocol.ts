@@ -144,12 +144,12 @@ export class SglangProtocol implements ServerProtocol {
     const tokens: number[] = [];
     const logprobs: number[] = [];
     let reason: TokenAnswer["reason"] | undefined;
-    let labels: string[] = [];
+    const labels: string[] = [];
     await this.#client.events("POST", "/generate", call, (data) => {
       const { output_ids, meta_info } = parseEvent(this.name, Streamed, data, "/generate");
       const { finish_reason, completion_tokens, weight_version, output_token_logprobs } = meta_info;
       reason = finish_reason?.type;
-      if (weight_version !== undefined) labels = [weight_version];
+      if (weight_version !== undefined && !labels.includes(weight_version)) labels.push(weight_version);
       if (reason === "abort") return;
       // Of some versions, these alone are of all tokens so far.
       const part = this.#partOf(
