@@ -41,7 +41,7 @@ async function start(name: string, kind = "vllm") {
   const python = await writeDoublePython(runners.root);
   const ledger = join(runners.root, `ledger-${name}`);
   // vLLM counts draws in each request: only completions that begin again have the same tokens.
-  const streamMs = kind === "vllm" ? 600_000 : 0;
+  const streamMs = kind === "vllm" ? "never" : 0;
   const environment = { TREADLE_DOUBLE: JSON.stringify({ tokenMs: 300 }) };
   const launch = { python, arguments: ["--stream-interval", "1"], environment };
   const engine = { kind, model, callTimeoutMs: 5_000, streamMs, launch };

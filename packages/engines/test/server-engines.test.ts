@@ -671,6 +671,13 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
   });
 });
 
+test("what is never to be told is not asked for as a stream", async () => {
+  const { engine, double } = await start("vllm", {}, { streamMs: "never" });
+  expect(engine.tellsProgress).toBe(false);
+  await engine.generate(prompts, long, { onProgress: () => expect.unreachable() });
+  expect(double.generations.every((body) => (body as { stream: boolean }).stream === false)).toBe(true);
+});
+
 test("an SGLang whose events have all tokens so far is not asked for streams, and a warning says what changes that", async () => {
   const { engine, double, warnings } = await start("sglang", { isCumulative: true });
   expect(engine.tellsProgress).toBe(false);

@@ -121,7 +121,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "maxRunning": "most completions that the server is asked for at once; others wait",
     "callTimeoutMs": "of one call that generates and loads nothing",
     "completionTimeoutMs": "of one completion, or of each of its turns",
-    "streamMs": "milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go on there. SGLang does so only with `--incremental-streaming-output`",
+    "streamMs": "milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go on there. `never`: they begin again. SGLang does so only with `--incremental-streaming-output`",
     "updateTimeoutMs": "within which the server has read a folder of weights",
     "loads": "what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter alone, over the weights in `model`, which is little to read, and for which the server must have been started",
     "trainer": "what trains `model`, since the server only generates; default: PyTorch as it comes. It shares its process with nobody",
@@ -146,7 +146,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
-    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own",
+    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own",
     "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TorchConfig": {
@@ -171,7 +171,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "threads": "of PyTorch's products; processes that share cores want one each",
     "startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
-    "streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own",
+    "streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own",
     "healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "TransformerConfig": {
@@ -203,7 +203,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "maxRunning": "most completions that the server is asked for at once; others wait",
     "callTimeoutMs": "of one call that generates and loads nothing",
     "completionTimeoutMs": "of one completion, or of each of its turns",
-    "streamMs": "milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go on there. SGLang does so only with `--incremental-streaming-output`",
+    "streamMs": "milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go on there. `never`: they begin again. SGLang does so only with `--incremental-streaming-output`",
     "updateTimeoutMs": "within which the server has read a folder of weights",
     "loads": "what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter alone, over the weights in `model`, which is little to read, and for which the server must have been started",
     "trainer": "what trains `model`, since the server only generates; default: PyTorch as it comes. It shares its process with nobody",
@@ -228,7 +228,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
-    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own",
+    "trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own",
     "trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work"
   },
   "AlgorithmConfig": {
@@ -429,11 +429,11 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "engine.trainer.threads": "of PyTorch's products; processes that share cores want one each",
     "engine.trainer.startTimeoutMs": "within which the process answers first; it imports PyTorch and reads the model",
     "engine.trainer.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
-    "engine.trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own",
+    "engine.trainer.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own",
     "engine.trainer.healthTimeoutMs": "a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work",
     "engine.loads": "what the server gets of adapters that `trainer.lora` trains: `weights`, whole ones, with the adapter merged in; `adapter`, the adapter alone, over the weights in `model`, which is little to read, and for which the server must have been started",
     "engine.updateTimeoutMs": "within which the server has read a folder of weights",
-    "engine.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own",
+    "engine.streamMs": "how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own",
     "engine.completionTimeoutMs": "of one completion, or of each of its turns",
     "engine.callTimeoutMs": "of one call but generation, which lasts as long as its completions do",
     "engine.maxRunning": "most completions that the server is asked for at once; others wait",

@@ -1,7 +1,7 @@
 import { isLoopback, TreadleError } from "@treadle/contracts";
 import { checkVariables } from "@treadle/contracts/program-rights";
 import { z } from "zod";
-import { TorchConfig } from "../torch/torch-config.ts";
+import { StreamMs, TorchConfig } from "../torch/torch-config.ts";
 import { LaunchSettings } from "./server-launch.ts";
 
 /** Of an inference server, whatever its kind: one that runs already, or one that Treadle starts. Each engine has a server of its own. */
@@ -27,10 +27,10 @@ const ServerSettings = z.strictObject({
   /** of one completion, or of each of its turns */
   completionTimeoutMs: z.int().positive().default(3_600_000),
   /**
-   * milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go
-   * on there. SGLang does so only with `--incremental-streaming-output`
+   * milliseconds between two times at which completions that go on are kept with what they have so far; where the server dies, they go on
+   * there. `never`: they begin again. SGLang does so only with `--incremental-streaming-output`
    */
-  streamMs: z.int().nonnegative().max(600_000).default(200),
+  streamMs: StreamMs.default(200),
   /** within which the server has read a folder of weights */
   updateTimeoutMs: z.int().positive().default(600_000),
   /**

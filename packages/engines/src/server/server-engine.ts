@@ -101,7 +101,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   ) {
     super();
     this.kind = config.kind;
-    this.tellsProgress = streams;
+    this.tellsProgress = streams && config.streamMs !== "never";
     this.#config = config;
     this.#client = client;
     this.#protocol = protocol;
@@ -357,10 +357,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         this.#fail(call, error);
       }
     };
+    const { streamMs } = this.#config;
     const progress =
-      this.tellsProgress && onProgress
+      this.tellsProgress && streamMs !== "never" && onProgress
         ? new Progress(sequences, {
-            ...{ clock: this.#clock, everyMs: this.#config.streamMs, tell: onProgress },
+            ...{ clock: this.#clock, everyMs: streamMs, tell: onProgress },
             confirm: () => this.#weights.confirm(),
             fail: (error) => this.#fail(call, error),
           })

@@ -42,17 +42,16 @@ type Attachment = {
 };
 
 export class SharedTorchEngine extends TorchClientEngine implements GenerationEngine, TrainingEngine {
-  /** Its weights die with its process. */
-  readonly tellsProgress = false;
   readonly #attachment: Attachment;
   #policyVersion = 0;
   #serial = 0;
   /** of the weights that it has taken */
   #takenSerial: number | undefined;
 
-  private constructor(config: TransformerConfig, attachment: Attachment, { streamMs }: TorchConfig) {
+  private constructor(config: TransformerConfig, attachment: Attachment) {
     const { client, described, ended: processEnded } = attachment;
-    super({ config, client, described, streamMs, processEnded, isLoaded: false, isShared: true });
+    // Its weights die with its process: nothing that was told could go on.
+    super({ config, client, described, streamMs: "never", processEnded, isLoaded: false, isShared: true });
     this.#attachment = attachment;
   }
 
@@ -68,7 +67,7 @@ export class SharedTorchEngine extends TorchClientEngine implements GenerationEn
     const [config, settings] = [TransformerConfig.parse(model), TorchConfig.parse(torch)];
     checkShared(settings, 1, true);
     const attachment = await attachTo(config, settings, { rank, hostFiles: requireHostFiles(hostFiles), ...waiting });
-    const engine = new SharedTorchEngine(config, attachment, settings);
+    const engine = new SharedTorchEngine(config, attachment);
     try {
       await engine.look();
       return engine;

@@ -6,6 +6,7 @@ import type { EngineMemory, GenerateOptions, TokenRows } from "../engine.ts";
 import { resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import type { Message, TorchClient } from "./torch-client.ts";
+import type { StreamMs } from "./torch-config.ts";
 import { TorchGenerations } from "./torch-generations.ts";
 import { type Described, memoryIn, scored, tagsMessage } from "./torch-messages.ts";
 
@@ -13,7 +14,7 @@ export type InProcess = {
   readonly config: TransformerConfig;
   readonly client: TorchClient;
   readonly described: Described;
-  readonly streamMs: number;
+  readonly streamMs: StreamMs;
   /** resolves when the process has ended, or is taken for ended */
   readonly processEnded: Promise<TreadleError>;
   /** whether it has memory on its device already */
@@ -24,7 +25,7 @@ export type InProcess = {
 
 export abstract class TorchClientEngine extends OrderedEngine {
   readonly kind = "torch";
-  abstract readonly tellsProgress: boolean;
+  readonly tellsProgress: boolean;
   readonly config: TransformerConfig;
   /** not when it is closed first */
   readonly ended: Promise<TreadleError>;
@@ -44,9 +45,10 @@ export abstract class TorchClientEngine extends OrderedEngine {
     this.client = client;
     this.described = described;
     this.isShared = isShared;
+    this.tellsProgress = streamMs !== "never";
     if (!isLoaded) void super.release(); // until it is restored
     this.#wasLoaded = isLoaded;
-    this.#generations = new TorchGenerations(client, described, streamMs, {
+    this.#generations = new TorchGenerations(client, described, streamMs === "never" ? undefined : streamMs, {
       policyVersion: () => this.policyVersion,
       ended: () => this.look(),
       failed: (error) => this.failed(error),
@@ -83,8 +85,7 @@ export abstract class TorchClientEngine extends OrderedEngine {
     this.refuseReleased("generate");
     const resolved = resolveSampling(sampling);
     checkPrompts(prompts, options, this.described.contextLength, this.described.vocabSize);
-    const onProgress = this.tellsProgress ? options.onProgress : undefined;
-    return this.computing(this.#generations.generate(prompts, resolved, { ...options, onProgress }));
+    return this.computing(this.#generations.generate(prompts, resolved, options));
   }
 
   abort(): void {

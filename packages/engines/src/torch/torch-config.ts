@@ -13,6 +13,10 @@ export const LoraConfig = z.strictObject({
     .default(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
 });
 
+/** Milliseconds between two times at which completions that go on are told; `never`: an engine that dies leaves nothing of them. */
+export const StreamMs = z.union([z.int().nonnegative().max(600_000), z.literal("never")]);
+export type StreamMs = z.infer<typeof StreamMs>;
+
 /** A model on PyTorch, in a Python process of its own, or of its trainer. */
 export const TorchConfig = z.strictObject({
   kind: z.literal("torch"),
@@ -52,8 +56,8 @@ export const TorchConfig = z.strictObject({
   startTimeoutMs: z.int().positive().default(300_000),
   /** of one call but generation, which lasts as long as its completions do */
   callTimeoutMs: z.int().positive().default(600_000),
-  /** how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token. Of what samples in a process of its own */
-  streamMs: z.int().nonnegative().max(600_000).default(200),
+  /** how often the process tells what the completions of a rollout have so far, so that they go on from there where it dies; 0 is after each token; `never`: they begin again. Of what samples in a process of its own */
+  streamMs: StreamMs.default(200),
   /** a process that answers no health check for so long while a call waits for it counts as frozen: it is ended, and its worker starts again. A slow one answers them beside its work */
   healthTimeoutMs: z.int().positive().default(60_000),
 });

@@ -65,7 +65,6 @@ const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKP
  * TO3 a process that has lost a call, or answers no health check while a call waits (HW1), is ended, and `ended` has the first cause.
  */
 export class TorchEngine extends TorchClientEngine implements GenerationEngine, TrainingEngine {
-  readonly tellsProgress = true;
   readonly #process: TorchProcess;
   readonly #numProcesses: number;
   readonly #links: TorchLinks;

@@ -27,10 +27,11 @@ export class TorchGenerations {
   readonly #described: Described;
   readonly #told: Told;
   /** between two of them that tell what completions have so far */
-  readonly #progressMs: number;
+  /** undefined: nothing is told */
+  readonly #progressMs: number | undefined;
   readonly #running = new Set<Running>();
 
-  constructor(client: TorchClient, described: Described, progressMs: number, told: Told) {
+  constructor(client: TorchClient, described: Described, progressMs: number | undefined, told: Told) {
     this.#client = client;
     this.#described = described;
     this.#progressMs = progressMs;
