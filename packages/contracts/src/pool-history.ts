@@ -34,5 +34,7 @@ export const PoolEntry = z.discriminatedUnion("type", [
   /** null: it does not wait any more */
   z.strictObject({ type: z.literal("waits"), ...at, run, on: PoolWait.nullable() }),
   z.strictObject({ type: z.literal("decided"), ...at, decision: PoolDecision }),
+  /** entries before it are missing: nothing that was said holds any more, and what still is so follows */
+  z.strictObject({ type: z.literal("lost"), ...at }),
 ]);
 export type PoolEntry = z.infer<typeof PoolEntry>;

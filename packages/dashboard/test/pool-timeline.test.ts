@@ -117,6 +117,31 @@ describe("a page of all runs of a pool", () => {
     expect(lacks).toEqual([`what '${hostile}' computed: it has no trace here`]);
   });
 
+  it("ends what was open where lines are lost, unless it is said again, and says so", async () => {
+    writeFileSync(
+      historyFile(),
+      lines([
+        { type: "holds", atMs: originMs, run: "one", token: 1, devices: ["gpu:0"] },
+        { type: "holds", atMs: originMs, run: "two", token: 2, devices: ["gpu:1"], work: "train@a" },
+        { type: "waits", atMs: originMs, run: "one", on: { type: "devices", runs: ["two"] } },
+        { type: "lost", atMs: originMs + 3000 },
+      ]) +
+        `\n${lines([
+          { type: "holds", atMs: originMs + 3001, run: "two", token: 2, devices: ["gpu:1"], work: "train@a" },
+          { type: "stage", atMs: originMs + 9000, run: "one", stage: "gone" },
+        ])}`,
+    );
+    const { rows, lacks } = await draw();
+    expect(rows).toEqual([
+      { on: "gpu:0/0", what: "lease lease 1", of: "one", seconds: [0, 3] },
+      { on: "gpu:1/0", what: "lease lease 2", of: "two", seconds: [0, 9] },
+      { on: "gpu:1/0", what: "compute train", of: "two · train", seconds: [0, 9] },
+      { on: "one", what: "waits devices of 'two'", of: "two", seconds: [0, 3] },
+    ]);
+    expect(lacks).toContain("what the pool could not write: lines are lost at 1 place");
+    expect(lacks.join()).not.toMatch(/not whole/);
+  });
+
   it("needs no network, cannot be broken out of by a name, and carries a script that parses", async () => {
     writeFileSync(historyFile(), lines(entries));
     const { html } = await draw();

@@ -7,7 +7,7 @@ export { nameTaken } from "./node/node-service.ts";
 export { DevicePool, type DevicePoolOptions, type PoolLimits, type SharingOptions } from "./pool/device-pool.ts";
 export { openPool, poolsAt } from "./pool/open-pool.ts";
 export { openPoolLink } from "./pool/plane-pool-link.ts";
-export { newPoolHistoryName, PoolHistoryFile, poolHistoryFiles, poolHistoryName } from "./pool/pool-history-file.ts";
+export { listPoolHistories, newPoolHistoryName, PoolHistoryFile } from "./pool/pool-history-file.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";
 export { markThisProcess } from "./pool/run-process.ts";
 export { slowdownPath } from "./pool/slowdown-file.ts";

@@ -1,9 +1,9 @@
-import { readdir, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { toHtmlPoolTimeline, toHtmlTimeline } from "@treadle/dashboard";
 import { toChromeTrace } from "@treadle/observe";
-import { listRunIds, poolHistoryFiles, poolHistoryName, RunFolder } from "@treadle/runtime/runner";
+import { listPoolHistories, listRunIds, RunFolder } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { plural, printable } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
@@ -52,7 +52,7 @@ async function tracePool(runId: string | undefined, asked: string | true, flags:
   if (runId !== undefined)
     throw new TreadleError("config.invalid", `--pool shows all runs, and '${runId}' is one; give either of both`);
   const root = flags.runs ?? defaultRunsRoot(findProjectRoot());
-  const title = await chooseRecord(root, asked);
+  const { name: title, files: history } = await chooseHistory(root, asked);
   const output = flags.output ?? join(root, `${title}.html`);
   const known = new Set(await listRunIds(root));
   const traceOf = async (id: string): Promise<string | undefined> => {
@@ -63,7 +63,6 @@ async function tracePool(runId: string | undefined, asked: string | true, flags:
       () => undefined,
     );
   };
-  const history = poolHistoryFiles(root, title);
   const { runs, numDecisions, lacks } = await toHtmlPoolTimeline({ history, traceOf, title }, output);
   const what = `${plural(runs.length, "run")}, ${plural(numDecisions, "decision")}`;
   process.stdout.write(`${output}: ${what}; open it in a browser\n`);
@@ -71,17 +70,14 @@ async function tracePool(runId: string | undefined, asked: string | true, flags:
 }
 
 /** The one that was written last, unless one is asked for. */
-async function chooseRecord(root: string, asked: string | true): Promise<string> {
-  const names = (await readdir(root).catch(() => [])).flatMap((file) => poolHistoryName(file) ?? []);
-  const dated = await Promise.all(
-    names.map(async (name) => ({ name, ms: (await stat(poolHistoryFiles(root, name)[1])).mtimeMs })),
-  );
-  const newest = dated.sort((a, b) => a.ms - b.ms).at(-1)?.name;
-  const chosen = asked === true ? newest : asked;
-  if (chosen !== undefined && names.includes(chosen)) return chosen;
+async function chooseHistory(root: string, asked: string | true) {
+  const histories = await listPoolHistories(root);
+  const newest = histories.at(-1);
+  const chosen = asked === true ? newest : histories.find(({ name }) => name === asked);
+  if (chosen !== undefined) return chosen;
   const message =
     newest === undefined
       ? `no pool has left a history in '${root}'; 'treadle multiplex' and 'treadle pool start' do`
-      : `no history '${chosen}' in '${root}'; the newest is '${newest}'`;
+      : `no history '${asked}' in '${root}'; the newest is '${newest.name}'`;
   throw new TreadleError("run.not-found", message);
 }

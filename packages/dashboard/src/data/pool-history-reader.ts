@@ -1,4 +1,4 @@
-/** Reads what a pool has recorded. Half-written lines are left out, and so are others that are no entries, which are counted. */
+/** Reads what a pool has recorded. Half-written lines are left out, and so are others that are no entries, which are counted. Empty lines are nothing. */
 import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { PoolEntry } from "@treadle/contracts";
@@ -13,6 +13,7 @@ export async function readPoolHistory(files: readonly string[]): Promise<PoolHis
     const input = createReadStream(file, "utf8");
     try {
       for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
+        if (line === "") continue;
         const entry = entryOf(line);
         if (entry !== undefined) entries.push(entry);
         else numDamaged++;

@@ -59,6 +59,8 @@ export async function toHtmlPoolTimeline(options: PoolTimelineOptions, outputPat
     numDamaged > 0
       ? [`${plural(numDamaged, "line")} of the history that ${numDamaged === 1 ? "is" : "are"} not whole`]
       : [];
+  if (story.numLosses > 0)
+    lacks.push(`what the pool could not write: lines are lost at ${plural(story.numLosses, "place")}`);
   for (const run of story.runs) {
     const path = await options.traceOf(story.runIds.get(run) ?? run);
     if (path === undefined) lacks.push(`what '${run}' computed: it has no trace here`);

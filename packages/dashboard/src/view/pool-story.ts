@@ -24,9 +24,14 @@ export type PoolStory = {
   readonly decisions: readonly DatedDecision[];
   /** of runs that have other names in the pool */
   readonly runIds: ReadonlyMap<string, string>;
+  /** places at which entries are missing */
+  readonly numLosses: number;
 };
 
-/** Entries in their order. What has no end in the history lasts until the last entry. */
+/**
+ * Entries in their order. What has no end in the history lasts until the last entry, or, where entries are missing, until the
+ * history goes on without it.
+ */
 export function poolStory(entries: Iterable<PoolEntry>): PoolStory {
   let [fromMs, toMs] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   const runs = new Set<string>();
@@ -37,17 +42,20 @@ export function poolStory(entries: Iterable<PoolEntry>): PoolStory {
   const runIds = new Map<string, string>();
   const held = new Map<number, HeldLease>();
   const waiting = new Map<string, RunWait>();
+  /** that were held where entries are missing: they go on if they are said again */
+  const doubtful = new Map<number, HeldLease>();
+  let numLosses = 0;
   for (const entry of entries) {
     const { atMs } = entry;
     // Runs take a while to start, and nothing is to be seen of that.
-    if (entry.type !== "run" && entry.type !== "stage") fromMs = Math.min(fromMs, atMs);
+    if (entry.type !== "run" && entry.type !== "stage" && entry.type !== "lost") fromMs = Math.min(fromMs, atMs);
     toMs = Math.max(toMs, atMs);
     if (entry.type === "run") runIds.set(entry.run, entry.runId);
     else if (entry.type === "stage") runs.add(entry.run);
     else if (entry.type === "decided") decisions.push({ ...entry.decision, atMs });
     else if (entry.type === "holds") {
       const { run, token, work } = entry;
-      const known = held.get(token);
+      const known = held.get(token) ?? doubtful.get(token);
       const lease = known ?? { run, token, devices: entry.devices, fromMs: atMs, toMs: atMs, works: [] };
       if (known === undefined) leases.push(lease);
       held.set(token, lease);
@@ -58,6 +66,11 @@ export function poolStory(entries: Iterable<PoolEntry>): PoolStory {
       const lease = held.get(entry.token);
       if (lease !== undefined) lease.toMs = atMs;
       held.delete(entry.token);
+    } else if (entry.type === "lost") {
+      numLosses++;
+      for (const open of [...held.values(), ...waiting.values()]) open.toMs = atMs;
+      for (const [token, lease] of held) doubtful.set(token, lease);
+      for (const known of [held, waiting]) known.clear();
     } else {
       const { run, on } = entry;
       const known = waiting.get(run);
@@ -75,7 +88,7 @@ export function poolStory(entries: Iterable<PoolEntry>): PoolStory {
   const byNumber = new Intl.Collator("en", { numeric: true }).compare;
   return {
     ...(Number.isFinite(toMs) ? { fromMs: Math.min(fromMs, toMs), toMs } : { fromMs: 0, toMs: 0 }),
-    ...{ runs: [...runs], devices: [...devices].sort(byNumber), leases, waits, decisions, runIds },
+    ...{ runs: [...runs], devices: [...devices].sort(byNumber), leases, waits, decisions, runIds, numLosses },
   };
 }
 

@@ -2,10 +2,11 @@
  * The history of a pool: a file of lines beside the folders of its runs, which `treadle trace --pool` draws. It holds the newest
  * `maxBytes` to twice that: when the file is full it becomes the old one, in place of the one before.
  *
- * - PH1 it costs no run anything: lines are written in the background, and a disk that is full or slow costs lines alone.
+ * - PH1 it costs no run anything: lines are written in the background, and a disk that is full or slow costs lines alone: the
+ *   history says that some are lost, which ends all that was open for its reader, and then what still is so.
  * - PH2 each of both files can be read without the other: a new one begins with all that is so at that time.
  */
-import { appendFile, mkdir, rename } from "node:fs/promises";
+import { appendFile, mkdir, readdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { PoolEntry } from "@treadle/contracts";
 import { type DevicePoolState, PoolHistory } from "@treadle/core";
@@ -20,11 +21,34 @@ export const poolHistoryFiles = (folder: string, name: string): readonly [string
   join(folder, `${name}${ending}`),
 ];
 
-/** Of a file in a folder of runs. */
-export const poolHistoryName = (file: string): string | undefined =>
-  file.startsWith("pool-") && file.endsWith(ending) && !file.endsWith(oldEnding)
-    ? file.slice(0, -ending.length)
-    : undefined;
+export type KeptPoolHistory = {
+  readonly name: string;
+  /** in the order in which they were written */
+  readonly files: readonly string[];
+};
+
+/** Those in a folder of runs, the one that was written last at the end. Only plain files count: others may be endless, or nothing. */
+export async function listPoolHistories(folder: string): Promise<KeptPoolHistory[]> {
+  const names = new Set((await readdir(folder).catch(() => [])).flatMap((file) => nameOf(file) ?? []));
+  const found = await Promise.all(
+    [...names].map(async (name) => {
+      const dated = await Promise.all(
+        poolHistoryFiles(folder, name).map(async (file) => ({ file, status: await stat(file).catch(() => undefined) })),
+      );
+      const plain = dated.flatMap(({ file, status }) => (status?.isFile() ? [{ file, ms: status.mtimeMs }] : []));
+      return { name, files: plain.map(({ file }) => file), ms: Math.max(...plain.map(({ ms }) => ms)) };
+    }),
+  );
+  return found
+    .filter(({ files }) => files.length > 0)
+    .sort((a, b) => a.ms - b.ms)
+    .map(({ name, files }) => ({ name, files }));
+}
+
+function nameOf(file: string): string | undefined {
+  const own = [oldEnding, ending].find((each) => file.endsWith(each));
+  return own !== undefined && file.startsWith("pool-") ? file.slice(0, -own.length) : undefined;
+}
 
 /** Sorts by time: `pool-20260131-142530-4f2a91c7`. */
 export function newPoolHistoryName(): string {
@@ -50,8 +74,12 @@ export class PoolHistoryFile {
   #sizeBytes = 0;
   /** not in the file yet */
   #pendingBytes = 0;
-  /** lines, since more wait to be written than may */
+  /** files that were begun */
+  #numFiles = 1;
+  /** lines, since more wait to be written than may, or since they could not be written */
   #hasLost = false;
+  /** the file may end within a line */
+  #endsHalf = false;
   #writing: Promise<void>;
 
   constructor({ folder, name, maxBytes = 8 * 2 ** 20 }: PoolHistoryFileOptions) {
@@ -66,6 +94,9 @@ export class PoolHistoryFile {
   look(state: DevicePoolState, nowMs: number): void {
     if (this.#hasLost && this.#pendingBytes <= this.#maxBytes) {
       this.#hasLost = false;
+      if (this.#endsHalf) this.#addLine("\n");
+      this.#endsHalf = false;
+      this.#add([{ type: "lost", atMs: traceNow() }]); // PH1
       this.#sayAll();
     }
     this.#add(this.#history.changes(state, nowMs, traceNow()));
@@ -74,6 +105,7 @@ export class PoolHistoryFile {
     const [old, newest] = poolHistoryFiles(this.#folder, this.name);
     this.#writing = this.#writing.then(() => rename(newest, old)).catch(() => {});
     this.#sizeBytes = 0;
+    this.#numFiles++;
     this.#sayAll(); // PH2
     this.#add(this.#history.changes(state, nowMs, traceNow()).filter(({ type }) => type !== "decided"));
   }
@@ -91,9 +123,14 @@ export class PoolHistoryFile {
     const text = this.#lines.join("");
     this.#lines = [];
     const [, newest] = poolHistoryFiles(this.#folder, this.name);
+    const file = this.#numFiles;
     this.#writing = this.#writing
       .then(() => appendFile(newest, text, { mode: 0o600 }))
-      .catch(() => {})
+      .catch(() => {
+        [this.#hasLost, this.#endsHalf] = [true, true];
+        // A disk that stays full must not make room for what is never written.
+        if (file === this.#numFiles) this.#sizeBytes -= text.length;
+      })
       .finally(() => {
         this.#pendingBytes -= text.length;
       });
@@ -117,9 +154,13 @@ export class PoolHistoryFile {
         this.#hasLost = true; // PH1
         return;
       }
-      this.#lines.push(line);
-      this.#sizeBytes += line.length;
-      this.#pendingBytes += line.length;
+      this.#addLine(line);
     }
+  }
+
+  #addLine(line: string): void {
+    this.#lines.push(line);
+    this.#sizeBytes += line.length;
+    this.#pendingBytes += line.length;
   }
 }
