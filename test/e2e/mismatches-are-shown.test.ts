@@ -1,5 +1,5 @@
 /** From an alarm to the tokens on which sampler and trainer differ: `treadle mismatch`, on the shipped workflow. */
-import { readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { runWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
@@ -87,7 +87,16 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
     expect(refused.code).not.toBe(0);
     expect(refused.stderr).toMatch(said);
   }
-  const path = join(runs.path, summary.runId, "artifacts/mismatch/step-000003/rank-0-1.safetensors");
+  const batches = join(runs.path, summary.runId, "artifacts/mismatch");
+  await mkdir(join(batches, "step-000099"));
+  expect(await json()).toMatchObject({ step: 3, missingRanks: [], strayFiles: [], passedOver: [99] });
+  expect((await ask()).stdout).toMatch(/newer, but not whole: step 99/);
+  const empty = await ask("--step", "99");
+  expect(empty.code).not.toBe(0);
+  expect(empty.stderr).toMatch(/holds no\s+batch\s+of\s+this\s+step/);
+  expect(empty.stderr).not.toMatch(/ENOENT/);
+
+  const path = join(batches, "step-000003/rank-0-1.safetensors");
   const file = await readFile(path);
   file[file.length - 1]! ^= 1;
   await writeFile(path, file);

@@ -8,7 +8,7 @@ export { EngineChoice, EngineConfig, torchOf } from "./engine.ts";
 export { EngineWorker, isEngineFile, TrainerWorker } from "./engine-worker.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { type ComparedToken, type Comparison, compare, type Divergence } from "./mismatch/compare.ts";
-export { type KeptBatch, KeptFacts, keptSteps, readKept } from "./mismatch/kept-batch.ts";
+export { type KeptBatch, KeptFacts, type KeptStep, keptSteps, newestKept, readKept } from "./mismatch/kept-batch.ts";
 export { scoreEpisodes } from "./mismatch/score-episodes.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder, historyKey } from "./rollout/call-order.ts";

@@ -1,5 +1,5 @@
 /** When sampler and trainer are too far apart, what a step has trained on is kept, and read again as it was. */
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
@@ -7,7 +7,7 @@ import { createRandom } from "@treadle/learning";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Source } from "@treadle/runtime";
 import { expect, onTestFinished, test } from "vitest";
-import { ActorConfig, ActorWorker, compare, keptSteps, readKept } from "../src/index.ts";
+import { ActorConfig, ActorWorker, compare, keptSteps, newestKept, readKept } from "../src/index.ts";
 import { encodeKept } from "../src/mismatch/kept-batch.ts";
 import { contextOf } from "./support/context.ts";
 import { Group } from "./support/group.ts";
@@ -88,7 +88,8 @@ test("KB2 the whole batch of an alarm is kept by each rank, and read as it was t
     ),
   ]);
   expect(await keptSteps(folder)).toEqual([1]);
-  const kept = await readKept(folder, 1);
+  const { ranks: kept, missing, strayFiles } = await readKept(folder, 1);
+  expect([missing, strayFiles]).toEqual([[], []]);
   for (const [rank, { facts, episodes }] of kept.entries()) {
     const given = shares[rank]!.flatMap(({ episodes: own }) => own);
     expect(plain(episodes)).toEqual(plain(given));
@@ -130,7 +131,7 @@ test("so many batches are kept, and of each so many bytes: those whose policies 
   expect(await keptSteps(folder)).toEqual([1, 2]);
   expect(warnings.map((text) => text.includes("is kept in artifacts"))).toEqual([true, true, false]);
   for (const step of [1, 2]) {
-    const [{ facts, episodes } = expect.fail("nothing was kept")] = await readKept(folder, step);
+    const [{ facts, episodes } = expect.fail("nothing was kept")] = (await readKept(folder, step)).ranks;
     expect(facts.numEpisodes).toBe(15);
     expect(episodes.length).toBeGreaterThan(1);
     expect(episodes.length).toBeLessThan(5);
@@ -166,7 +167,7 @@ test("a large batch is in several files, and what is missing, cut, altered or no
     for (const { name, data } of files) await writeFile(join(folder, name), data);
   };
   await write();
-  const [kept] = await readKept(folder, 7);
+  const [kept] = (await readKept(folder, 7)).ranks;
   expect(kept!.episodes).toHaveLength(9);
   expect(plain(kept!.episodes)[8]).toEqual(plain([long])[0]);
   const path = join(own, "rank-0-2.safetensors");
@@ -190,7 +191,86 @@ test("a large batch is in several files, and what is missing, cut, altered or no
   await writeFile(join(own, "rank-0.json"), '{"format":1}');
   await expect(readKept(folder, 7)).rejects.toThrow(/rank-0\.json' does not say what was kept/);
   await rm(join(own, "rank-0.json"));
-  expect(await readKept(folder, 7)).toEqual([]);
+  await expect(readKept(folder, 7)).rejects.toMatchObject({
+    code: "recording.invalid",
+    message: expect.stringMatching(/step-000007' holds no batch of this step that was written to its end/),
+  });
+});
+
+/** One that has parts of the policy in it is a weight, and no flag. */
+test("KB2 a mask that is neither 0 nor 1 is read as it was", async () => {
+  const folder = await temporary();
+  const [group] = drawGroups(1);
+  const episodes = group!.episodes.map((each) => ({
+    ...each,
+    mask: each.mask.map((own) => own * Math.fround(random.float())),
+  }));
+  await keep(folder, 0, { numRanks: 1 }, episodes);
+  const [kept] = (await readKept(folder, 3)).ranks;
+  expect(plain(kept!.episodes)).toEqual(plain(episodes));
+});
+
+const [shortGroup] = drawGroups(1);
+
+/** As a rank writes it; what is not said is the same of each. */
+async function keep(folder: string, rank: number, told: object, episodes = shortGroup!.episodes) {
+  const facts = {
+    ...{ step: 3, worker: `actor/${rank}`, numRanks: 1, policyVersion: 2, engine: "embedded", alarm: 0.1, meanKl: 1 },
+    ...{ maxKl: 2, effectiveSamples: 0.5, cut: 0.1, numEpisodes: episodes.length, weightsId: `of ${rank}`, ...told },
+  };
+  for (const { name, data } of encodeKept(rank, facts, episodes)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true });
+    await writeFile(join(folder, name), data);
+  }
+}
+
+test("KB3 what a resumed run with fewer ranks leaves of the batch before is named, and not read", async () => {
+  const folder = await temporary();
+  const [numNow, numBefore] = [1 + random.integer(3), 4 + random.integer(5)];
+  for (let rank = 0; rank < numBefore; rank++) await keep(folder, rank, { numRanks: numBefore });
+  for (let rank = 0; rank < numNow; rank++) await keep(folder, rank, { numRanks: numNow });
+  const stray = Array.from({ length: numBefore - numNow }, (_, at) => `rank-${numNow + at}.json`);
+  await writeFile(join(folder, `mismatch/step-000003/rank-${numNow}-1.safetensors`), "damaged");
+  const { ranks, missing, strayFiles } = await readKept(folder, 3);
+  expect(ranks.map(({ facts: { worker, numRanks } }) => [worker, numRanks])).toEqual(
+    Array.from({ length: numNow }, (_, rank) => [`actor/${rank}`, numNow]),
+  );
+  expect([missing, strayFiles]).toEqual([[], stray]);
+});
+
+test.for([
+  { what: "step", told: { step: 4 } },
+  { what: "version of the policy", told: { policyVersion: 9 } },
+  { what: "number of ranks", told: { numRanks: 2 } },
+  { what: "metric", told: { meanKl: 1.5 } },
+  { what: "worker", told: { worker: "actor/0" } },
+  { what: "component", told: { worker: "critic/1" } },
+])("KB3 a rank of another $what is no part of the batch, and its own is missing", async ({ told }) => {
+  const folder = await temporary();
+  for (const rank of [0, 2]) await keep(folder, rank, { numRanks: 3 });
+  await keep(folder, 1, { numRanks: 3, ...told });
+  if ("step" in told)
+    await rename(join(folder, "mismatch/step-000004/rank-1.json"), join(folder, "mismatch/step-000003/rank-1.json"));
+  const { ranks, missing, strayFiles } = await readKept(folder, 3);
+  expect(ranks.map(({ facts }) => facts.worker)).toEqual(["actor/0", "actor/2"]);
+  expect([missing, strayFiles]).toEqual([[1], ["rank-1.json"]]);
+});
+
+test("the newest whole batch is preferred to newer ones that are empty or lack ranks, and those to nothing", async () => {
+  const folder = await temporary();
+  expect(await newestKept(folder)).toBeUndefined();
+  const empty = async (name: string) => mkdir(join(folder, "mismatch", name), { recursive: true });
+  await empty("step-000009");
+  await empty("step-12");
+  expect([await keptSteps(folder), await newestKept(folder)]).toEqual([[9], undefined]);
+  await keep(folder, 0, { step: 5, numRanks: 2 });
+  expect(await newestKept(folder)).toEqual({ step: 5, passedOver: [9] });
+  await keep(folder, 0, { step: 4, numRanks: 1 });
+  await keep(folder, 0, { step: 3, numRanks: 1 });
+  expect(await newestKept(folder)).toEqual({ step: 4, passedOver: [5, 9] });
+  await writeFile(join(folder, "mismatch/step-000010"), "no folder");
+  await expect(readKept(folder, 10)).rejects.toMatchObject({ code: "recording.invalid" });
+  expect(await newestKept(folder)).toEqual({ step: 4, passedOver: [5, 9] });
 });
 
 test("the tokens on which policies differ are found, by position, with what each policy thought of them", () => {

@@ -6,8 +6,9 @@ import {
   compare,
   EngineChoice,
   isEngineFile,
-  type KeptBatch,
+  type KeptStep,
   keptSteps,
+  newestKept,
   readKept,
   scoreEpisodes,
 } from "@treadle/workers";
@@ -36,7 +37,7 @@ export function mismatchCommand(): Command {
       "shows where sampler and trainer differ in a batch that an alarm has kept, or scores it again with a checkpoint",
     )
     .argument("[run]", "id of the run (default: the newest)")
-    .option("--step <number>", "of the alarm (default: the last that is kept)")
+    .option("--step <number>", "of the alarm (default: the last of which the whole batch is kept)")
     .option("--checkpoint <which>", "scores the batch again with its weights: last, best, or the number of its step")
     .option("--component <name>", "whose weights a checkpoint has", "actor")
     .addOption(
@@ -51,21 +52,24 @@ export function mismatchCommand(): Command {
       const top = wholeNumber("--top", flags.top, { least: 1 });
       const run = await chooseRun(runId, flags.runs);
       const artifacts = join(run.path, "artifacts");
-      const step = await chooseStep(run, artifacts, asked);
-      const ranks = await readKept(artifacts, step);
-      const episodes = ranks.flatMap(({ episodes: own }) => own);
+      const { step, passedOver } = await chooseStep(run, artifacts, asked);
+      const kept = await readKept(artifacts, step);
+      const episodes = kept.ranks.flatMap(({ episodes: own }) => own);
       const scored = flags.checkpoint === undefined ? undefined : await score(run, episodes, flags, flags.checkpoint);
-      const result = { ...told(ranks), ...compare(episodes, scored?.logprobs, top) };
+      const result = { ...told(kept), passedOver, ...compare(episodes, scored?.logprobs, top) };
       const rescored = scored && { checkpoint: scored.checkpoint, policyVersion: scored.policyVersion };
       const text = flags.json ? jsonText({ ...result, rescored }) : renderMismatch(result, rescored);
       process.stdout.write(`${text}\n`);
     });
 }
 
-async function chooseStep(run: RunFolder, artifacts: string, asked: number | undefined): Promise<number> {
+async function chooseStep(run: RunFolder, artifacts: string, asked: number | undefined) {
   const kept = await keptSteps(artifacts);
+  const newest = asked === undefined ? await newestKept(artifacts) : undefined;
+  if (newest) return newest;
+  // Of one that is not whole, whoever reads it says what is wrong.
   const step = asked ?? kept.at(-1);
-  if (step !== undefined && kept.includes(step)) return step;
+  if (step !== undefined && kept.includes(step)) return { step, passedOver: [] };
   const refuse = (what: string): never => {
     throw new TreadleError("config.invalid", `run '${run.runId}' ${what}`);
   };
@@ -76,20 +80,16 @@ async function chooseStep(run: RunFolder, artifacts: string, asked: number | und
   return refuse(`has no batch of step '${step}'; it has those of ${kept.join(", ")}`);
 }
 
-/** Of all ranks alike but for what each of them has. */
-function told(ranks: readonly KeptBatch[]) {
-  const [first] = ranks;
-  if (!first)
-    throw new TreadleError(
-      "recording.invalid",
-      "the batch was not written to its end, so it is not there; take that of another step",
-    );
-  const { files: _, worker: __, numEpisodes: ___, format: ____, ...facts } = first.facts;
+/** Of all ranks that are there, alike but for what each of them has. */
+function told({ ranks, missing, strayFiles }: KeptStep) {
+  const { files: _, worker: __, numEpisodes: ___, format: ____, ...facts } = ranks[0]!.facts;
   return {
     ...facts,
     numEpisodes: ranks.reduce((sum, { facts: own }) => sum + own.numEpisodes, 0),
     numKept: ranks.reduce((sum, { episodes }) => sum + episodes.length, 0),
     ranks: ranks.map(({ facts: { worker } }) => worker),
+    missingRanks: missing,
+    strayFiles,
   };
 }
 

@@ -1517,7 +1517,7 @@ export const commandManifests: readonly CommandManifest[] = [
     "options": [
       {
         "flags": "--step <number>",
-        "description": "of the alarm (default: the last that is kept)"
+        "description": "of the alarm (default: the last of which the whole batch is kept)"
       },
       {
         "flags": "--checkpoint <which>",

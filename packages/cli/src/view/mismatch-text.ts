@@ -12,6 +12,12 @@ type Told = Comparison & {
   readonly cut: number;
   readonly numEpisodes: number;
   readonly numKept: number;
+  readonly numRanks: number;
+  readonly missingRanks: readonly number[];
+  /** of another batch of the same step */
+  readonly strayFiles: readonly string[];
+  /** newer steps of which no whole batch is there */
+  readonly passedOver: readonly number[];
 };
 type Rescored = { readonly checkpoint: number; readonly policyVersion: number } | undefined;
 
@@ -20,8 +26,15 @@ export function renderMismatch(batch: Told, rescored: Rescored): string {
   const { step, engine, policyVersion, weightsId, numKept, numEpisodes, tokens } = batch;
   const kept = numKept < numEpisodes ? `${numKept} of ${numEpisodes}, the furthest apart` : `all ${numEpisodes}`;
   const weights = weightsId === undefined ? "" : `, weights ${printable(weightsId)}`;
+  const { numRanks, missingRanks, strayFiles, passedOver } = batch;
+  const of = missingRanks.length > 0 ? ` of ${numRanks - missingRanks.length} of ${numRanks} ranks` : "";
   const lines = [
-    `step ${step}: ${kept} episodes, ${plural(tokens, "token")} of the policy; trained by ${printable(engine)} from policy version ${policyVersion}${weights}`,
+    `step ${step}: ${kept} episodes${of}, ${plural(tokens, "token")} of the policy; trained by ${printable(engine)} from policy version ${policyVersion}${weights}`,
+    ...(missingRanks.length > 0
+      ? [`  not whole: nothing is kept of ${listed("rank", missingRanks)}, so what is below is of the others alone`]
+      : []),
+    ...(strayFiles.length > 0 ? [`  left out, since of another batch: ${strayFiles.join(", ")}`] : []),
+    ...(passedOver.length > 0 ? [`  newer, but not whole: ${listed("step", passedOver)}`] : []),
     `  the step's mean was ${significant(batch.meanKl)} nats a token (alarm at ${batch.alarm}); effective samples ${formatPercent(batch.effectiveSamples)}, weights cut ${formatPercent(batch.cut)}`,
     `  sampler and trainer: ${between(batch.samplerAndTrainer)}`,
   ];
@@ -38,6 +51,9 @@ export function renderMismatch(batch: Told, rescored: Rescored): string {
   }
   return [...lines, "", ...table(batch.worst, rescored !== undefined)].join("\n");
 }
+
+const listed = (noun: string, numbers: readonly number[]): string =>
+  `${noun}${numbers.length === 1 ? "" : "s"} ${numbers.join(", ")}`;
 
 const between = ({ tokens, meanKl, maxKl }: Divergence): string =>
   tokens === 0

@@ -3,10 +3,12 @@
  *
  * KB1 a batch whose JSON is there is whole: that is written last, and has the SHA-256 of each file.
  * KB2 what is read is what the actor had: ids, masks, versions, and both log-probabilities, bit for bit.
+ * KB3 what is read together is of one batch: ranks of one group in one step. A resumed run may alarm again at a step of which the
+ *    folder has files, with fewer ranks; what is left of the batch before is named, and so are ranks that are missing.
  */
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { Episode, FinishReason, TreadleError } from "@treadle/contracts";
 import { decodeArrays, encodeArrays } from "@treadle/engines";
 import { z } from "zod";
@@ -15,7 +17,7 @@ export const mismatchFolder = "mismatch";
 /** Of a file, which artifacts bound by 8 MiB. */
 const mostFileBytes = 6 * 2 ** 20;
 /** Of a token in files; what an episode takes beside its tokens there and in the JSON is about the rest. */
-const tokenBytes = 17;
+const tokenBytes = 20;
 const episodeBytes = 256;
 
 export const bytesOf = ({ tokens, promptId }: Episode): number =>
@@ -25,7 +27,7 @@ export const KeptFacts = z.strictObject({
   format: z.literal(1),
   step: z.int().nonnegative(),
   worker: z.string(),
-  numRanks: z.int().positive(),
+  numRanks: z.int().positive().max(65_536),
   /** of the trained weights when the step began, which gave the trainer's log-probabilities unless inference has scored */
   policyVersion: z.int().nonnegative(),
   weightsId: z.string().optional(),
@@ -57,6 +59,15 @@ export const KeptFacts = z.strictObject({
 export type KeptFacts = z.infer<typeof KeptFacts>;
 
 export type KeptBatch = { readonly facts: KeptFacts; readonly episodes: readonly Episode[] };
+
+/** What each rank of a step has kept, in their order. */
+export type KeptStep = {
+  readonly ranks: readonly KeptBatch[];
+  /** of the same group, which have kept nothing that is there */
+  readonly missing: readonly number[];
+  /** in the step's folder, of another batch */
+  readonly strayFiles: readonly string[];
+};
 
 const folderOf = (step: number): string => `${mismatchFolder}/step-${String(step).padStart(6, "0")}`;
 
@@ -121,49 +132,106 @@ function arraysOf(episodes: readonly Episode[]) {
       ({ oldLogprobs, tokens }) => oldLogprobs ?? new Float32Array(tokens.length).fill(Number.NaN),
     ),
     rescored: Uint8Array.from(episodes, ({ oldLogprobs }) => Number(oldLogprobs !== undefined)),
-    mask: Uint8Array.from(episodes.flatMap(({ mask }) => [...mask])),
+    mask: floats(({ mask }) => mask),
   };
 }
 
 const sha256Of = (data: Uint8Array): string => createHash("sha256").update(data).digest("hex");
 
-/** Steps of which a batch is kept, in their order. */
+/** Steps of which a batch is kept, or was begun to be, in their order. */
 export async function keptSteps(artifacts: string): Promise<number[]> {
-  const names = await readdir(join(artifacts, mismatchFolder)).catch(() => []);
-  return names
-    .flatMap((name) => /^step-(\d+)$/.exec(name)?.[1] ?? [])
-    .map(Number)
+  const entries = await readdir(join(artifacts, mismatchFolder), { withFileTypes: true }).catch(() => []);
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => ({ name, step: Number(/^step-(\d+)$/.exec(name)?.[1]) }))
+    .filter(({ name, step }) => Number.isSafeInteger(step) && name === basename(folderOf(step)))
+    .map(({ step }) => step)
     .sort((a, b) => a - b);
 }
 
-/** What each rank has kept of a step. Throws `recording.invalid` for what is missing, cut or altered. */
-export async function readKept(artifacts: string, step: number): Promise<KeptBatch[]> {
-  const folder = join(artifacts, folderOf(step));
-  const ranks = (await readdir(folder)).filter((name) => /^rank-\d+\.json$/.test(name));
-  const numberOf = (name: string) => Number(/\d+/.exec(name)?.[0]);
-  return Promise.all(ranks.sort((a, b) => numberOf(a) - numberOf(b)).map((name) => readRank(folder, name)));
+/** The newest whole one, or else the newest of which some ranks are there. `passedOver`: newer ones, of which less is there. */
+export async function newestKept(artifacts: string): Promise<{ step: number; passedOver: number[] } | undefined> {
+  const found: { readonly step: number; readonly isWhole: boolean }[] = [];
+  const steps = await keptSteps(artifacts);
+  for (const step of steps.toReversed()) {
+    const { ranks, missing } = await survey(artifacts, step);
+    if (ranks.length > 0) found.push({ step, isWhole: missing.length === 0 });
+    if (found.at(-1)?.isWhole) break;
+  }
+  const chosen = found.find(({ isWhole }) => isWhole) ?? found[0];
+  return chosen && { step: chosen.step, passedOver: steps.filter((step) => step > chosen.step) };
 }
 
-async function readRank(folder: string, name: string): Promise<KeptBatch> {
-  const refuse = (file: string, what: string, cause?: unknown): never => {
-    const message = `'${join(folder, file)}' ${what}; the batch cannot be used: take that of another step, or copy the run's folder again`;
-    throw new TreadleError("recording.invalid", message, { cause });
-  };
-  const read = (file: string) =>
-    readFile(join(folder, file)).catch((cause: Error) => refuse(file, `cannot be read: ${cause.message}`, cause));
-  const text = await read(name);
-  let facts: KeptFacts;
-  try {
-    facts = KeptFacts.parse(JSON.parse(text.toString("utf8")));
-  } catch (cause) {
-    return refuse(name, "does not say what was kept", cause);
+/** Throws `recording.invalid` for what is cut or altered, and where nothing is there. */
+export async function readKept(artifacts: string, step: number): Promise<KeptStep> {
+  const { folder, ranks, missing, strayFiles } = await survey(artifacts, step);
+  if (ranks.length === 0) refuse(folder, "holds no batch of this step that was written to its end");
+  return { ranks: await Promise.all(ranks.map((facts) => readRank(folder, facts))), missing, strayFiles };
+}
+
+/** KB3: the batch that lacks fewest ranks, which is a whole one where there is any, since each rank has one file. */
+async function survey(artifacts: string, step: number) {
+  const folder = join(artifacts, folderOf(step));
+  const names = await readdir(folder).catch((cause: Error) =>
+    refuse(folder, `cannot be read: ${cause.message}`, cause),
+  );
+  const found = names
+    .flatMap((name) => /^rank-(\d+)\.json$/.exec(name)?.[1] ?? [])
+    .map(Number)
+    .sort((a, b) => a - b);
+  const batches = new Map<string, Map<number, KeptFacts>>();
+  for (const rank of found) {
+    const facts = await readFacts(join(folder, fileOf(rank)));
+    // Each rank may have published for itself.
+    const { worker, weightsId: _, numEpisodes: __, files: ___, ...common } = facts;
+    const component = worker.slice(0, worker.lastIndexOf("/"));
+    if (facts.step !== step || rank >= facts.numRanks || worker !== `${component}/${rank}`) continue;
+    const key = JSON.stringify([component, common]);
+    batches.set(key, (batches.get(key) ?? new Map<number, KeptFacts>()).set(rank, facts));
   }
+  const [chosen] = [...batches.values()]
+    .map((ranks) => ({ ranks, missing: missingIn(ranks) }))
+    .sort((a, b) => a.missing.length - b.missing.length || b.ranks.size - a.ranks.size);
+  return {
+    folder,
+    ranks: [...(chosen?.ranks.values() ?? [])],
+    missing: chosen?.missing ?? [],
+    strayFiles: found.filter((rank) => !chosen?.ranks.has(rank)).map(fileOf),
+  };
+}
+
+function missingIn(ranks: ReadonlyMap<number, KeptFacts>): number[] {
+  const [first] = ranks.values();
+  return Array.from({ length: first?.numRanks ?? 0 }, (_, rank) => rank).filter((rank) => !ranks.has(rank));
+}
+
+const fileOf = (rank: number): string => `rank-${rank}.json`;
+
+function refuse(path: string, what: string, cause?: unknown): never {
+  const message = `'${path}' ${what}; the batch cannot be used: take that of another step, or copy the run's folder again`;
+  throw new TreadleError("recording.invalid", message, { cause });
+}
+
+const read = (path: string): Promise<Buffer> =>
+  readFile(path).catch((cause: Error) => refuse(path, `cannot be read: ${cause.message}`, cause));
+
+async function readFacts(path: string): Promise<KeptFacts> {
+  const text = await read(path);
+  try {
+    return KeptFacts.parse(JSON.parse(text.toString("utf8")));
+  } catch (cause) {
+    return refuse(path, "does not say what was kept", cause);
+  }
+}
+
+async function readRank(folder: string, facts: KeptFacts): Promise<KeptBatch> {
   const episodes: Episode[] = [];
   for (const file of facts.files) {
-    const data = await read(file.name);
+    const path = join(folder, file.name);
+    const data = await read(path);
     const found = sha256Of(data);
-    if (found !== file.sha256) refuse(file.name, `has checksum '${found}' where '${file.sha256}' was written`);
-    episodes.push(...episodesIn(data, file.episodes, (what, cause) => refuse(file.name, what, cause)));
+    if (found !== file.sha256) refuse(path, `has checksum '${found}' where '${file.sha256}' was written`);
+    episodes.push(...episodesIn(data, file.episodes, (what, cause) => refuse(path, what, cause)));
   }
   return { facts, episodes };
 }
@@ -186,7 +254,7 @@ function episodesIn(
       promptLength: of("prompt_lengths")[at],
       temperature: of("temperatures")[at],
       tokens: cut("tokens"),
-      mask: Float32Array.from(cut("mask")),
+      mask: cut("mask"),
       policyVersions: cut("policy_versions"),
       logprobs: cut("sampler_logprobs"),
       ...(of("rescored")[at] === 1 && { oldLogprobs: cut("trainer_logprobs") }),
