@@ -56,7 +56,7 @@ test("an item that cannot leave fails its own commit alone; a request that is re
     );
   const codes = [commit(0, [1]), commit(1, ["bad"]), commit(2, [3])].map(codeOf);
   expect(await Promise.all(codes)).toEqual([undefined, "channel.invalid-item", undefined]);
-  expect(told.flatMap(({ deliveries }) => deliveries)).toEqual([0, 2]);
+  expect(told).toEqual([{ call: "1/0", deliveries: [0, 2], items: [1, 3] }]);
   expect(await Promise.all([commit(3, [4]), commit(4, [9])].map(codeOf))).toEqual(["call.cancelled", "call.cancelled"]);
-  expect(told).toHaveLength(2);
+  expect(told).toHaveLength(1);
 });

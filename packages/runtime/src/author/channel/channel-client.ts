@@ -63,7 +63,7 @@ export class SinkClient<T> implements Sink<T> {
   /** of this turn */
   #commits: Commit<T>[] = [];
   /** the last put whose items had to be copied to another node first */
-  #copying: Promise<unknown> | undefined;
+  #copying: Promise<PackedItems> | undefined;
 
   constructor(
     ref: ChannelRef,
@@ -84,7 +84,8 @@ export class SinkClient<T> implements Sink<T> {
     if (items.length === 0) return Promise.resolve();
     this.#commitAll(); // what was committed before goes before
     const wait = this.#waiting();
-    return new WhenAwaited(this.#put(items, wait), () => wait.awaited());
+    const sent = this.#send(() => this.#pack(items), wait);
+    return new WhenAwaited(sent, () => wait.awaited());
   }
 
   /**
@@ -107,29 +108,60 @@ export class SinkClient<T> implements Sink<T> {
         ({ request }, at) => at > from && (request.channel !== channel || request.call !== call),
       );
       const together = commits.slice(from, others < 0 ? undefined : others);
-      void this.#commitTogether(together);
+      this.#commitTogether(together);
       from += together.length;
     }
   }
 
-  async #commitTogether(commits: readonly Commit<T>[]): Promise<void> {
+  /** In this turn, so that nothing that comes later goes before (C2). */
+  #commitTogether(commits: readonly Commit<T>[]): void {
     const [{ request }] = commits as readonly [Commit<T>];
     const deliveries = commits.flatMap((each) => each.request.deliveries);
-    const items = commits.flatMap((each) => each.items);
+    let packed: PackedItems | Promise<PackedItems>;
     try {
-      await this.#put(items, this.#waiting(), { ...request, deliveries });
-      for (const { resolve } of commits) resolve();
+      packed = this.#pack(commits.flatMap((each) => each.items));
     } catch (error) {
-      // Nothing has left this process: an item that cannot leave fails its own commit, and no other.
-      if (commits.length > 1 && isOfItem(error)) for (const each of commits) await this.#commitTogether([each]);
-      else for (const { reject } of commits) reject(error);
+      const able = this.#failUnable(commits, error);
+      if (able.length > 0) this.#commitTogether(able);
+      return;
+    }
+    this.#send(() => packed, this.#waiting(), { ...request, deliveries }).then(
+      () => {
+        for (const { resolve } of commits) resolve();
+      },
+      (error) => {
+        for (const { reject } of commits) reject(error);
+      },
+    );
+  }
+
+  /** Nothing of them has left: what cannot leave fails its own commit, at once, and no other. Returns fewer than it gets. */
+  #failUnable(commits: readonly Commit<T>[], error: unknown): readonly Commit<T>[] {
+    const able = commits.length === 1 ? commits : commits.filter((each) => this.#canLeave(each));
+    if (able.length < commits.length) return able;
+    for (const { reject } of commits) reject(error);
+    return [];
+  }
+
+  #canLeave({ items, reject }: Commit<T>): boolean {
+    try {
+      giveMemory(packItems(items, this.#ref, this.#schema, this.#encoder).data);
+      return true;
+    } catch (error) {
+      reject(error);
+      return false;
     }
   }
 
-  async #put(items: readonly T[], asked: ChannelWait, commit?: Omit<CommitRequest, "outputs">): Promise<void> {
+  async #send(
+    pack: () => PackedItems | Promise<PackedItems>,
+    asked: ChannelWait,
+    commit?: Omit<CommitRequest, "outputs">,
+  ): Promise<void> {
     using wait = asked;
-    const packing = this.#pack(items);
+    const packing = pack();
     const packed = packing instanceof Promise ? await packing : packing;
+    if (this.#copying === packing) this.#copying = undefined; // not before: what is packed from now on leaves behind this
     if (commit) await this.#port.commit?.({ ...commit, outputs: { channel: this.name, items: packed } });
     else await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
     wait.moved([packed]);
@@ -142,11 +174,8 @@ export class SinkClient<T> implements Sink<T> {
     const packed = packItems(items, this.#ref, this.#schema, this.#encoder, store);
     const before = this.#copying;
     if (!distant || (before === undefined && !packed.kept)) return packed;
-    const packing = this.#copyKept(items, packed, before).finally(() => {
-      if (this.#copying === packing) this.#copying = undefined;
-    });
-    this.#copying = packing;
-    return packing;
+    this.#copying = this.#copyKept(items, packed, before);
+    return this.#copying;
   }
 
   async #copyKept(
@@ -335,10 +364,6 @@ type Commit<T> = {
   readonly reject: (error: unknown) => void;
 };
 
-/** As `packItems` throws it. */
-const isOfItem = (error: unknown): boolean =>
-  error instanceof TreadleError && (error.code === "channel.invalid-item" || error.code === "link.unsupported-value");
-
 type Streamed = { readonly deliveries: number[]; readonly minItems?: number };
 
 /** What those who wait for room wait for. */
@@ -370,15 +395,23 @@ export function packItems<T>(
     ...(priority === undefined ? {} : { priorities: numbers(priority) }),
   };
   // Last, because what it keeps outside of the block is owned by the home from the put on, and lost without one.
+  const written = new Set<string>(); // and in no block
   const keep = store && {
     aboveBytes: ref.inlineLimitBytes ?? defaultInlineLimitBytes,
-    write: (item: PlacedItem) => store.write(item),
+    write: (item: PlacedItem) => {
+      const segment = store.write(item);
+      if (segment !== undefined) written.add(segment);
+      return segment;
+    },
   };
   try {
     const block = encoder.encode(checked, keep);
+    for (const { segment } of block.kept ?? []) written.delete(segment);
     return { ...(block as ItemBlock), ...looks };
   } catch (error) {
     throw ofItem(locateUnsupported(checked, error), $channel);
+  } finally {
+    if (written.size > 0) store?.reuse([...written]);
   }
 }
 
