@@ -90,6 +90,7 @@ class Messages(unittest.TestCase):
 
     def test_prompts_whose_columns_disagree_are_refused(self):
         """PS3."""
+        draw = random.Random(SEED)
         ints = lambda *numbers: array("i", numbers).tobytes()  # noqa: E731
         plain = {"keys": [7, 2**32 - 1], "lengths": [2, 1], "tokens": ints(1, 2, 3)}
         begun = {"begun_lengths": [0, 2], "num_appended": [0, 1], "begun_tokens": ints(4, 5), "begun_logprobs": array("f", [-1, 0]).tobytes()}
@@ -109,10 +110,22 @@ class Messages(unittest.TestCase):
             {"begun_tokens": ints(4)},
             {"begun_tokens": ints(4, VOCABULARY)},
             {"begun_logprobs": b""},
+            {"begun_logprobs": array("f", [-1, draw.choice([float("nan"), float("inf"), float("-inf")])]).tobytes()},
             {"num_appended": [1]},
         ):
             with self.subTest(wrong=wrong), self.assertRaises(Refusal):
                 read_prompts(pb.Prompts(**{**plain, **begun, **wrong}), VOCABULARY)
+
+    def test_a_call_has_as_many_prompts_as_it_announces(self):
+        def read(announced: int, *sizes: int) -> int:
+            parts = [pb.Prompts(keys=range(size), lengths=[1] * size, tokens=array("i", [1] * size).tobytes()) for size in sizes]
+            requests = [pb.GenerateRequest(start=pb.Start(num_prompts=announced, max_tokens=4, temperature=1.0)), *(pb.GenerateRequest(prompts=each) for each in parts)]
+            return messages.read_generation(iter(requests), 32, VOCABULARY, "one").unfinished
+
+        self.assertEqual(read(3, 2, 1), 3)
+        for sizes in [(2,), (2, 2), (4,)]:
+            with self.subTest(sizes=sizes), self.assertRaises(Refusal):
+                read(3, *sizes)
 
 
 if __name__ == "__main__":

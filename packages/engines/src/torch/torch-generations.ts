@@ -1,10 +1,18 @@
 import type { ServiceError } from "@grpc/grpc-js";
 import { type Completion, type Sampling, TreadleError } from "@treadle/contracts";
 import { checkPrompts } from "../embedded/batches.ts";
-import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
+import type { CompletionPiece, GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { checkBegun } from "../model-engine.ts";
 import type { GenerateCall, Message, TorchClient } from "./torch-client.ts";
-import { bytesOf, completionsIn, type Described, piecesIn, sendPrompts } from "./torch-messages.ts";
+import {
+  bytesOf,
+  completionsIn,
+  type Described,
+  piecesIn,
+  refuseReply,
+  sendPrompts,
+  type ToldCompletion,
+} from "./torch-messages.ts";
 
 /** Aborts that come before all prompts are on their way follow them. */
 type Running = { readonly call: GenerateCall; isSent: boolean; readonly aborts: Abort[] };
@@ -30,6 +38,8 @@ export class TorchGenerations {
   /** undefined: nothing is told */
   readonly #progressMs: number | undefined;
   readonly #running = new Set<Running>();
+  /** of each call that is joined: cuts what has joined it and waits for the end of its turn */
+  readonly #cutWaiting = new Set<() => void>();
 
   constructor(client: TorchClient, described: Described, progressMs: number | undefined, told: Told) {
     this.#client = client;
@@ -39,6 +49,7 @@ export class TorchGenerations {
   }
 
   abort(): void {
+    for (const cut of this.#cutWaiting) cut();
     for (const running of this.#running) abort(running, {});
   }
 
@@ -68,6 +79,10 @@ export class TorchGenerations {
       if (call && index < numSent) abort(call.running, { index: index - call.from });
       return true;
     };
+    const cutWaiting = () => {
+      for (const at of waiting.keys()) isCut.add(numSent + at);
+    };
+    this.#cutWaiting.add(cutWaiting);
     /** Those that join in one turn are one call. */
     const send = () => {
       const [some, from] = [waiting, numSent];
@@ -115,6 +130,7 @@ export class TorchGenerations {
       return completions;
     } finally {
       isOver = true;
+      this.#cutWaiting.delete(cutWaiting);
       signal?.removeEventListener("abort", cancel);
     }
   }
@@ -138,6 +154,7 @@ export class TorchGenerations {
       progressMs: onProgress && this.#progressMs,
       policyVersion: this.#told.policyVersion(),
     };
+    const bounds = { numCompletions: prompts.length, vocabSize: this.#described.vocabSize };
     let failure: { readonly error: unknown } | undefined;
     const failWith = (error: unknown) => {
       failure ??= { error };
@@ -149,11 +166,28 @@ export class TorchGenerations {
     };
     try {
       const ended = new Promise<void>((resolve, reject) => {
+        let isRefused = false;
+        const isEnded = new Set<number>();
         call.on("data", (reply: Message) => {
+          if (isRefused) return;
+          let pieces: CompletionPiece[];
+          let told: ToldCompletion[];
           try {
-            const pieces = piecesIn(reply);
+            pieces = piecesIn(reply, bounds);
+            told = completionsIn(reply, sampling.temperature, bounds);
+            for (const { index, isHeld } of told) {
+              if (isEnded.has(index)) refuseReply(`completion '${index}' after its end`);
+              if (!isHeld) isEnded.add(index);
+            }
+          } catch (error) {
+            isRefused = true;
+            reject(error);
+            call.cancel();
+            return;
+          }
+          try {
             if (pieces.length > 0) onProgress?.(pieces);
-            for (const { index, attempt, isHeld, completion } of completionsIn(reply, sampling.temperature)) {
+            for (const { index, attempt, isHeld, completion } of told) {
               if (isHeld) {
                 hold(index, attempt, completion).catch(failWith);
                 continue;
@@ -175,10 +209,13 @@ export class TorchGenerations {
       });
       await Promise.race([ended, sent]);
       await ended;
+      const missing = prompts.findIndex((_, index) => !completions[index]);
+      if (missing >= 0) refuseReply(`the end of a call without completion '${missing}' of '${prompts.length}'`);
     } catch (error) {
       if (failure) throw failure.error;
       if (signal?.aborted) throw cancelled(signal);
-      const lost = await this.#client.failure("generate", error as ServiceError);
+      const isRefused = error instanceof TreadleError;
+      const lost = isRefused ? error : await this.#client.failure("generate", error as ServiceError);
       this.#told.failed(lost);
       throw lost;
     } finally {

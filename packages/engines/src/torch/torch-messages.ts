@@ -101,30 +101,40 @@ export type ToldCompletion = {
   readonly completion: Completion;
 };
 
-export function completionsIn(reply: Message, temperature: number): ToldCompletion[] {
+/** What replies of one call are checked against. */
+export type ReplyBounds = { readonly numCompletions: number; readonly vocabSize: number };
+
+/** Throws `service.failed` where columns disagree, or have what no engine makes. */
+export function completionsIn(reply: Message, temperature: number, bounds: ReplyBounds): ToldCompletion[] {
   const {
     rows,
     finish_reasons: finishReasons,
     held,
     policy_version: policyVersion,
-  } = (reply["completions"] ?? none) as Completions;
-  return rowsIn(rows).map(({ index, attempt, tokens, logprobs }, at) => ({
-    index,
-    attempt,
-    isHeld: held[at] as boolean,
-    completion: {
-      tokens,
-      logprobs,
-      temperature,
-      finishReason: reasons[finishReasons[at] as number] as FinishReason,
-      policyVersion,
+  } = (reply["completions"] ?? noCompletions) as Completions;
+  return rowsIn(rows, bounds, { finish_reasons: finishReasons, held }).map(
+    ({ index, attempt, tokens, logprobs }, at) => {
+      const finishReason = reasons[finishReasons[at] as number];
+      if (!finishReason)
+        return refuseReply(`completion '${index}' ended with the unknown reason '${finishReasons[at]}'`);
+      return {
+        index,
+        attempt,
+        isHeld: held[at] as boolean,
+        completion: { tokens, logprobs, temperature, finishReason, policyVersion },
+      };
     },
-  }));
+  );
 }
 
-export function piecesIn(reply: Message): CompletionPiece[] {
-  const { rows, starts } = (reply["progress"] ?? none) as Progress;
-  return rowsIn(rows).map((row, at) => ({ ...row, from: starts[at] as number }));
+/** Throws as `completionsIn` does. */
+export function piecesIn(reply: Message, bounds: ReplyBounds): CompletionPiece[] {
+  const { rows, starts } = (reply["progress"] ?? noProgress) as Progress;
+  return rowsIn(rows, bounds, { starts }).map((row, at) => ({ ...row, from: starts[at] as number }));
+}
+
+export function refuseReply(what: string, remedy = "it and this package must be of one version"): never {
+  throw new TreadleError("service.failed", `the engine's process sent what cannot be used: ${what}; ${remedy}`);
 }
 
 type Rows = {
@@ -141,16 +151,34 @@ type Completions = {
   readonly policy_version: number;
 };
 type Progress = { readonly rows: Rows | null; readonly starts: readonly number[] };
-const none = { rows: null };
+const noCompletions: Completions = { rows: null, finish_reasons: [], held: [], policy_version: 0 };
+const noProgress: Progress = { rows: null, starts: [] };
+const noRows: Rows = { indices: [], attempts: [], lengths: [], tokens: new Uint8Array(), logprobs: new Uint8Array() };
+/** By how much rounding of a sum of probabilities may exceed 1. */
+const mostLogprob = 1e-3;
 
-/** Each has numbers of its own: what one of them keeps is not kept for all. */
-function rowsIn(rows: Rows | null): Pick<CompletionPiece, "index" | "attempt" | "tokens" | "logprobs">[] {
-  if (!rows) return [];
-  const { indices, attempts, lengths } = rows;
-  const tokens = intsOf(rows.tokens);
-  const logprobs = floatsOf(rows.logprobs);
+/** Each has numbers of its own: what one of them keeps is not kept for all. `beside`: columns of the same entries. */
+function rowsIn(
+  rows: Rows | null,
+  { numCompletions, vocabSize }: ReplyBounds,
+  beside: { readonly [column: string]: readonly unknown[] },
+): Pick<CompletionPiece, "index" | "attempt" | "tokens" | "logprobs">[] {
+  const { indices, attempts, lengths, tokens: tokenBytes, logprobs: logprobBytes } = rows ?? noRows;
+  for (const [column, { length }] of Object.entries({ attempts, lengths, ...beside }))
+    if (length !== indices.length) refuseReply(`'${length}' ${column} of '${indices.length}' completions`);
+  const numTokens = lengths.reduce((sum, length) => sum + length, 0);
+  for (const [column, { byteLength }] of Object.entries({ tokens: tokenBytes, logprobs: logprobBytes }))
+    if (byteLength !== 4 * numTokens) refuseReply(`'${byteLength}' bytes of ${column} for '${numTokens}' tokens`);
+  const tokens = intsOf(tokenBytes);
+  const logprobs = floatsOf(logprobBytes);
+  for (const token of tokens)
+    if (token < 0 || token >= vocabSize) refuseReply(`token '${token}' is not in the vocabulary of '${vocabSize}'`);
+  for (const logprob of logprobs)
+    if (!(logprob <= mostLogprob && logprob > Number.NEGATIVE_INFINITY))
+      refuseReply(`a token has the log-probability '${logprob}'`, "check that the engine's weights are finite");
   let to = 0;
   return indices.map((index, at) => {
+    if (index >= numCompletions) refuseReply(`completion '${index}' of a call of '${numCompletions}'`);
     const from = to;
     to += lengths[at] as number;
     return {

@@ -6,6 +6,7 @@ PS3 what a call brings is bounded before it is kept.
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -88,6 +89,8 @@ def read_generation(requests: Iterator[pb.GenerateRequest], context_length: int,
         if request is None or request.WhichOneof("kind") != "prompts":
             raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
         prompts.extend(read_prompts(request.prompts, vocab_size))
+    if len(prompts) > start.num_prompts:
+        raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
     for one in prompts:
         if not one.tokens or len(one.tokens) + len(one.begun) >= context_length:
             raise invalid("a prompt is empty, or fills the context with what has begun")
@@ -114,6 +117,8 @@ def read_prompts(columns: pb.Prompts, vocab_size: int) -> list[Prompt]:
     given = [read_ints(columns.tokens), read_ints(columns.begun_tokens), _numbers("f", columns.begun_logprobs)]
     if any(each and (min(each) < 0 or max(each) >= vocab_size) for each in given[:2]):
         raise invalid("a prompt, or what has begun, has a token outside the vocabulary")
+    if not all(map(math.isfinite, given[2])):
+        raise invalid("what has begun has a log-probability that is not finite")
     begun_lengths, appended = columns.begun_lengths or none, columns.num_appended or none
     lengths = (columns.lengths, begun_lengths, begun_lengths)
     if any(len(each) != count for each in (*lengths, appended)) or any(sum(some) != len(each) for some, each in zip(lengths, given, strict=True)):
