@@ -8,10 +8,16 @@ import random
 import shutil
 import struct
 import tempfile
+import tracemalloc
+import types
 import unittest
 
+import torch
 from safetensors.torch import load_file
 from shard_peers import Peers
+from treadle_torch.errors import Refusal
+from treadle_torch.shard_files import FORMAT, KINDS, Facts, Shard, read_shards
+from treadle_torch.sharding import Shards
 
 SEED = int(os.environ.get("TREADLE_SEED") or random.randrange(2**31))
 
@@ -177,6 +183,93 @@ class BadFiles(Files):
         linked = [*self.paths[:at], link, *self.paths[at + 1 :]]
         self.assertRegex(self.refused(self.two, linked), "cannot be read")
         self.assertEqual(self.two.all("load", self.paths), [2, 2])
+
+
+class HostileHeaders(unittest.TestCase):
+    """SHC4: a file of any content is refused, in little memory. What else is thrown would end a follower."""
+
+    LAYOUT = (("w", (3, 2)), ("v", (2,)))
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "part")
+        self.random = random.Random(SEED)
+        self.addCleanup(print, f"TREADLE_SEED={SEED}")
+        # What is read of parameters, without an engine.
+        self.parameters = types.SimpleNamespace(layout=self.LAYOUT, shards=Shards(0, 1))
+
+    def written(self, **altered: object) -> list[str]:
+        """One that is whole, of facts of which some are others."""
+        layout = [{"name": name, "shape": list(shape)} for name, shape in self.LAYOUT]
+        said = {"save": "s", "policy_version": 1, "steps": 1, "ranks": 1, "layout": layout, "base": None, "below": None, **altered}
+        parts = [torch.ones(shape) for _ in KINDS for _, shape in self.LAYOUT]
+        Shard(Facts(**said), 0, parts).write_to(self.path)
+        return [self.path]
+
+    def with_header(self, header: bytes, body: bytes = b"") -> list[str]:
+        pathlib.Path(self.path).write_bytes(struct.pack("<Q", len(header)) + header + body)
+        return [self.path]
+
+    def refused(self, paths: list[str]) -> str:
+        tracemalloc.start()
+        try:
+            with self.assertRaises(Refusal) as raised:
+                read_shards(paths, self.parameters, None)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        self.assertEqual(raised.exception.code, "checkpoint.corrupt")
+        self.assertLess(peak, 32 * 2**20)
+        str(raised.exception).encode()  # as it is told
+        return str(raised.exception)
+
+    def test_values_that_no_process_writes_are_refused_wherever_they_stand(self):
+        self.assertEqual(read_shards(self.written(), self.parameters, None).steps, 1)
+        whole = pathlib.Path(self.path).read_bytes()
+        (length,) = struct.unpack_from("<Q", whole)
+        header, body = json.loads(whole[8 : 8 + length]), whole[8 + length :]
+        said = header["__metadata__"]
+        shape = self.random.choice([2**self.random.randrange(48, 4000), -1, 1.5, 1e308, True, None, "3", float("inf"), float("nan"), []])
+        deep = "[" * self.random.randrange(100, 200_000)
+        nested = "[" * (depth := self.random.randrange(2, 900)) + "]" * depth
+        hostile = [
+            *(deep, nested, "9" * self.random.randrange(17, 6000), "Infinity", "NaN", "-1", "1.5", "true", "{}", "", "\ud800"),
+            *('"\\ud800"', float("inf"), float("-inf"), float("nan"), 2**70, 1e308, None, [], {}, json.loads(nested)),
+            *(json.dumps([{"name": "w", "shape": sizes}]) for sizes in ([shape, 2], [3, shape], [2**20] * 100_000, shape)),
+            *(json.dumps([{"name": name, "shape": [3, 2]}]) for name in ("\ud800", [], None)),
+            *(json.dumps([each]) for each in (None, "w", {}, {"name": "w", "shape": [3, 2], "more": [1]})),
+            *(json.dumps(["f" * self.random.randrange(9, 10_000)] * 6), json.dumps(["-0000001"] * 6)),
+        ]
+        for field in said:
+            for value in (*hostile, *([said[field][:-1]])):
+                with self.subTest(field=field, value=repr(value)[:60], seed=SEED):
+                    text = json.dumps({**header, "__metadata__": {**said, field: value}}, separators=(",", ":")).encode()
+                    self.refused(self.with_header(text + b" " * (-len(text) % 8), body))
+
+    def test_a_whole_file_of_facts_of_other_kinds_is_refused(self):
+        odd = [[], {}, ["a", 1], 5, True, json.loads("[" * 400 + "]" * 400), "\ud800"]
+        for field in ("save", "base", "below"):
+            for value in odd:
+                with self.subTest(field=field, value=repr(value)[:40]):
+                    self.refused(self.written(**{field: value}))
+
+    def test_headers_that_nest_or_are_no_text_are_refused(self):
+        for text in (b'{"__metadata__":' + b"[" * self.random.randrange(1, 300_000), b'{"__metadata__":"\xff\xfe"}', b"[" * 200_000, b"1", b"null"):
+            with self.subTest(text[:30], seed=SEED):
+                self.refused(self.with_header(text))
+
+    def test_files_are_counted_before_anything_is_made_of_how_many_there_should_be(self):
+        """SHC2."""
+        ranks = self.random.randrange(2**21, 2**22)
+        header = self._header_of_one_of(ranks)
+        self.assertRegex(self.refused(header), f"was saved by '{ranks}' processes")
+
+    def _header_of_one_of(self, ranks: int) -> list[str]:
+        layout = [{"name": name, "shape": list(shape)} for name, shape in self.LAYOUT]
+        parts = [torch.ones((1, *shape[1:])) for _ in KINDS for _, shape in self.LAYOUT]
+        Shard(Facts("s", 1, 1, ranks, layout, None, None), 0, parts).write_to(self.path)
+        return [self.path]
 
 
 if __name__ == "__main__":

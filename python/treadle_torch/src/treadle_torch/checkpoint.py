@@ -30,6 +30,8 @@ DIGEST_BYTES = 32
 PIECE_BYTES = 4 * 2**20
 # At once: the system reads no more than 2 GiB.
 READ_BYTES = 2**30
+# What JSON of any content raises, and what is made of it.
+UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 def encode(tensors: list[torch.Tensor]) -> bytes:
@@ -148,7 +150,7 @@ def read_checkpoint(data: bytes | bytearray | memoryview, parameters: Parameters
     try:
         header = json.loads(bytes(body[8 : 8 + length]))
         version, steps, layout = int(header["policyVersion"]), int(header["steps"]), header["layout"]
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         refuse("its header cannot be read")
     refuse_other_model(layout, parameters)
     if header.get("base") != base:

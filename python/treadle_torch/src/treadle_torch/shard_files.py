@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from .checkpoint import PIECE_BYTES, layout_in, refuse, refuse_other_model, write_flushed
+from .checkpoint import PIECE_BYTES, UNREADABLE, layout_in, refuse, refuse_other_model, write_flushed
 from .errors import Refusal, invalid
 from .parameters import Parameters
 from .sharding import Shards, rows_of
@@ -41,6 +41,10 @@ FORMAT = "treadle-shard-1"
 KINDS = ("weights", "first_moments", "second_moments")
 # A header is a few names; a damaged length must not take the memory.
 MOST_HEADER_BYTES = 64 * 2**20
+# JavaScript counts no further without rounding, and Python's ranges go as far.
+MOST_COUNT = 2**53 - 1
+# Products of more sizes would take long.
+MOST_DIMENSIONS = 8
 
 
 @dataclass(frozen=True)
@@ -147,13 +151,15 @@ class ShardFile:
             size = os.fstat(self._fd).st_size
             head = self._metadata(size)
             try:
-                self.rank, checksums = int(head.pop("rank")), [int(each, 16) for each in json.loads(head.pop("crc32"))]
+                self.rank, checksums = json.loads(head.pop("rank")), [int(each, 16) for each in json.loads(head.pop("crc32"))]
                 kind, self.facts = head.pop("format"), _facts_in(head)
+                if not _is_count(self.rank, self.facts.ranks - 1) or not isinstance(kind, str):
+                    raise ValueError
                 header = _header(self.facts, self.rank, checksums)
-            except (ValueError, KeyError, TypeError):
+            except UNREADABLE:
                 refuse(f"'{path}' does not say what it is of")
             if kind != FORMAT:
-                refuse(f"'{path}' is of the format '{kind}' where '{FORMAT}' is read")
+                refuse(f"'{path}' is of the format {kind!a} where '{FORMAT}' is read")
             if os.pread(self._fd, len(header), 0) != header:
                 refuse(f"the header of '{path}' is not that of the shard that it says it is")
             tensors = _tensors(self.facts, self.rank, checksums)
@@ -202,7 +208,7 @@ class ShardFile:
             refuse(f"'{self.path}' has '{size}' bytes, and ends in its header or has none")
         try:
             found = json.loads(os.pread(self._fd, length, 8))["__metadata__"]
-        except (ValueError, KeyError, TypeError):
+        except UNREADABLE:
             found = None
         if not isinstance(found, dict):
             refuse(f"the header of '{self.path}' cannot be read")
@@ -275,9 +281,10 @@ def _agreed(files: Sequence[ShardFile]) -> Facts:
                 f"'{each.path}' of '{each.facts.policy_version}' and '{each.facts.save}'"
             )
     found = sorted(each.rank for each in files)
-    if found != list(range(facts.ranks)):
-        missing = sorted(set(range(facts.ranks)) - set(found))
-        what = f"that of process '{missing[0]}' is missing" if missing else "one of them is there twice"
+    # Nothing is made of how many there should be, which a file may say as it likes: the first that is missing is at most `len(found)`.
+    missing = next((rank for rank in range(facts.ranks) if rank not in found), None)
+    if missing is not None or len(found) != facts.ranks:
+        what = "one of them is there twice" if missing is None else f"that of process '{missing}' is missing"
         refuse(f"it was saved by '{facts.ranks}' processes, and the files are those of '{', '.join(map(str, found))}': {what}")
     return facts
 
@@ -300,13 +307,35 @@ def _header(facts: Facts, rank: int, checksums: Sequence[int]) -> bytes:
 def _facts_in(head: dict[str, str]) -> Facts:
     """Throws what Python does where they are not of their types."""
     said = Facts(**{name: json.loads(value) for name, value in head.items()})
-    numbers = (said.policy_version, said.steps, said.ranks)
-    if any(type(each) is not int or each < 0 for each in numbers) or said.ranks == 0 or not isinstance(said.save, str):
+    whole = (
+        all(_is_count(each) for each in (said.policy_version, said.steps, said.ranks))
+        and said.ranks > 0
+        and isinstance(said.save, str)
+        and isinstance(said.base, str | None)
+        and (said.below is None) == (said.base is None)
+        and (said.below is None or _are_all(str, said.below))
+        and _are_all(dict, said.layout)
+        and all(_is_parameter(each) for each in said.layout)
+    )
+    if not whole:
         raise ValueError
-    for each in said.layout:
-        if not isinstance(each["name"], str) or not each["shape"] or any(type(size) is not int or size < 0 for size in each["shape"]):
-            raise ValueError
+    json.dumps(asdict(said), ensure_ascii=False).encode()  # half a character could not be told to anybody
     return said
+
+
+def _is_count(value: object, most: int = MOST_COUNT) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _are_all(kind: type, values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(each, kind) for each in values)
+
+
+def _is_parameter(said: dict[str, Any]) -> bool:
+    """Its own rows in the file are bounded by the file's size, with which they are compared."""
+    shape = said["shape"]
+    fits = isinstance(shape, list) and 0 < len(shape) <= MOST_DIMENSIONS and all(_is_count(each) for each in shape)
+    return fits and isinstance(said["name"], str) and len(said) == 2
 
 
 def facts_of(parameters: Parameters, save: str, policy_version: int, steps: int, base: str | None, below: list[str]) -> Facts:
