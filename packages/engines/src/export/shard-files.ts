@@ -80,7 +80,8 @@ export class ShardFiles implements TrainedWeights {
     for (const { file, facts } of this.#shards) {
       const part = numbersOf(facts, own);
       const [from, to] = [Math.max(at, part.start), Math.min(at + count, part.end)];
-      if (from < to) numbers.set(await file.read(`${kinds[0]}/${name}`, from - part.start, to - from), from - at);
+      if (from < to)
+        numbers.set(await file.read(`${kinds[0]}/${name}`, from - part.start, to - from).catch(refuseFile), from - at);
     }
     refuseInfinite(name, at, numbers);
     return numbers;
@@ -102,10 +103,14 @@ async function openShard(path: string): Promise<Shard> {
     if (!facts) return refuse(`'${path}' does not say what it is of: ${z.prettifyError(error)}`);
     const names = kinds.flatMap((kind) => facts.layout.map(({ name }) => `${kind}/${name}`));
     const shapes = facts.layout.map((each) => [rowsOf(facts, each.shape[0]!).length, ...each.shape.slice(1)].join());
-    const found = names.map((name) => file.tensors.get(name)?.shape.join());
-    const bad = names.findIndex((_, at) => found[at] !== shapes[at % shapes.length]);
+    const found = names.map((name) => file.tensors.get(name));
+    const bad = found.findIndex(
+      (each, at) => each?.dtype !== "F32" || each.shape.join() !== shapes[at % shapes.length],
+    );
     if (bad >= 0 || facts.crc32.length !== names.length)
-      refuse(`'${path}' has '${names[Math.max(0, bad)]}' of another shape than its header says, or lacks it`);
+      refuse(
+        `'${path}' has '${names[Math.max(0, bad)]}' of another shape than its header says or not in 'F32', or lacks it`,
+      );
     const checksums = new Map(names.map((name, at) => [name, Number.parseInt(facts.crc32[at]!, 16)]));
     await verifyTensors(path, checksums).catch(refuseFile);
     return { path, file, facts };

@@ -30,6 +30,29 @@ export type Tensor = { readonly name: string; readonly shape: readonly number[];
 /** Numbers are written as one of these. */
 export type FloatType = "F32" | "BF16";
 
+/** Bits of a number, of the types that the format has. */
+const bitsOf: Readonly<Record<string, number>> = {
+  ...{ F4: 4, F6_E2M3: 6, F6_E3M2: 6, BOOL: 8, U8: 8, I8: 8, F8_E5M2: 8, F8_E4M3: 8, F8_E8M0: 8 },
+  ...{ I16: 16, U16: 16, F16: 16, BF16: 16, I32: 32, U32: 32, F32: 32, I64: 64, U64: 64, F64: 64, C64: 64 },
+};
+
+/** What is wrong, unless each tensor is as long as its type and shape say and they follow one another to the end, as the format has it. */
+function misplaced(tensors: z.infer<typeof Header>, numBytes: number): string | undefined {
+  const placed = [...tensors].map(([name, entry]) => ({ name, ...entry }));
+  placed.sort(({ data_offsets: [a, b] }, { data_offsets: [c, d] }) => a - c || b - d);
+  let end = 0;
+  for (const { name, dtype, shape, data_offsets } of placed) {
+    const [start, stop] = data_offsets;
+    if (start !== end) return `'${name}' begins at '${start}' where what is before it ends at '${end}'`;
+    const length = ((bitsOf[dtype] ?? Number.NaN) * sizeOf({ shape })) / 8;
+    // Of a type that is newer than this list, whoever reads the tensor refuses it.
+    if (stop < start || (dtype in bitsOf && stop - start !== length))
+      return `'${name}' has '${stop - start}' bytes where '${shape.join("x")}' of type '${dtype}' has '${length}'`;
+    end = stop;
+  }
+  return end === numBytes ? undefined : `it has '${numBytes}' bytes of tensors where its header tells of '${end}'`;
+}
+
 type Header = {
   readonly tensors: z.infer<typeof Header>;
   /** whatever it has of it */
@@ -37,10 +60,12 @@ type Header = {
   readonly dataStart: number;
 };
 
+function refuseFile(path: string, what: string): never {
+  throw new TreadleError("config.invalid", `'${path}' is no whole safetensors file: ${what}; copy it again`);
+}
+
 async function readHeader(file: FileHandle, path: string): Promise<Header> {
-  const refuse = (what: string): never => {
-    throw new TreadleError("config.invalid", `'${path}' is no whole safetensors file: ${what}; copy it again`);
-  };
+  const refuse = (what: string): never => refuseFile(path, what);
   const { size: sizeBytes } = await file.stat();
   const length = Buffer.alloc(8);
   const { bytesRead } = await file.read(length, 0, 8, 0);
@@ -48,7 +73,7 @@ async function readHeader(file: FileHandle, path: string): Promise<Header> {
   if (headerBytes > maxHeaderBytes || 8 + headerBytes > sizeBytes)
     refuse(`it ends in its header, at '${sizeBytes}' bytes`);
   const text = Buffer.alloc(headerBytes);
-  await file.read(text, 0, headerBytes, 8);
+  await fill(file, text, 8, path);
   let json: unknown;
   try {
     json = JSON.parse(text.toString("utf8"));
@@ -58,10 +83,8 @@ async function readHeader(file: FileHandle, path: string): Promise<Header> {
   const parsed = Header.safeParse(json);
   if (!parsed.success) return refuse(z.prettifyError(parsed.error));
   const dataStart = 8 + headerBytes;
-  let end = 0;
-  for (const { data_offsets } of parsed.data.values()) end = Math.max(end, data_offsets[1]);
-  if (dataStart + end !== sizeBytes)
-    refuse(`it has '${sizeBytes}' bytes where its header tells of '${dataStart + end}'`);
+  const problem = misplaced(parsed.data, sizeBytes - dataStart);
+  if (problem) refuse(problem);
   return { tensors: parsed.data, metadata: (json as Record<string, unknown>)[metadataKey], dataStart };
 }
 
@@ -85,7 +108,7 @@ export async function readTensors(
   const read: Tensor[] = [];
   for (const [name, { dtype, shape, data_offsets }] of tensors) {
     const bytes = new Uint8Array(data_offsets[1] - data_offsets[0]);
-    await fill(file, bytes, dataStart + data_offsets[0]);
+    await fill(file, bytes, dataStart + data_offsets[0], path);
     check(name, bytes);
     read.push({ name, shape, data: fromType(floatTypeOf(dtype, name, path), bytes) });
   }
@@ -208,11 +231,12 @@ export function decodeArrays(file: Uint8Array): Map<string, Int32Array | Float32
   }
   const parsed = Header.safeParse(json);
   if (!parsed.success) return refuse(z.prettifyError(parsed.error));
+  const problem = misplaced(parsed.data, file.byteLength - 8 - headerBytes);
+  if (problem) return refuse(problem);
   const arrays = new Map<string, Int32Array | Float32Array | Uint8Array>();
-  for (const [name, { dtype, shape, data_offsets }] of parsed.data) {
+  for (const [name, { dtype, data_offsets }] of parsed.data) {
     const bytes = Uint8Array.from(file.subarray(8 + headerBytes + data_offsets[0], 8 + headerBytes + data_offsets[1]));
-    const numBytes = dtype === "U8" ? 1 : dtype === "I32" || dtype === "F32" ? 4 : Number.NaN;
-    if (bytes.byteLength !== sizeOf({ shape }) * numBytes) return refuse(`'${name}' is cut, or of type '${dtype}'`);
+    if (dtype !== "U8" && dtype !== "I32" && dtype !== "F32") return refuse(`'${name}' is of type '${dtype}'`);
     const { buffer } = bytes;
     arrays.set(name, dtype === "U8" ? bytes : dtype === "I32" ? new Int32Array(buffer) : new Float32Array(buffer));
   }
@@ -261,7 +285,7 @@ export class TensorFile {
     const { dtype, data_offsets } = this.#header.tensors.get(name)!;
     const type = floatTypeOf(dtype, name, this.#path);
     const bytes = new Uint8Array(count * bytesOf[type]);
-    await fill(this.#file, bytes, this.#header.dataStart + data_offsets[0] + start * bytesOf[type]);
+    await fill(this.#file, bytes, this.#header.dataStart + data_offsets[0] + start * bytesOf[type], this.#path);
     return fromType(type, bytes);
   }
 
@@ -270,10 +294,15 @@ export class TensorFile {
   }
 }
 
-async function fill(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+/** Refuses a file that ends before: what is not read would be zeros. */
+async function fill(file: FileHandle, bytes: Uint8Array, position: number, path: string): Promise<void> {
   for (const piece of piecesOf(bytes)) {
-    await file.read(piece, 0, piece.length, position);
-    position += piece.length;
+    for (let at = 0; at < piece.length; ) {
+      const { bytesRead } = await file.read(piece, at, piece.length - at, position);
+      if (bytesRead === 0) refuseFile(path, `it ends at '${position}' bytes`);
+      at += bytesRead;
+      position += bytesRead;
+    }
   }
 }
 
