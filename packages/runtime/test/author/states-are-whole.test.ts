@@ -8,6 +8,7 @@ import { openSavedState, saveState } from "../../../../test/support/saved-state.
 import { folderSink, PartWriter, pieceBytes } from "../../src/author/state/part-writer.ts";
 import { fileOf, openState } from "../../src/author/state/saved-state.ts";
 import type { StateData } from "../../src/author/state/state.ts";
+import { filesInCheckpoint } from "../../src/runner/run/checkpoints.ts";
 
 let root: string;
 beforeAll(async () => {
@@ -309,3 +310,29 @@ test("a state beyond 2 GiB is read as it was written", async () => {
   expect([bytes.byteLength, bytes[0], bytes.at(-1)]).toEqual([sizeBytes, 0, 7]);
   await rm(folder, { recursive: true });
 }, 600_000);
+
+test("MF2: what is taken out of a kept checkpoint is checked as a restore checks it, and only that", async () => {
+  const path = newFolder();
+  const folder = join(path, "actor");
+  const engine = fc.uint8Array({ minLength: 1, maxLength: 3000 });
+  await fc.assert(
+    fc.asyncProperty(engine, engine, fc.nat(), fc.integer({ min: 1, max: 255 }), async (one, two, place, change) => {
+      await rm(folder, { recursive: true, force: true });
+      await saveState(folder, "actor", [{ "engine.0": one, "engine.1": two, other: "settings" }]);
+      const files = () =>
+        filesInCheckpoint({ path, step: 3, score: null, components: ["actor"] }, "actor", (name) =>
+          name.startsWith("engine"),
+        );
+      await writeFile(fileOf(folder, 0, "other"), "Settings");
+      expect((await files()).toSorted()).toEqual([0, 1].map((each) => fileOf(folder, 0, `engine.${each}`)));
+      const damaged = Buffer.from(two);
+      damaged[place % damaged.length]! ^= change;
+      await writeFile(fileOf(folder, 0, "engine.1"), damaged);
+      await expect(files()).rejects.toMatchObject({
+        code: "checkpoint.corrupt",
+        message: expect.stringContaining("where its manifest expects SHA-256"),
+      });
+    }),
+    { numRuns: 20 },
+  );
+});

@@ -5,7 +5,8 @@ import { ComponentName, type RuntimeConfig, TreadleError } from "@treadle/contra
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
-import { fileOf, openState } from "../../author/state/saved-state.ts";
+import { openState } from "../../author/state/saved-state.ts";
+import { folderSource, viewState } from "../../author/state/state-view.ts";
 
 /** Components are parts of paths, and a note may have come from servers where others write. */
 const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(ComponentName) });
@@ -107,7 +108,7 @@ export function chooseCheckpoint<T extends CheckpointNote>(notes: readonly T[], 
 
 /**
  * Where those of a component's files are, of its first rank, whose names are wanted. Throws `checkpoint.missing` where none is, and
- * `checkpoint.corrupt` unless the state is whole.
+ * `checkpoint.corrupt` unless the state is whole: those files are read to their ends, as a restore reads them (MF2).
  */
 export async function filesInCheckpoint(
   { path, step, components }: CheckpointNote & { readonly path: string },
@@ -120,10 +121,14 @@ export async function filesInCheckpoint(
   if (!components.includes(component))
     refuse(`has no component '${component}'`, `name one that it has: ${components.join(", ") || "none"}`);
   const folder = join(path, component);
-  const { ranks } = await openState(folder);
-  const files = (ranks[0] ?? []).filter(({ name }) => isWanted(name));
+  const manifest = await openState(folder);
+  const numRanks = manifest.ranks.length;
+  const files = (manifest.ranks[0] ?? []).filter(({ name }) => isWanted(name));
   if (files.length === 0) refuse(`has no model of '${component}'`, "name a component that trains a model");
-  return files.map(({ name }) => fileOf(folder, 0, name));
+  const part = viewState(folderSource(folder, manifest), { worker: component, rank: 0, numRanks }).part(0);
+  const paths: string[] = [];
+  for (const { name } of files) paths.push(await part.stream(name).checkedPath());
+  return paths;
 }
 
 /** What to say when a checkpoint goes that could not be the best because nothing says how good it is; undefined when none did. */
