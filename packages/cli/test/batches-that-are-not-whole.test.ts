@@ -5,7 +5,7 @@ const none = { tokens: 0, meanKl: 0, maxKl: 0 };
 const batch: Parameters<typeof renderMismatch>[0] = {
   ...{ step: 3, policyVersion: 2, engine: "torch", alarm: 0.1, meanKl: 1, effectiveSamples: 0.5, cut: 0 },
   ...{ numEpisodes: 6, numKept: 6, numRanks: 4, missingRanks: [], strayFiles: [], passedOver: [] },
-  ...{ tokens: 12, samplerAndTrainer: none, samplerAndRescored: undefined, trainerAndRescored: undefined, worst: [] },
+  ...{ tokens: 12, samplerAndTrainer: none, worst: [] },
 };
 
 test("of a batch that is whole, it says how much is kept and nothing else", () => {
