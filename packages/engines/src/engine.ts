@@ -205,7 +205,7 @@ export interface GenerationEngine extends Engine {
    * Throws `engine.invalid-request` for an empty prompt, one longer than the context, or a token id out of range.
    */
   generate(prompts: readonly Int32Array[], sampling: Sampling, options?: GenerateOptions): Promise<Completion[]>;
-  /** Whether it calls `onProgress`; its own death leaves its weights elsewhere. Absent: it does not, as engines in this process, which die with it. */
+  /** Whether it calls `onProgress`. Absent: it does not, as engines in this process, which die with it. */
   readonly tellsProgress?: boolean;
   /** Ends every running generation at its next token; its completions have what was chosen so far, reason `abort`. */
   abort(): void;

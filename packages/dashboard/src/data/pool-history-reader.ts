@@ -1,4 +1,4 @@
-/** Reads what a pool has recorded. Half-written lines are left out, and so are others that are no entries, which are counted. Empty lines are nothing. */
+/** Reads a pool's history. Lines that are no entries, half-written ones among them, are left out and counted. Empty lines are nothing. */
 import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { PoolEntry } from "@treadle/contracts";
