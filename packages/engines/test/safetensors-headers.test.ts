@@ -60,14 +60,15 @@ test("a header is read whose tensors are as long as their numbers, one after ano
       const [start, stop] = data_offsets;
       const numBytes = (size: Pick<Entry, "dtype" | "shape">) =>
         size.shape.reduce((a, b) => a * b, bytesOfTypes[size.dtype as keyof typeof bytesOfTypes]);
-      const altered: Entry[] = [
+      const candidates: Entry[] = [
         { dtype, shape, data_offsets: [start + by, stop] },
         { dtype, shape, data_offsets: [start, Math.max(0, stop - by)] },
         { dtype, shape, data_offsets: [start + by, stop + by] },
         { dtype, shape: [...shape, by + 1], data_offsets },
         { dtype, shape: shape.map((each) => each + by), data_offsets },
         ...types.map(([other]) => ({ dtype: other, shape, data_offsets })),
-      ].filter(
+      ];
+      const altered = candidates.filter(
         (entry) =>
           numBytes(entry) !== numBytes({ dtype, shape }) ||
           (entry.data_offsets.join() !== data_offsets.join() && (stop > start || entry.data_offsets[0] > end)),

@@ -231,9 +231,12 @@ make_model(ModelOptions(None, 7, 12, 2, 16, 2, False, 3), torch.float32).inner.s
     const whole = await readFile(two);
     const changed = Buffer.from(whole);
     changed[changed.length - 9]! ^= 1;
+    const retyped = Buffer.from(whole);
+    retyped.write("I32", retyped.lastIndexOf('"F32"') + 1);
     for (const [bytes, said] of [
       [whole.subarray(0, -1), /no whole safetensors file: it has/],
       [changed, /'second_moments\/.*has checksum/],
+      [retyped, /'second_moments\/.*not in 'F32'/],
       [Buffer.alloc(0), /ends in its header/],
     ] as const) {
       await writeFile(damaged, bytes);

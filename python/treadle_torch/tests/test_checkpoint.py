@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import pathlib
+import struct
 import tempfile
 import unittest
 from unittest import mock
@@ -54,6 +55,18 @@ class Written(unittest.TestCase):
         self.assertNotEqual(b"".join(self.save().stream()), before)
         self.engine.submit(lambda: self.engine.load_checkpoint(before)).result()
         self.assertEqual(b"".join(self.save().stream()), before)
+
+    def test_one_whose_header_nests_or_has_no_counts_is_refused(self):
+        good = b'{"policyVersion": 1, "steps": 1, "layout": %s}'
+        nested = b"[" * 400 + b"]" * 400
+        deep = b"[" * 200_000
+        for header in (deep, good % deep, good % nested, good % (b'[{"name": "w", "shape": %s}]' % nested), b'{"policyVersion": Infinity}', b'{"policyVersion": NaN}', b"\xff"):
+            with self.subTest(header[:60]):
+                body = struct.pack("<II", checkpoint.MAGIC, len(header)) + header
+                data = body + hashlib.sha256(body).digest()
+                with self.assertRaises(Refusal) as refused:
+                    checkpoint.read_checkpoint(data, self.engine.parameters)
+                self.assertEqual(refused.exception.code, "checkpoint.corrupt")
 
     def test_a_file_is_read_again_and_refused_where_it_is_gone_cut_too_large_or_altered(self):
         self.train()
