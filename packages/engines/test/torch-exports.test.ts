@@ -245,6 +245,7 @@ make_model(ModelOptions(None, 7, 12, 2, 16, 2, False, 3), torch.float32).inner.s
     }
     for (const [checkpoint, said] of [
       [[three, one], /saved by '3' processes, and the files are those of '0, 2'/],
+      [[one, two], /saved by '3' processes, and the files are those of '0, 1'/],
       [[one, two, three, three], /those of '0, 1, 2, 2'/],
       [[one, other, three], /of another checkpoint/],
       [[], /has no files/],

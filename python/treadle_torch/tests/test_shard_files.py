@@ -1,7 +1,9 @@
 """Checkpoints of which every process writes and reads its own part, over gloo."""
 
+import hashlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -206,6 +208,24 @@ class HostileHeaders(unittest.TestCase):
         parts = [torch.ones(shape) for _ in KINDS for _, shape in self.LAYOUT]
         Shard(Facts(**said), 0, parts).write_to(self.path)
         return [self.path]
+
+    def test_what_no_engine_saves_is_refused_and_what_was_written_is_known_by_its_checksum(self):
+        """SHC1, SHC4."""
+        facts = Facts("s", 1, 1, 1, [{"name": name, "shape": list(shape)} for name, shape in self.LAYOUT], None, None)
+        names = [f"{kind}/{name}" for kind in KINDS for name, _ in self.LAYOUT]
+        for at, name in enumerate(names):
+            for value in (math.nan, math.inf, -1.0):
+                with self.subTest(name=name, value=value):
+                    parts = [torch.ones(shape) for _ in KINDS for _, shape in self.LAYOUT]
+                    parts[at].view(-1)[self.random.randrange(parts[at].numel())] = value
+                    written = Shard(facts, 0, parts).write_to(self.path)
+                    self.assertEqual(written.sha256, hashlib.sha256(pathlib.Path(self.path).read_bytes()).hexdigest())
+                    if value == -1.0 and not name.startswith(KINDS[2]):
+                        read_shards([self.path], self.parameters, None)
+                    else:
+                        with self.assertRaises(Refusal) as refused:
+                            read_shards([self.path], self.parameters, None)
+                        self.assertIn(name, str(refused.exception))
 
     def with_header(self, header: bytes, body: bytes = b"") -> list[str]:
         pathlib.Path(self.path).write_bytes(struct.pack("<Q", len(header)) + header + body)

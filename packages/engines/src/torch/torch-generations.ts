@@ -34,8 +34,7 @@ export class TorchGenerations {
   readonly #client: TorchClient;
   readonly #described: Described;
   readonly #told: Told;
-  /** between two of them that tell what completions have so far */
-  /** undefined: nothing is told */
+  /** between two replies that tell what completions have so far; undefined: none does */
   readonly #progressMs: number | undefined;
   readonly #running = new Set<Running>();
   /** of each call that is joined: cuts what has joined it and waits for the end of its turn */
