@@ -90,7 +90,8 @@ test("W3 a step that was undone and is made again gives other weights under its 
 
   // The actor dies before its state is saved, and its call is made again in another process.
   const after = await start();
-  await after.restore({ stream: (name: string) => files.get(name) } as unknown as StateReader);
+  const saved = { names: [...files.keys()], stream: (name: string) => files.get(name) };
+  await after.restore(saved as unknown as StateReader);
   await after.train(trajectories(-3));
   const [undone, newest] = [await before.weights(), await after.weights()];
   expect(newest?.policyVersion).toBe(undone?.policyVersion);
