@@ -128,14 +128,13 @@ export class VllmProtocol implements ServerProtocol {
     };
     if (onPart) return this.#stream(path, { ...options, body }, onPart);
     const reply = this.#parse(Generated, await this.#client.json("POST", path, { ...options, body }), path);
-    const { token_ids, finish_reason, logprobs, weight_versions } = reply.choices[0]!;
-    const content = logprobs?.content ?? [];
+    const choice = reply.choices[0]!;
+    const first = choice.logprobs?.content?.[0]?.top_logprobs ?? [];
     return {
-      tokens: token_ids,
-      logprobs: content.map(({ logprob }) => logprob),
-      reason: finish_reason,
-      labels: (weight_versions ?? []).map(({ version }) => version),
-      topLogprob: withTop ? Math.max(...(content[0]?.top_logprobs ?? []).map(({ logprob }) => logprob)) : undefined,
+      ...partOf(choice),
+      reason: choice.finish_reason,
+      labels: (choice.weight_versions ?? []).map(({ version }) => version),
+      topLogprob: withTop ? Math.max(...first.map(({ logprob }) => logprob)) : undefined,
     };
   }
 
@@ -147,10 +146,7 @@ export class VllmProtocol implements ServerProtocol {
     let labels: string[] = [];
     await this.#client.events("POST", path, options, (data) => {
       for (const choice of parseEvent(this.name, Streamed, data, path).choices) {
-        const part = {
-          tokens: choice.token_ids,
-          logprobs: (choice.logprobs?.content ?? []).map(({ logprob }) => logprob),
-        };
+        const part = partOf(choice);
         onPart(part);
         tokens.push(...part.tokens);
         logprobs.push(...part.logprobs);
@@ -223,3 +219,8 @@ export class VllmProtocol implements ServerProtocol {
     return parseAnswer(this.name, schema, value, path);
   }
 }
+
+const partOf = ({ token_ids, logprobs }: Pick<z.infer<typeof Choice>, "token_ids" | "logprobs">): TokenPart => ({
+  tokens: token_ids,
+  logprobs: (logprobs?.content ?? []).map(({ logprob }) => logprob),
+});
