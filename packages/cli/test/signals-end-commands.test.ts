@@ -51,3 +51,11 @@ test("the third signal ends at once; an orderly end within its time is not cut s
   vi.advanceTimersByTime(60_000);
   expect(exit).not.toHaveBeenCalled();
 });
+
+test("as many runs at once as there may be listen for the end, and none is warned of", async () => {
+  const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
+  await interruptible(async ({ stop, kill }) => {
+    for (let run = 0; run < 64; run++) for (const signal of [stop, kill]) signal.addEventListener("abort", () => {});
+  });
+  expect(warned).not.toHaveBeenCalled();
+});

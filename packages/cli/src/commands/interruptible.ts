@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { hearSignals } from "./default-signals.ts";
 
 /** What is left undone then, whoever comes next finds and mends as after a crash. */
@@ -22,6 +23,7 @@ export async function interruptible<T>(
 ): Promise<T> {
   const stop = new AbortController();
   const kill = new AbortController();
+  setMaxListeners(0, stop.signal, kill.signal); // one for each run that is measured at once
   let last: NodeJS.Timeout | undefined;
   const exit = () => process.exit(interruptedCode); // workers of this machine end with this process
   const onSignal = () => {
