@@ -4,7 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
-import { treadle } from "../support/treadle.ts";
+import { childrenOf, isAlive } from "../support/cluster.ts";
+import { startTreadle, treadle, until } from "../support/treadle.ts";
 
 test("drawn workloads that no plan fits, and wishes that make no sense, are told of one by one, each with its reason", async () => {
   const { code, stdout } = await treadle(
@@ -120,3 +121,35 @@ test("judging again needs a file of results, and nothing that draws or configure
   expect(none.code).not.toBe(0);
   expect(none.stderr).toContain("'nowhere/results.jsonl' has no results");
 }, 60_000);
+
+const pair = ["compare", "test/support/workflows/small-draws", "--random", "2", "--shrink", "0", "--steps", "2"].concat(
+  ["--parallel", "2"],
+);
+const processesOf = (runner: number): number[] =>
+  childrenOf(runner, "--apart").flatMap((pid) => [pid, ...childrenOf(pid, "/worker/main.")]);
+
+test("each workload has a process of its own: one that is killed has failed, the other is measured", async () => {
+  const { child, finished } = startTreadle(pair);
+  await until(() => processesOf(child.pid as number).length >= 4);
+  const [first] = childrenOf(child.pid as number, "--apart");
+  const workers = processesOf(child.pid as number).filter((pid) => pid !== first);
+  process.kill(first as number, "SIGKILL");
+  const { code, stdout } = await finished;
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/- 0-[01] did not run: the process that compared it was ended by SIGKILL/);
+  expect(stdout).toContain("1 of 2 workloads ran.");
+  await until(() => !workers.some(isAlive));
+}, 240_000);
+
+test.each(["SIGKILL", "SIGINT"] as const)(
+  "no process stays when a comparison ends by %s",
+  async (signal) => {
+    const { child, finished } = startTreadle(pair);
+    await until(() => processesOf(child.pid as number).length >= 4);
+    const processes = processesOf(child.pid as number);
+    child.kill(signal);
+    await finished;
+    await until(() => !processes.some(isAlive));
+  },
+  240_000,
+);

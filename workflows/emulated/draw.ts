@@ -2,7 +2,7 @@
  * Workloads that nobody chose: `treadle compare workflows/emulated --random <count>` draws them here, and makes one that
  * fails smaller. Equal seeds give equal workloads.
  *
- * A step of turns takes about a second, so that what processes and messages cost besides stays small beside it.
+ * A step of turns takes some seconds, so that what processes and messages cost besides stays small beside it.
  */
 import { createRandom, type Random } from "treadle/learning";
 import type { z } from "zod";
@@ -38,8 +38,6 @@ type DrawnStage = {
 };
 
 const memoryPerDeviceMiB = 81_920;
-/** What emulated devices take varies little, so steps on few of them, which are long, need not be measured often. */
-const auto = { measuredSeconds: 8 };
 /** Ranks are processes, and twice as many take twice as long to start. */
 const mostProcesses = 28;
 const cycleTurns = 8;
@@ -93,8 +91,8 @@ function drawStage(name: string, before: readonly string[], around: Around, rand
   const memory = isTight
     ? {
         residentBytes: Math.round(memoryPerDeviceMiB * 2 ** 20 * (0.2 + 0.75 * random.float())),
-        onloadSeconds: between(0.01, 0.2, random),
-        offloadSeconds: between(0.01, 0.2, random),
+        onloadSeconds: between(0.04, 0.8, random),
+        offloadSeconds: between(0.04, 0.8, random),
       }
     : {};
   return {
@@ -103,9 +101,9 @@ function drawStage(name: string, before: readonly string[], around: Around, rand
     devicesPerRank,
     mostRanks,
     gang: random.split("gang").float() < 0.5,
-    itemSeconds: round((between(0.06, 0.5, random) * ranks * devicesPerRank ** alpha) / batch),
-    baseSeconds: random.float() < 0.4 ? between(0.002, 0.03, random) : 0,
-    optimStepSeconds: random.float() < 0.5 ? between(0.005, 0.05, random) : 0,
+    itemSeconds: round((between(0.24, 2, random) * ranks * devicesPerRank ** alpha) / batch),
+    baseSeconds: random.float() < 0.4 ? between(0.008, 0.12, random) : 0,
+    optimStepSeconds: random.float() < 0.5 ? between(0.02, 0.2, random) : 0,
     medianTokens: 40 + random.integer(160),
     lengthSpread: random.float() < 0.5 ? between(0.1, 0.8, random) : 0,
     engine: {
@@ -137,7 +135,6 @@ export function configOf(drawn: Drawn): object {
     batch,
     ...(turns === undefined ? {} : { turns }),
     cluster: { devices, memoryPerDeviceMiB },
-    placement: { auto },
     stages: Object.fromEntries(stages.map((stage, i) => [stage.name, stageOf(drawn, stage, i)])),
   };
 }

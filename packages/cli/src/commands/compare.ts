@@ -2,7 +2,8 @@
 import { basename } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import type { CompareOptions } from "@treadle/runtime/runner";
-import { Command } from "commander";
+import { Command, Option } from "commander";
+import { answerApart } from "../comparison/compare-apart.ts";
 import { type ComparedWorkload, compareWorkload } from "../comparison/compared-workload.ts";
 import { compareDrawn, type DrawnResult, judgeResultsAgain } from "../comparison/drawn-workloads.ts";
 import { compareTable, drawnTable, missPromises, predictionTable, summariseComparison } from "../view/compare-table.ts";
@@ -25,6 +26,7 @@ type CompareFlags = {
   readonly shrink: string;
   readonly results?: string;
   readonly again?: boolean;
+  readonly apart?: boolean;
 };
 
 export function compareCommand(): Command {
@@ -52,8 +54,10 @@ export function compareCommand(): Command {
     )
     .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
     .option("--again", "predicts and simulates with the present code what --results has; measures nothing")
+    .addOption(new Option("--apart", "one drawn workload, for the process that started this one").hideHelp())
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: CompareFlags, command: Command) => {
+      if (flags.apart) return interruptible(answerApart);
       if (flags.again) return compareAgain(workflow, flags);
       if (flags.random !== undefined) return compareRandom(workflow, flags, flags.random);
       const drawn = ["seed", "parallel", "shrink", "results"].find(
@@ -139,7 +143,7 @@ async function compareRandom(workflow: string, flags: CompareFlags, random: stri
       compareDrawn(
         {
           ...optionsOf(workflow, flags, signals),
-          ...{ count, seeds, parallel, mostShrinks, resultsFile: flags.results },
+          ...{ count, seeds, parallel, mostShrinks, resultsFile: flags.results, script: process.argv[1] as string },
           print: (text) => process.stderr.write(`${text}\n`),
         },
         (result) => {

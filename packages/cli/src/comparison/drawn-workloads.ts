@@ -11,7 +11,8 @@ import { TreadleError } from "@treadle/contracts";
 import { loadFile } from "@treadle/runtime/runner";
 import { stringify } from "yaml";
 import { z } from "zod";
-import { type ComparedWorkload, compareWorkload, judgeAgain } from "./compared-workload.ts";
+import { compareApart } from "./compare-apart.ts";
+import { type ComparedWorkload, type compareWorkload, judgeAgain } from "./compared-workload.ts";
 import { isMissed, type Judged, judge } from "./judge.ts";
 import { shrink } from "./shrink.ts";
 
@@ -33,6 +34,8 @@ export type DrawnResult = {
 };
 
 export type DrawnOptions = Omit<Parameters<typeof compareWorkload>[1], "configFile"> & {
+  /** the command line's own script: each workload is compared by a process of its own */
+  readonly script: string;
   /** of each seed */
   readonly count: number;
   readonly seeds: readonly number[];
@@ -160,21 +163,15 @@ export function describeMiss({ of, plan, off, limit, failure }: Judged): string 
 async function compareOne(
   name: string,
   configuration: string,
-  options: DrawnOptions,
+  { workflow, projectRoot, overrides = [], steps, precision, repeats, stop, kill, script }: DrawnOptions,
 ): Promise<Pick<DrawnResult, "compared" | "failure">> {
-  try {
-    return await withConfigFile(name, configuration, async (configFile, folder) => {
-      // A profile of its own: others are measured meanwhile, and the one of the workflow is not of this workload.
-      const overrides = [...(options.overrides ?? []), `placement.auto.profile=${join(folder, "profile.json")}`];
-      return { compared: await compareWorkload(name, { ...options, overrides, configFile }) };
-    });
-  } catch (error) {
-    if (options.stop?.aborted || !(error instanceof TreadleError)) {
-      if (options.stop?.aborted) return {};
-      throw error;
-    }
-    return { failure: error.message };
-  }
+  return withConfigFile(name, configuration, async (configFile, folder) => {
+    // A profile of its own: others are measured meanwhile, and the one of the workflow is not of this workload.
+    const own = [...overrides, `placement.auto.profile=${join(folder, "profile.json")}`];
+    const common = { workflow, projectRoot, overrides: own, configFile, steps, precision, repeats, stop, kill };
+    const found = await compareApart(script, name, common);
+    return stop?.aborted ? {} : found;
+  });
 }
 
 /** In a folder that is gone afterwards. */
