@@ -64,6 +64,56 @@ describe("what is proven", () => {
   });
 });
 
+describe("what a plan says of itself", () => {
+  const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } }, 79);
+  const asked = { devices: cluster(4), components: named(), batch: 79, maxStaleness: 0 };
+
+  test("is that nothing is proven of it where a larger batch was searched for, with what no plan is below", () => {
+    const { alternatives, explanation, plan } = planFromProfile(profile, asked);
+    expect(alternatives[0]).toMatchObject({ proven: false });
+    const said = explanation.filter((line) => line.startsWith("not proven to be the best: no plan takes less than "));
+    expect(said).toHaveLength(1);
+    expect(plan.explanation).toContain(said[0]);
+    const whole = { ...asked, batch: 64 };
+    expect(planFromProfile(profile, whole).explanation.join()).not.toContain("not proven");
+  });
+
+  test("is of the devices and items that it has, not of those that were searched for", () => {
+    const { alternatives } = planFromProfile(profile, { ...asked, wishes: { maxRanks: { rollout: 1, actor: 1 } } });
+    const searched = planFromProfile(profile, {
+      ...asked,
+      ...{ batch: 64, wishes: { maxRanks: { rollout: 1, actor: 1 } } },
+    });
+    for (const { plan, limits, stepSeconds, timeline } of alternatives) {
+      const [, name, part, devices] = /^'(.+)' is the busiest: it computes for (\d+) % of a step, on (\d+) device/.exec(
+        limits.find((line) => line.includes("is the busiest")) ?? "",
+      ) as RegExpExecArray;
+      const held = new Set(plan.components[name!]!.ranks.flatMap((rank) => rank.devices)).size;
+      expect(Number(devices)).toBe(held);
+      const drawn = timeline.lanes.flatMap(({ segments }) =>
+        segments.filter(({ component, kind }) => kind === "run" && component === name),
+      );
+      const seconds = drawn.reduce((sum, each) => sum + (each.endSeconds - each.startSeconds) * each.busyShare, 0);
+      expect(Number(part) / 100).toBeCloseTo(seconds / stepSeconds, 1);
+    }
+    for (const { plan, limits } of searched.alternatives)
+      for (const [, name, devices] of limits.join().matchAll(/'(\w+)' on (\d+)/g)) {
+        const held = new Set(plan.components[name!]!.ranks.flatMap((rank) => rank.devices)).size;
+        expect(Number(devices), limits.join()).toBe(held);
+      }
+  });
+
+  test("is that time ran out while devices and chunks were refined", () => {
+    const cutShort = /the time for the search ran out before devices and chunks of its plans were all refined/;
+    expect(planFromProfile(profile, asked).explanation.join()).not.toMatch(cutShort);
+    let readings = 0;
+    planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => (readings++, 0) });
+    let left = readings - 1; // a clock that stands still until all but the last look at it
+    const hurried = planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => (left-- > 0 ? 0 : 2) });
+    expect(hurried.explanation.join()).toMatch(cutShort);
+  });
+});
+
 test("who may not have more devices is told by the key that says so", () => {
   const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } });
   const limitOf = (asked: Partial<Parameters<typeof planFromProfile>[1]>) => {

@@ -13,7 +13,7 @@ import { stringify } from "yaml";
 import { z } from "zod";
 import { compareApart } from "./compare-apart.ts";
 import { type ComparedWorkload, type compareWorkload, judgeAgain } from "./compared-workload.ts";
-import { isMissed, type Judged, judge } from "./judge.ts";
+import { isClearlyMissed, type Judged, judge } from "./judge.ts";
 import { shrink } from "./shrink.ts";
 
 /** What `draw.ts` of a workflow's folder exports. */
@@ -108,9 +108,10 @@ export async function judgeResultsAgain(
 /** Why a workload is no good: the limits that it misses, or why it cannot run. */
 type Fault = { readonly missed: readonly Judged[] } | { readonly failure: string };
 
+/** A miss that another measurement may not have is none: what is made smaller by it would only follow the noise. */
 function faultOf({ compared, failure }: Pick<DrawnResult, "compared" | "failure">): Fault | undefined {
   if (failure !== undefined) return { failure };
-  const missed = compared ? judge(compared.plans).filter(isMissed) : [];
+  const missed = compared ? judge(compared.plans).filter(isClearlyMissed) : [];
   return missed.length > 0 ? { missed } : undefined;
 }
 

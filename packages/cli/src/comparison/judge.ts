@@ -25,6 +25,17 @@ const simulationLimit = 0.03;
 export const isMissed = ({ off, limit, of, failure }: Judged): boolean =>
   failure !== undefined || (of === "auto" ? off : Math.abs(off)) > limit;
 
+/** Of the mean that was measured, and of the profile's that the prediction rests on, which is about as well known. */
+const standardErrors = 2 * Math.SQRT2;
+
+/** By more than measuring again would change. */
+export const isClearlyMissed = (judged: Judged): boolean => {
+  const { off, limit, of, plan, failure } = judged;
+  if (failure !== undefined) return true;
+  const error = (standardErrors * plan.standardError) / plan.stepSeconds;
+  return (of === "auto" ? off : Math.abs(off)) > limit + error;
+};
+
 /** The share of workloads or plans that is to be within a limit. */
 const wanted = { nearly: 0.95, always: 1, predictions: 0.9 } as const;
 

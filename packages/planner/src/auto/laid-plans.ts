@@ -114,6 +114,8 @@ export type Placed = {
   readonly shares: readonly Share[];
   readonly question: ProfileProblem;
   readonly isReplayed: boolean;
+  /** what keeps a step from being shorter, by its replay: of plans that are not as they were searched for */
+  readonly busiest: readonly string[];
   /** with as many cores as slots */
   readonly secondsAlone: number;
 };
@@ -214,7 +216,7 @@ export function moveEach(
           planned: {
             ...moved.planned,
             movedFromSeconds: fromSeconds,
-            limits: [isBroken ? asWished : asMoved(moved.planned, fromSeconds)],
+            limits: [...moved.busiest, isBroken ? asWished : asMoved(moved.planned, fromSeconds)],
           },
         },
       ];
@@ -264,7 +266,10 @@ export function refineChunks(
       boundSeconds: Math.min(bound, stepSeconds),
       movedFromSeconds: planned.movedFromSeconds,
       refinedFromSeconds: fromSeconds,
-      limits: [...planned.limits, asRefined(stepSeconds, fromSeconds)],
+      limits: [
+        ...(planned.movedFromSeconds === undefined ? refined.busiest : planned.limits),
+        asRefined(stepSeconds, fromSeconds),
+      ],
     },
   };
 }
@@ -336,10 +341,9 @@ function placeShares(
     const node = nodes.get(component)!;
     return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
   });
-  const cost = costSchedule(
-    compileModel(asPlaced),
-    isNarrower ? asLaid({ schedule, plan }, { fewer: true }) : schedule,
-  );
+  const model = compileModel(asPlaced);
+  const laid = asLaid({ schedule, plan }, { fewer: true });
+  const cost = costSchedule(model, isNarrower ? laid : schedule);
   const batches = { searched: problem.batch, batch };
   const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
@@ -390,6 +394,7 @@ function placeShares(
   // Where steps overlap, a replay has all of it.
   const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
+  const busiest = replayed === undefined ? [] : [...shared, ...busiestOf(replayed)];
   // A proof is of schedules of the batch that was searched for; steps that overlap keep to no schedule.
   const isProvable = !isOverlap && problem.batch === batch;
   const planned: Placed["planned"] = {
@@ -404,13 +409,38 @@ function placeShares(
         own.every(isSlot) ? placementWithout(plan.components[component]!.ranks.length) : placement[component]!,
       ]),
     ),
-    limits: [...shared, ...limitsOf(cost)],
+    // Of another batch, chunks and shares are others.
+    limits:
+      problem.batch === batch || replayed === undefined ? [...shared, ...limitsOf(costSchedule(model, laid))] : busiest,
     plan: placed,
     stepDeviation: replayed?.deviation ?? 0,
     measured: measuredSteps(profile, placed, { batch, deviation: replayed?.deviation }),
   };
   const draw = () => (replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside));
-  return { planned, draw, shares, question, isReplayed: replayed !== undefined, secondsAlone: time };
+  return { planned, draw, shares, question, isReplayed: replayed !== undefined, busiest, secondsAlone: time };
+}
+
+/** Who computes for the largest part of a step, on the busiest of its devices. */
+function busiestOf({ stretches, lastSeconds }: ReplayedStep): string[] {
+  const computing = new Map<string, Map<string, number>>();
+  for (const { component, devices, kind, startSeconds, endSeconds } of stretches) {
+    if (kind !== "run") continue;
+    const own = computing.get(component) ?? new Map<string, number>();
+    computing.set(component, own);
+    for (const device of devices) own.set(device, (own.get(device) ?? 0) + endSeconds - startSeconds);
+  }
+  const all = [...computing].map(([component, own]) => ({
+    component,
+    devices: own.size,
+    seconds: Math.max(...own.values()),
+  }));
+  const [most] = all.toSorted((a, b) => b.seconds - a.seconds);
+  if (most === undefined || most.seconds <= 0) return [];
+  const { component, devices, seconds } = most;
+  const part = `${Math.round((100 * seconds) / lastSeconds)} %`;
+  return [
+    `'${component}' is the busiest: it computes for ${part} of a step, on ${devices} ${devices === 1 ? "device" : "devices"}`,
+  ];
 }
 
 /** The first one where none can be replayed. */

@@ -106,7 +106,12 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   // What may not be of some mode may become of another when its parts are moved.
   const begun = startsOf(question, wishes, { deadlineMs: leftMs(), nowMs });
   const { placed: starts } = placeEach(begun, (one) => place(profile, options, one.question, one), true);
-  const moved = moveEach([...laid, ...starts], profile, options, () => (leftMs() ?? 1) <= 0);
+  let isCutShort = false;
+  const isLate = () => {
+    isCutShort ||= (leftMs() ?? 1) <= 0;
+    return isCutShort;
+  };
+  const moved = moveEach([...laid, ...starts], profile, options, isLate);
   const answer = answers.find(({ schedule }) => schedule !== null) ?? (moved.length > 0 ? answers[0] : undefined);
   if (answer === undefined) {
     const pinnedTogether = planPinnedTogether({ ...asked, deadlineMs: leftMs() }, names, devicesOf, (more) =>
@@ -128,7 +133,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   // Of devices, which chunks change nothing of.
   const broken = inLine.map(({ planned }) => brokenWishes(planned.plan, wishes, devices));
   const mayBe = inLine.filter((_, i) => broken[i]!.length === 0);
-  const refine = (each: Placed) => refineChunks(each, profile, options, () => (leftMs() ?? 1) <= 0);
+  const refine = (each: Placed) => refineChunks(each, profile, options, isLate);
   const fastestOnes = new Set(planModes.map((mode) => fastestOfMode(mayBe, mode)));
   const placed = inLine.map((each) => asPlanned(fastestOnes.has(each) ? refine(each) : each));
   if (broken.every((reasons) => reasons.length > 0)) {
@@ -171,7 +176,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     found: answer.alternatives.map(({ mode }) => mode),
     limits: best.limits,
   });
-  const explanation = [...words, ...dropped, ...question.notes];
+  const explanation = [...words, ...dropped, ...question.notes, ...(isCutShort ? [cutShort] : [])];
   const helpFor = ({ problem }: ProfileProblem, schedule: Schedule): PlanFromProfile["moreDevices"] => {
     const costs = asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, problem);
     return moreDevices(costs, problem, schedule)
@@ -200,6 +205,9 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     boundSeconds: Math.min(shortest!.stepSeconds, isAsSearched(shortest!) ? least : shortest!.boundSeconds),
   };
 }
+
+const cutShort =
+  "the time for the search ran out before devices and chunks of its plans were all refined; give it a longer deadline";
 
 /** Of more, nothing is proven: what feeds nothing has many more cuts. */
 const mostUncut = 6;

@@ -82,6 +82,7 @@ export function explainPlan(
   }
   if (!stats.exact)
     lines.push(`not proven to be the best: at most ${percent(stats.gap)} above the least time possible`);
+  else if (!best!.proven) lines.push(`not proven to be the best: no plan takes less than ${seconds(best!.bound)}`);
   return lines;
 }
 

@@ -72,6 +72,7 @@ export type PlanCandidate = {
   readonly predictedSeconds: number;
   /** by how much its steps are expected to differ (`believed`) */
   readonly stepDeviation?: number | undefined;
+  /** of the first, why it is; of the others, what keeps them from being faster */
   readonly explanation: readonly string[];
 };
 
@@ -144,6 +145,8 @@ export class ReplannerState {
   #seconds: number[] = [];
   #hasSwaps = false;
   #numReplans = 0;
+  /** whose explanation was told before any was tried */
+  #explained: PlanCandidate | undefined;
   /** by layout, what its components took when it was measured last */
   readonly #measured = new Map<string, ProfileBuilder>();
   #news: string | undefined;
@@ -304,8 +307,8 @@ export class ReplannerState {
       known.add(name);
       trials.push({ candidate, times: timesOf(candidate, profile.steps) });
     }
-    const explained = [...why, ...best.explanation];
-    return this.#tryNext(trials, undefined, explained) as PlanChange;
+    this.#explained = best;
+    return this.#tryNext(trials, undefined, [...why, ...best.explanation]) as PlanChange;
   }
 
   /** Undefined where the plan that runs is tried once more. */
@@ -352,12 +355,16 @@ export class ReplannerState {
     );
     const certainty = Math.min(...others.map((each) => certaintyOf(best, each)));
     const certain =
-      others.length > 0 ? [`${best.candidate.plan.mode} is the fastest with ${describeCertainty(certainty)}`] : [];
+      others.length > 0
+        ? [`${best.candidate.plan.mode} is the fastest of those that were tried with ${describeCertainty(certainty)}`]
+        : [];
+    const explained = best.candidate === this.#explained ? [] : best.candidate.explanation;
     const left = `trying more would cost more than the ${this.#stakes.stepsLeft} steps that are left can gain by it`;
     return this.#settle(best.candidate.plan, best.seconds, [
       ...why,
       ...compared,
       ...certain,
+      ...explained,
       ...(isOpen ? [left] : []),
     ]);
   }

@@ -46,7 +46,10 @@ function replanner(world: World, profile?: Profile, known?: ReadonlyMap<string, 
     known,
     propose: () =>
       modes
-        .map((mode) => ({ plan: planOf(mode), predictedSeconds: world.predicted[mode], explanation: [] }))
+        .map((mode) => ({
+          ...{ plan: planOf(mode), predictedSeconds: world.predicted[mode] },
+          explanation: [`what limits ${mode}`],
+        }))
         .toSorted((a, b) => a.predictedSeconds - b.predictedSeconds),
     options,
   });
@@ -238,6 +241,18 @@ describe("a run that is planned automatically", () => {
           if (actual[mode] < chosen) expect(predicted[mode]).toBeGreaterThan(chosen * (1 + options.trialTolerance));
       }),
     );
+  });
+
+  test("says what limits the plan that it chose, once, whichever was predicted to be the fastest", () => {
+    for (const chosen of modes) {
+      const actual = { temporal: 20, spatial: 20, hybrid: 20, [chosen]: 10 };
+      const state = replanner({ actual, predicted: { temporal: 10, spatial: 11, hybrid: 12 } });
+      const changes = run(state, (plan) => actual[plan.mode], state.start());
+      expect(changes.at(-1)?.plan.mode).toBe(chosen);
+      const told = changes.flatMap(({ why }) => why).filter((line) => line.startsWith("what limits"));
+      expect(told).toEqual([...new Set(["what limits temporal", `what limits ${chosen}`])]);
+      expect(changes.at(-1)?.why.join()).toContain(`${chosen} is the fastest of those that were tried with`);
+    }
   });
 
   test("probes layouts whose steps are long for fewer of them, whose steps differ for more, and tries plans all the same (RP5, RP6)", () => {

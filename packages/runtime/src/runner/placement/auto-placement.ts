@@ -192,11 +192,11 @@ export class AutoPlacement implements Placer {
       deadlineMs: searchDeadlineMs,
       nowMs: () => performance.now(),
     });
-    return alternatives.map(({ plan, stepSeconds, stepDeviation }, rank) => ({
+    return alternatives.map(({ plan, stepSeconds, stepDeviation, limits: own }, rank) => ({
       plan: { ...plan, explanation: [] },
       predictedSeconds: stepSeconds,
       stepDeviation,
-      explanation: rank === 0 ? [...new Set([...explanation, ...limits])] : [],
+      explanation: rank === 0 ? [...new Set([...explanation, ...limits])] : own,
     }));
   }
 

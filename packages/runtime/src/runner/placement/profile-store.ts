@@ -135,11 +135,28 @@ export function describeHardware(devices: readonly DeviceSpec[]): Profile["hardw
   return { key: digest(described), description: described, ...named, ...coresPerSlot };
 }
 
-/** What a component's times depend on: its code's place, its configuration, and how it may be laid out. */
-export function componentKey({ module, exportName, config, options }: Component, projectRoot: string): string {
+/** What a component's times depend on: its code, as far as that is its module's, its configuration, and how it may be laid out. */
+export function componentKey(component: Component, projectRoot: string): string {
+  const known = keys.get(component);
+  if (known !== undefined) return known;
+  const { module, exportName, config, options } = component;
   const { env: _env, memoryLimitMiB: _limit, weight: _weight, name: _name, ...layout } = options;
-  const path = module.startsWith("file:") ? relative(projectRoot, fileURLToPath(module)) : module;
-  return digest(JSON.stringify([howMeasured, path, exportName, config, layout]));
+  const file = module.startsWith("file:") ? fileURLToPath(module) : undefined;
+  const code = file === undefined ? [module] : [relative(projectRoot, file), codeOf(file)];
+  const key = digest(JSON.stringify([howMeasured, ...code, exportName, config, layout]));
+  keys.set(component, key);
+  return key;
+}
+
+/** A run has the code that its module had when it began. */
+const keys = new WeakMap<Component, string>();
+
+function codeOf(file: string): string {
+  try {
+    return digest(readFileSync(file, "utf8"));
+  } catch {
+    return ""; // whoever loads it says why
+  }
 }
 
 /** As which all runs know what a component computes: its name, the hardware's key, and its own. */

@@ -1,11 +1,14 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import type { DeviceSpec, Profile } from "@treadle/contracts";
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
+import type { Component } from "../../../src/runner/placement/component.ts";
 import {
   calibrationPath,
+  componentKey,
   describeHardware,
   modelSizes,
   profilePath,
@@ -101,4 +104,26 @@ test("a model's sizes are those of its folder; what cannot be read has none", ()
   } finally {
     rmSync(folder, { recursive: true });
   }
+});
+
+test("a component is another one when its code, its configuration or its layout is, and the same in two runs", () => {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-test-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "actor.ts");
+  writeFileSync(file, "export class Actor {}");
+  const module = pathToFileURL(file).href;
+  const of = (more: object = {}) =>
+    componentKey({ module, exportName: "Actor", config: {}, options: {}, ...more } as unknown as Component, folder);
+  const key = of();
+  expect(of()).toBe(key);
+  for (const more of [{ exportName: "Other" }, { config: { rows: 2 } }, { options: { devicesPerRank: 2 } }])
+    expect(of(more)).not.toBe(key);
+  const begun = { module, exportName: "Actor", config: {}, options: {} } as unknown as Component;
+  expect(componentKey(begun, folder)).toBe(key);
+  writeFileSync(file, "export class Actor { /* five times as much */ }");
+  expect(of()).not.toBe(key);
+  expect(componentKey(begun, folder), "a run has the code that it began with").toBe(key);
+  expect(of({ module: "treadle/workers" })).toBe(of({ module: "treadle/workers" }));
+  rmSync(file);
+  expect(of()).not.toBe(key);
 });
