@@ -4,7 +4,7 @@ import {
   EpisodeOrder,
   EpisodePredictor,
   EpisodeRouter,
-  livePlacement,
+  GroupPlacement,
   type RecordedEpisode,
   WorkerLoads,
   workloadShapes,
@@ -27,19 +27,16 @@ function decide(episodes: readonly RecordedEpisode[]): { readonly seconds: numbe
   );
   const predicted = ids.map((id) => order.predicted(id));
   const loads = new WorkerLoads(tokenTimes.length);
-  const policy = livePlacement({
-    placement: "predicted",
-    migrate: "pays",
-    predictions: predicted.map(({ tokens }) => tokens),
-    logSd: predicted[0]?.logSd ?? 0,
-    tokenTimes,
-    own: 0,
-    loads,
-    F,
-    places: numEpisodes,
-    beside: () => 0,
-  });
-  const router = new EpisodeRouter({ numEpisodes, policy, loads, shares: true });
+  const numRanks = tokenTimes.length;
+  const group = new GroupPlacement({ placement: "predicted", migrate: "pays", own: 0, numRanks });
+  for (let rank = 1; rank < numRanks; rank++) group.up(rank);
+  group.conditions = { tokenTimes, logSd: predicted[0]?.logSd ?? 0, F, places: numEpisodes };
+  group.begin(
+    0,
+    predicted.map(({ tokens }) => tokens),
+  );
+  group.place();
+  const router = new EpisodeRouter({ numEpisodes, policy: group.policy(0, loads), loads, shares: true });
   const attempts = new Map<number, number>();
   for (const { episode, attempt } of router.offerAll(ids.map((id) => order.priority(id))))
     attempts.set(episode, attempt);

@@ -7,17 +7,19 @@ export { type AllocateAnswer, AllocateProblem, allocateMethods, allocateRollout,
 export { allocatedDegrees, degreesThatFit, equalDegrees } from "./degrees/degree-lists.ts";
 export { type DegreesDecision, type DegreesSituation, DegreesState } from "./degrees/degrees-state.ts";
 export { joinParts, PlayedEpisode, PlayedStep, replaySeconds, type SharingWay } from "./degrees/played-step.ts";
-export { Interference, interferenceFactor } from "./interference.ts";
+export { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { EpisodeOrder, type EpisodeOrderOptions } from "./live/episode-order.ts";
 export {
+  type GroupConditions,
+  GroupPlacement,
   type LiveMigration,
   type LivePlacement,
-  type LivePlacementOptions,
   liveMigrations,
-  livePlacement,
   livePlacements,
-} from "./live/live-placement.ts";
+  mostTold,
+  type ToldEpisodes,
+} from "./live/group-placement.ts";
 export { type CompanyMark, MeasuredInterference } from "./live/measured-interference.ts";
 export { type EpisodePhase, EpisodeRouter, type RouterOptions, type RouterOrder } from "./live/router.ts";
 export { type Oversampling, type TailOrder, TailRace } from "./live/tail-race.ts";
@@ -29,8 +31,8 @@ export { type EpisodePrediction, EpisodePredictor, type EpisodeStart, PredictorS
 export { PredictionScores, type PredictorReport, type PredictorRow } from "./predict/scores.ts";
 export { normalFrom, seededRandom } from "./random.ts";
 export type { Forecast } from "./rollout/events.ts";
+export { type MigrationRule, migrationRules } from "./rollout/migration.ts";
 export type { RolloutAnswer } from "./rollout/outcome.ts";
-export { type MigrationRule, migrationRules } from "./rollout/placement.ts";
 export { RolloutProblem, Scheduler } from "./rollout/problem.ts";
 export { rolloutMethods, simulateRollout, solveRollout } from "./rollout/solve.ts";
 export { WorkerLoads } from "./rollout/worker-loads.ts";

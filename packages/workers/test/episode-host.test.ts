@@ -128,10 +128,10 @@ test("an episode whose sandbox is gone goes on here no more, and its owner is to
   host.run(hosted(1, 0));
   expect(await engine.turn(0, 3)).toBeUndefined();
   expect(told).toEqual(["turn 1/0", "lost 1/0"]);
-  expect(host.beside(9)).toEqual({ active: 0, held: 0 });
+  expect(host.activeBeside(9)).toBe(0);
 });
 
-test("episodes count by owner, those at decode apart, and whatever is over no more", async () => {
+test("episodes at decode count by owner, and whatever is over or at its tool does not", async () => {
   const host = hostOf();
   for (const [owner, episode] of [
     [1, 0],
@@ -139,30 +139,31 @@ test("episodes count by owner, those at decode apart, and whatever is over no mo
     [2, 0],
   ] as const)
     host.run(hosted(owner, episode));
-  const counts = () => [host.of(1), host.of(2), host.of(3), host.beside(1), host.beside(3)].map(Object.values);
-  const none = [0, 0];
-  expect(counts()).toEqual([[2, 2], [1, 1], none, [1, 1], [3, 3]]);
+  const counts = () => [
+    ...[1, 2, 3].map((owner) => host.activeOf(owner)),
+    ...[1, 3].map((owner) => host.activeBeside(owner)),
+  ];
+  expect(counts()).toEqual([2, 1, 0, 1, 3]);
   const first = engine.turn(0, 3);
-  expect(counts()).toEqual([[1, 2], [1, 1], none, [1, 1], [2, 3]]);
+  expect(counts()).toEqual([1, 1, 0, 1, 2]);
   await first;
-  expect(counts()).toEqual([[2, 2], [1, 1], none, [1, 1], [3, 3]]);
+  expect(counts()).toEqual([2, 1, 0, 1, 3]);
   engine.end(1, 9);
-  expect(counts()).toEqual([[1, 1], [1, 1], none, [1, 1], [2, 2]]);
+  expect(counts()).toEqual([1, 1, 0, 1, 2]);
   host.forget(1, 0);
-  expect(counts()).toEqual([none, [1, 1], none, [2, 2], [2, 2]]);
+  expect(counts()).toEqual([0, 1, 0, 2, 2]);
   engine.end(0, 9);
   host.orphan(2);
-  expect(counts()).toEqual([none, none, none, [1, 1], [1, 1]]);
+  expect(counts()).toEqual([0, 0, 0, 1, 1]);
   engine.end(2, 9);
-  expect(counts()).toEqual([none, none, none, none, none]);
+  expect(counts()).toEqual([0, 0, 0, 0, 0]);
 });
 
 test("an orphan goes on to its end, and counts as nobody's", async () => {
   const host = hostOf();
   host.run(hosted(1, 0));
   host.orphan(1);
-  expect(host.of(1)).toEqual({ active: 0, held: 0 });
-  expect(host.beside(1)).toEqual({ active: 1, held: 1 });
+  expect([host.activeOf(1), host.activeBeside(1)]).toEqual([0, 1]);
   expect(await engine.turn(0, 3)).toEqual(answer);
   engine.end(0, 9);
   expect(told).toEqual(["changed", "changed", "orphan ended 1/0"]);

@@ -1,6 +1,7 @@
 import type { Completion } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
 import { EpisodeOrder, type LivePlacement, MeasuredInterference } from "@treadle/trajectories";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
 import type { EpisodeRow } from "../src/rollout/episode-batch.ts";
 import type { EpisodeState, RankLoad, RankMessage } from "../src/rollout/rank-messages.ts";
@@ -65,7 +66,15 @@ function play(count: number, places: number): Promise<void> {
 const hello = (places: number): RankMessage => ({ type: "hello", weightsId: "initial", places, kept: [] });
 const load = (given: Partial<RankLoad> = {}): RankMessage => ({
   type: "load",
-  load: { active: 0, held: 0, waiting: 0, yours: 0, ...given },
+  load: { active: 0, waiting: 0, yours: 0, ...given },
+});
+/** Of the peer: as many episodes of so many tokens, where each is. */
+const episodes = (tokens: readonly number[] = [], homes: readonly number[] = tokens.map(() => -1)): RankMessage => ({
+  type: "episodes",
+  episodes: Int32Array.from(tokens.keys()),
+  tokens: Float64Array.from(tokens),
+  homes: Int32Array.from(homes),
+  ended: new Int32Array(),
 });
 const state = (numTokens: number, answers: EpisodeState["answers"] = []): EpisodeState => {
   const { tokens, logprobs } = completionOf(numTokens);
@@ -125,9 +134,9 @@ test("ER4: nothing is sent to a rank that has not said what it has, nor to one t
   void play(8, 2);
   await peer.say(hello(2));
   expect(sent()).toEqual([]);
-  await peer.say(load({ active: 2, held: 2, waiting: 30 }));
+  await peer.say(load({ active: 2, waiting: 30 }));
   expect(sent()).toEqual([]);
-  await peer.say(load({ active: 1, held: 1, waiting: 30 }));
+  await peer.say(load({ active: 1, waiting: 30 }));
   expect(sent(), "one place is free").toEqual([2]);
 });
 
@@ -208,9 +217,86 @@ test("a rank says what a token takes at it, and places by what others say of the
   await peer.say({ ...hello(4), tokenSeconds: 0.001 } as RankMessage);
   expect(peer.said("hello").at(-1)?.tokenSeconds).toBe(0.03);
   expect(times).toEqual([0.03, 0.001]);
-  await peer.say(load());
+  await peer.say(load(), episodes());
   void play(4, 4);
   await turns();
   // So much faster that nothing is worth keeping.
   expect(peer.said("run")).toHaveLength(4);
+});
+
+describe("SH4: what others took decides where own episodes begin", () => {
+  const equal = { tokenTimes: undefined, F: { type: "affine", slope: 1 } } as const;
+
+  test("a rank waits for what others tell of theirs, and then places beside it", async () => {
+    const clock = new ManualClock();
+    begin(8, { ...equal, clock }, "predicted");
+    void play(2, 8);
+    await peer.say(hello(8), load());
+    expect([sent(), engine.joined.length], "the peer has not told yet").toEqual([[], 0]);
+    // Longer than own ones, so rank 0, the first of equals, is for them.
+    const long = 1e6;
+    await peer.say(episodes([long, long]));
+    expect(sent()).toEqual([0, 1]);
+    const told = peer.said("episodes").map((each) => [[...each.episodes], [...each.homes]]);
+    expect(told.at(-1)).toEqual([
+      [0, 1],
+      [1, 1],
+    ]);
+    await clock.advance(1000);
+    expect(sent(), "once").toEqual([0, 1]);
+  });
+
+  test.each([
+    ["has none", { type: "done" } as RankMessage],
+    ["is another", { type: "gone" } as RankMessage],
+  ])("it does not wait for a peer that %s", async (_, message) => {
+    begin(8, { ...equal, clock: new ManualClock() }, "predicted");
+    void play(1, 8);
+    await peer.say(hello(8), load());
+    expect(engine.joined).toHaveLength(0);
+    await peer.say(message);
+    expect(engine.joined).toHaveLength(1);
+  });
+
+  test("RX3: whoever says nothing is waited for no longer than a moment", async () => {
+    const clock = new ManualClock();
+    begin(8, { ...equal, clock }, "predicted");
+    void play(1, 8);
+    await turns();
+    expect(engine.joined).toHaveLength(0);
+    await clock.advance(1000);
+    await turns();
+    expect(engine.joined).toHaveLength(1);
+  });
+
+  test("more than has places is sent all the same: it takes its turn in the engine's queue there", async () => {
+    begin(1, equal, "predicted");
+    void play(6, 1);
+    await peer.say(hello(1), load({ active: 1 }), episodes([1e6], [0]));
+    expect(sent().length).toBeGreaterThan(1);
+    expect(sent().length + engine.joined.length).toBe(6);
+  });
+
+  test("a peer that comes up is told of all, and of each change after that", async () => {
+    begin(8, { ...equal, migrate: "pays" }, "own");
+    void play(3, 8);
+    await peer.say(hello(8), load());
+    const tell = () => peer.said("episodes").map(({ episodes, ended }) => [[...episodes], [...ended]]);
+    expect(tell()).toEqual([[[0, 1, 2], []]]);
+    engine.end(1);
+    await turns();
+    expect(tell().at(-1)).toEqual([[], [1]]);
+  });
+
+  test.each([
+    ["as many homes as episodes", { homes: new Int32Array(3) }],
+    ["finite tokens", { tokens: Float64Array.of(Number.NaN) }],
+    ["numbers from 0 on", { episodes: Int32Array.of(-1) }],
+    ["a bounded number", { ended: new Int32Array(5000) }],
+  ])("a message without %s fails the call", async (_, wrong) => {
+    begin(8, equal, "predicted");
+    const playing = play(1, 8);
+    await peer.say(hello(8), load(), { ...episodes([1]), ...wrong } as RankMessage);
+    await expect(playing).rejects.toThrow();
+  });
 });

@@ -382,6 +382,7 @@ test("'time' counts seconds where ranks share, as soon as a turn was measured", 
 
 test.each([
   [{ placement: "own", migrate: "scaled" }, /'migrate' is 'scaled' where 'placement' is 'own'/],
+  [{ placement: "predicted", interference: { type: "table", values: [1, 3, 2] } }, /'interference' falls somewhere/],
   [{ placement: "predicted", engine: { kind: "torch" } }, /an engine of kind 'torch' makes its own batches/],
 ] as const)("%o is refused", (given, message) => {
   const config = { ...RolloutConfig.parse(usual), ...given } as unknown as RolloutConfig;

@@ -72,7 +72,7 @@ export async function playLive(given: LiveStep): Promise<StepResult> {
         F,
         tokenTimes: given.tokenTimes && [...given.tokenTimes],
         measured,
-        now: () => time.now(),
+        clock: time,
         places: slots,
         engine,
         sampling,

@@ -141,6 +141,12 @@ function scriptsOf({ episodes, prompts }: Setting): Script[] {
 
 type Played = { readonly seconds: number; readonly simulatedSeconds: number; readonly numMoves: number };
 
+/** Beside the baseline, which is always played. */
+const simpleNames = ["least-load", "hybrid", "simple", "chosen"] as const;
+const placedNames = ["whole", "equal", "no-order", "no-placement", "no-moves", "constant", "history"] as const;
+const wayNames = [...simpleNames, ...placedNames] as const;
+type WayName = (typeof wayNames)[number];
+
 type Changes = Partial<LiveWay> & { readonly predictor?: ModelName };
 
 /** A way, live and simulated; `changes` are the live one's alone. */
@@ -186,13 +192,18 @@ function checkTokens(episodes: readonly RecordedEpisode[], made: ReadonlyMap<str
   }
 }
 
-/** What is left out, one at a time. */
-const ablations: readonly (readonly [string, (way: Way) => Way, Changes])[] = [
-  ["without the longest first", (way) => ({ ...way, scheduler: "rr" }), {}],
-  ["without placement, moves where they pay", (way) => way, { placement: "own" }],
-  ["without moves", ({ rule: _, ...way }) => ({ ...way, placement: { ...way.placement, migrate: false } }), {}],
-  ["by constant predictions", (way) => way, { predictor: "constant" }],
-  ["by prompt history", (way) => way, { predictor: "prompt-history" }],
+/** What is left out, one at a time, by what `TREADLE_WAYS` calls it. */
+const ablations: readonly (readonly [WayName, string, (way: Way) => Way, Changes])[] = [
+  ["no-order", "without the longest first", (way) => ({ ...way, scheduler: "rr" }), {}],
+  ["no-placement", "without placement, moves where they pay", (way) => way, { placement: "own" }],
+  [
+    "no-moves",
+    "without moves",
+    ({ rule: _, ...way }) => ({ ...way, placement: { ...way.placement, migrate: false } }),
+    {},
+  ],
+  ["constant", "by constant predictions", (way) => way, { predictor: "constant" }],
+  ["history", "by prompt history", (way) => way, { predictor: "prompt-history" }],
 ];
 
 const notMeasured = "the processor's time, links of several hosts, training, and engines that displace";
@@ -202,12 +213,18 @@ export async function* benchRolloutLive(): AsyncIterable<BenchRow> {
   const gpus = Number(process.env.TREADLE_DEVICES ?? usualDevices);
   const size = { gpus, episodes: episodesPerDevice * gpus };
   const workloads = z.array(z.enum(workloadNames)).parse(process.env.TREADLE_WORKLOADS?.split(",") ?? workloadNames);
-  for (const slope of slopes)
+  const named = z.array(z.enum(wayNames)).parse(process.env.TREADLE_WAYS?.split(",") ?? wayNames);
+  const slopesOf = z.array(z.coerce.number().nonnegative()).parse(process.env.TREADLE_SLOPES?.split(",") ?? slopes);
+  for (const slope of slopesOf)
     for (const workload of workloads)
-      yield* compare(`${workload}, ${gpus} devices, F slope ${slope}`, settingOf(workload, size, slope, seed));
+      yield* compare(
+        `${workload}, ${gpus} devices, F slope ${slope}`,
+        settingOf(workload, size, slope, seed),
+        new Set(named),
+      );
 }
 
-async function* compare(where: string, setting: Setting): AsyncIterable<BenchRow> {
+async function* compare(where: string, setting: Setting, named: ReadonlySet<WayName>): AsyncIterable<BenchRow> {
   const { scenario, F, episodes, state, past } = setting;
   const forecasting = learnedForecasting(state, episodes);
   const { verl, hybrid, leastLoad, simples, candidates, placed } = waysOf(scenario, F, forecasting);
@@ -229,23 +246,29 @@ async function* compare(where: string, setting: Setting): AsyncIterable<BenchRow
     });
   yield against("that itself", baseline);
   // Live, an episode stays where it has begun.
-  yield against("least load (simulated: at each turn)", await playWay(setting, leastLoad, { placement: "least-load" }));
-  yield row({
-    name: `${where}: hybrid, simulated alone`,
-    value: simulated(hybrid),
-    unit: "virtual s",
-    baseline: simulated(verl),
-    against: `the first way, simulated (seed ${scenario.seed})`,
-    notMeasured,
-  });
-  yield against(`best simple in hindsight (${simple.name})`, await playWay(setting, simple));
-  if (chosen !== simple && chosen !== whole) yield against(`chosen (${chosen.name})`, await playWay(setting, chosen));
+  if (named.has("least-load"))
+    yield against(
+      "least load (simulated: at each turn)",
+      await playWay(setting, leastLoad, { placement: "least-load" }),
+    );
+  if (named.has("hybrid"))
+    yield row({
+      name: `${where}: hybrid, simulated alone`,
+      value: simulated(hybrid),
+      unit: "virtual s",
+      baseline: simulated(verl),
+      against: `the first way, simulated (seed ${scenario.seed})`,
+      notMeasured,
+    });
+  if (named.has("simple")) yield against(`best simple in hindsight (${simple.name})`, await playWay(setting, simple));
+  if (named.has("chosen") && chosen !== simple && chosen !== whole)
+    yield against(`chosen (${chosen.name})`, await playWay(setting, chosen));
   const mark = chosen === whole ? ", chosen" : "";
-  yield against(`all parts (${widths(whole)}${mark})`, await playWay(setting, whole));
+  if (named.has("whole")) yield against(`all parts (${widths(whole)}${mark})`, await playWay(setting, whole));
   const equal = fastest(candidates.filter(({ name }) => name.endsWith("placed")));
-  yield against(`all parts on equal degrees (${widths(equal)})`, await playWay(setting, equal));
-  for (const [name, without, changes] of ablations)
-    yield against(`all parts ${name}`, await playWay(setting, without(whole), changes));
+  if (named.has("equal")) yield against(`all parts on equal degrees (${widths(equal)})`, await playWay(setting, equal));
+  for (const [key, name, without, changes] of ablations)
+    if (named.has(key)) yield against(`all parts ${name}`, await playWay(setting, without(whole), changes));
 }
 
 /** Such as `2 × 8, 48 × 1`. */

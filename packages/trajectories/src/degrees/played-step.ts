@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Interference } from "../interference.ts";
-import type { LiveMigration } from "../live/live-placement.ts";
+import type { LiveMigration } from "../live/group-placement.ts";
 import type { RolloutProblem, Scheduler } from "../rollout/problem.ts";
 import { simulateRollout } from "../rollout/solve.ts";
 

@@ -15,7 +15,8 @@
  * - ER5 where a rank has room, as far as is known, nothing waits that may run there: those that are placed there go first, then,
  *   where waiting episodes are shared, the first of those that wait for other ranks
  */
-import { nowhere, type PlacementPolicy, type Prediction } from "../rollout/placement.ts";
+import { nowhere } from "../rollout/migration.ts";
+import type { PlacementPolicy, Prediction } from "../rollout/placement.ts";
 import type { WorkerLoads } from "../rollout/worker-loads.ts";
 
 export type EpisodePhase = "absent" | "place" | "decode" | "tool" | "over";

@@ -9,8 +9,9 @@ import { EpisodeRouter } from "../live/router.ts";
 import { Admission, requestsOf } from "./admission.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { LeastTree } from "./least-tree.ts";
+import { type MigrationRule, nowhere } from "./migration.ts";
 import type { Outcome } from "./outcome.ts";
-import { type MigrationRule, nowhere, placementPolicy } from "./placement.ts";
+import { placementPolicy } from "./placement.ts";
 import type { RolloutProblem } from "./problem.ts";
 import { preempts, queueKey } from "./queue-order.ts";
 import { VirtualWorker } from "./virtual-worker.ts";
@@ -95,7 +96,7 @@ class EventEngine {
       finished: () => {},
     };
     const loads = new WorkerLoads(workers.length);
-    const policy = placementPolicy(problem, loads, { rule: migrationRule });
+    const policy = placementPolicy(problem, loads, migrationRule);
     this.#groupSizes = policy.groupSizes;
     this.#router = new EpisodeRouter({ numEpisodes: n, policy, loads });
     this.#keyOf = queueKey(scheduler, priority);

@@ -2,14 +2,15 @@ import { placeExact } from "../place.ts";
 import type { Groups } from "./groups.ts";
 import { RankedSet } from "./ranked-set.ts";
 
-/** Where a trajectory goes on after a turn that is not its last. */
-export type Migration = {
-  /** Takes the trajectory's new prediction, and says which worker it belongs to. */
-  readonly target: (trajectory: number, predicted: Predicted) => number;
-  /** It is at another worker now. */
-  readonly moved: (trajectory: number, worker: number) => void;
-  readonly finished: (trajectory: number) => void;
-};
+/** A trajectory without a home. */
+export const nowhere = -1;
+
+/**
+ * What `migrate` means: `scaled`, the paper's; `anew`, the unfinished are placed anew; `pays`, anew, and only where what is
+ * left is over sooner by a tenth, the transfer included.
+ */
+export const migrationRules = ["scaled", "anew", "pays"] as const;
+export type MigrationRule = (typeof migrationRules)[number];
 
 export type Predicted = {
   /** the worker that has the trajectory's keys and values */
@@ -21,142 +22,148 @@ export type Predicted = {
   readonly transferSeconds: number;
 };
 
-/**
- * Heddle §5.3's rule: groups shrink in proportion as trajectories finish, and a trajectory belongs to the group in which
- * its rank among the unfinished falls. All groups shrink alike, so the longest drift to slower
- * workers as the short ones finish.
- */
-export class ScaledGroups implements Migration {
-  readonly #groups: Groups;
-  readonly #unfinished: RankedSet;
-  readonly #total: number;
-  /** ends[g]: trajectories of the groups up to g, as they were at the start */
-  readonly #ends: readonly number[];
-  readonly #lastNonEmpty: number;
+/** What groups are made by. */
+export type Grouping = {
+  /** those that take groups, the fastest first */
+  readonly workers: readonly number[];
+  /** of every worker */
+  readonly tokenTimes: readonly number[];
+  readonly factor: (k: number) => number;
+  /** noise-aware, for placing; must never decrease, unless groups are given and never made anew */
+  readonly placingFactor: (k: number) => number;
+};
 
-  constructor(groups: Groups, predictions: readonly number[]) {
-    this.#groups = groups;
-    this.#total = predictions.length;
-    this.#unfinished = new RankedSet(predictions.length);
-    for (const [trajectory, tokens] of predictions.entries()) this.#unfinished.add(trajectory, tokens);
-    this.#ends = endsOf(groups.sizes);
-    this.#lastNonEmpty = groups.sizes.findLastIndex((size) => size > 0);
+/** The unfinished are placed anew once more than this share of them has changed; it takes 0.03 ms for 6400. */
+const staleShare = 0.01;
+/** of what the trajectory has left, by which a move must shorten it */
+const worthwhileShare = 0.1;
+
+/**
+ * The unfinished trajectories in groups, the longest at the fastest worker: where each begins, and where it goes on after a
+ * turn. A simulated rollout has all of them from the start; ranks of a live one tell each other of theirs.
+ *
+ * `scaled` is Heddle §5.3's rule: groups shrink in proportion as trajectories finish, and a trajectory belongs to the group in
+ * which its rank among the unfinished falls. All groups shrink alike, so the longest drift to slower workers as the short ones
+ * finish. They are made anew only when trajectories come. `anew` and `pays` place the unfinished anew, by what is predicted for
+ * them now.
+ */
+export class UnfinishedGroups {
+  readonly #rule: MigrationRule;
+  #grouping: Grouping;
+  readonly #unfinished = new RankedSet(64);
+  readonly #home: number[] = [];
+  /** unfinished trajectories of each worker */
+  readonly #living: number[];
+  #ends: readonly number[] = [];
+  #lastNonEmpty = -1;
+  /** trajectories when groups were made */
+  #numPlaced = 0;
+  /** changes since */
+  #stale = Number.POSITIVE_INFINITY;
+
+  constructor(rule: MigrationRule, grouping: Grouping) {
+    this.#rule = rule;
+    this.#grouping = grouping;
+    this.#living = new Array<number>(grouping.tokenTimes.length).fill(0);
+  }
+
+  /** Those of a rollout that begins with these groups. */
+  static of(rule: MigrationRule, groups: Groups, predictions: readonly number[], grouping: Omit<Grouping, "workers">) {
+    const formed = new UnfinishedGroups(rule, { ...grouping, workers: groups.workers });
+    for (const [trajectory, tokens] of predictions.entries())
+      formed.add(trajectory, tokens, groups.workerOf[trajectory]!);
+    if (rule === "scaled") formed.#end(groups.sizes);
+    return formed;
+  }
+
+  /** From now on groups are made by that. */
+  set grouping(grouping: Grouping) {
+    this.#grouping = grouping;
+    this.#stale = Number.POSITIVE_INFINITY;
+  }
+
+  /** `worker`: where it is, or shall begin, or `nowhere`. Of equal ones the smaller tie counts as longer. */
+  add(trajectory: number, tokens: number, worker: number, tie = trajectory): void {
+    this.#unfinished.add(trajectory, tokens, tie);
+    this.#home[trajectory] = worker;
+    this.#count(worker, 1);
+    this.#stale = this.#rule === "scaled" ? Number.POSITIVE_INFINITY : this.#stale + 1;
   }
 
   finished(trajectory: number): void {
     this.#unfinished.remove(trajectory);
+    this.#count(this.#home[trajectory]!, -1);
+    this.#stale++;
   }
 
-  moved(): void {}
-
-  target(trajectory: number, { rankedTokens }: Pick<Predicted, "rankedTokens">): number {
+  predicted(trajectory: number, rankedTokens: number, tie = trajectory): void {
     this.#unfinished.remove(trajectory);
-    this.#unfinished.add(trajectory, rankedTokens);
+    this.#unfinished.add(trajectory, rankedTokens, tie);
+    this.#stale++;
+  }
+
+  /** It is at another worker now, or shall begin there. */
+  moved(trajectory: number, worker: number): void {
+    this.#count(this.#home[trajectory]!, -1);
+    this.#count(worker, 1);
+    this.#home[trajectory] = worker;
+  }
+
+  /** The worker in whose group its rank among the unfinished falls. */
+  workerOf(trajectory: number): number {
+    if (this.#isStale()) this.#replace();
     const rank = this.#unfinished.rank(trajectory);
-    const share = this.#unfinished.size / this.#total;
-    // The first group whose scaled end is above the rank; an empty one ends where the one before it does.
-    let [low, high] = [0, this.#ends.length - 1];
+    const share = this.#rule === "scaled" ? this.#unfinished.size / this.#numPlaced : 1;
+    // The first group whose end, scaled, is above the rank; an empty one ends where the one before it does.
+    let [low, high] = [0, this.#ends.length];
     while (low < high) {
       const middle = (low + high) >> 1;
       if (rank < this.#ends[middle]! * share) high = middle;
       else low = middle + 1;
     }
-    const group = this.#groups.sizes[low]! > 0 ? low : this.#lastNonEmpty;
-    return this.#groups.workers[group]!;
-  }
-}
-
-/** The unfinished are placed anew once more than this share of them has changed; it takes 0.03 ms for 6400. */
-const staleShare = 0.01;
-
-/**
- * Places the unfinished anew, by what is predicted for them now. `worthwhile`: the share by which a move must shorten what
- * the trajectory has left, its transfer included; 0 moves whenever the placement differs.
- */
-export class ReplacedGroups implements Migration {
-  readonly #workers: readonly number[];
-  readonly #tokenTimes: readonly number[];
-  readonly #factor: (k: number) => number;
-  readonly #placingFactor: (k: number) => number;
-  readonly #worthwhile: number;
-  readonly #unfinished: RankedSet;
-  readonly #home: Int32Array;
-  /** unfinished trajectories of each worker */
-  readonly #living: Int32Array;
-  readonly #beside: (worker: number) => number;
-  #ends: readonly number[] = [];
-  #stale = Number.POSITIVE_INFINITY;
-
-  constructor(input: {
-    readonly groups: Groups;
-    readonly predictions: readonly number[];
-    readonly tokenTimes: readonly number[];
-    readonly factor: (k: number) => number;
-    /** noise-aware, for placing; must never decrease */
-    readonly placingFactor: (k: number) => number;
-    readonly worthwhile: number;
-    /** trajectories of others that a worker has; default: none */
-    readonly beside?: ((worker: number) => number) | undefined;
-  }) {
-    const { groups, predictions, tokenTimes } = input;
-    this.#workers = groups.workers;
-    this.#tokenTimes = tokenTimes;
-    this.#factor = input.factor;
-    this.#placingFactor = input.placingFactor;
-    this.#worthwhile = input.worthwhile;
-    this.#beside = input.beside ?? (() => 0);
-    this.#unfinished = new RankedSet(predictions.length);
-    for (const [trajectory, tokens] of predictions.entries()) this.#unfinished.add(trajectory, tokens);
-    this.#home = Int32Array.from(groups.workerOf);
-    this.#living = new Int32Array(tokenTimes.length);
-    for (const worker of this.#home) this.#living[worker]!++;
+    return this.#grouping.workers[low < this.#ends.length ? low : this.#lastNonEmpty]!;
   }
 
-  finished(trajectory: number): void {
-    this.#unfinished.remove(trajectory);
-    this.#living[this.#home[trajectory]!]!--;
-    this.#stale++;
+  /** Where it shall go on, as `predicted` and placed now. */
+  target(trajectory: number, { home, remainingTokens, transferSeconds }: Omit<Predicted, "rankedTokens">): number {
+    const target = this.workerOf(trajectory);
+    if (target === home || this.#rule !== "pays") return target;
+    const { tokenTimes, factor } = this.#grouping;
+    const seconds = (worker: number, more: number): number =>
+      remainingTokens * tokenTimes[worker]! * factor(Math.max(1, this.#living[worker]! + more));
+    const isLonger = seconds(target, 1) + transferSeconds > (1 - worthwhileShare) * seconds(home, 0);
+    return isLonger ? home : target;
   }
 
-  target(trajectory: number, { home, rankedTokens, remainingTokens, transferSeconds }: Predicted): number {
-    this.#unfinished.remove(trajectory);
-    this.#unfinished.add(trajectory, rankedTokens);
-    this.#stale++;
-    if (this.#stale > staleShare * this.#unfinished.size) this.#replace();
-    const rank = this.#unfinished.rank(trajectory);
-    const group = this.#ends.findIndex((end) => rank < end);
-    const target = this.#workers[group < 0 ? this.#workers.length - 1 : group]!;
-    if (target === home) return home;
-    const seconds = (worker: number, more: number): number => {
-      const all = this.#living[worker]! + this.#beside(worker) + more;
-      return remainingTokens * this.#tokenTimes[worker]! * this.#factor(Math.max(1, all));
-    };
-    const isLonger = seconds(target, 1) + transferSeconds > (1 - this.#worthwhile) * seconds(home, 0);
-    return this.#worthwhile > 0 && isLonger ? home : target;
+  #count(worker: number, change: number): void {
+    if (worker !== nowhere) this.#living[worker]! += change;
   }
 
-  moved(trajectory: number, worker: number): void {
-    this.#living[this.#home[trajectory]!]!--;
-    this.#living[worker]!++;
-    this.#home[trajectory] = worker;
+  #isStale(): boolean {
+    if (this.#rule === "scaled") return this.#stale === Number.POSITIVE_INFINITY;
+    return this.#stale > staleShare * this.#unfinished.size;
   }
 
   #replace(): void {
-    const sorted = this.#unfinished.values();
-    const seconds = this.#workers.map((worker) => this.#tokenTimes[worker]!);
-    const sizes = placeExact(sorted, seconds, this.#placingFactor)?.sizes;
-    // Fewer trajectories than at the start, where a placement was found.
-    if (sizes === undefined) return;
-    this.#ends = endsOf(sizes);
+    const { workers, tokenTimes, placingFactor } = this.#grouping;
+    const seconds = workers.map((worker) => tokenTimes[worker]!);
+    const sizes = placeExact(this.#unfinished.values(), seconds, placingFactor)?.sizes;
+    if (sizes !== undefined) this.#end(sizes);
+    // Where a factor that ends leaves no room for all, they stay in the groups that they are in.
+    else if (this.#ends.length === 0) this.#end(workers.map(() => Math.ceil(this.#unfinished.size / workers.length)));
+  }
+
+  #end(sizes: readonly number[]): void {
+    let end = 0;
+    this.#ends = sizes.map((size) => {
+      end += size;
+      return end;
+    });
+    this.#lastNonEmpty = Math.max(
+      0,
+      sizes.findLastIndex((size) => size > 0),
+    );
+    this.#numPlaced = this.#unfinished.size;
     this.#stale = 0;
   }
-}
-
-/** How many trajectories the groups up to each have together. */
-function endsOf(sizes: readonly number[]): number[] {
-  let end = 0;
-  return sizes.map((size) => {
-    end += size;
-    return end;
-  });
 }

@@ -1,15 +1,17 @@
 import { scramble } from "../random.ts";
 
 /**
- * Trajectories by what is predicted for them, largest first, equal ones by ascending index; says in O(log n) how many
- * stand before one. A treap whose priorities come from the index, so that equal calls give equal trees.
+ * Trajectories by what is predicted for them, largest first, equal ones by their tie, which is the index unless another is
+ * given; says in O(log n) how many stand before one. A treap whose priorities come from the index, so that equal calls give
+ * equal trees. It grows as larger indices come.
  */
 export class RankedSet {
-  readonly #left: Int32Array;
-  readonly #right: Int32Array;
-  readonly #size: Int32Array;
-  readonly #priority: Int32Array;
-  readonly #value: Float64Array;
+  #left: Int32Array;
+  #right: Int32Array;
+  #size: Int32Array;
+  #priority: Int32Array;
+  #value: Float64Array;
+  #tie: Float64Array;
   #root = -1;
 
   constructor(capacity: number) {
@@ -17,7 +19,8 @@ export class RankedSet {
     this.#right = new Int32Array(capacity).fill(-1);
     this.#size = new Int32Array(capacity);
     this.#value = new Float64Array(capacity);
-    this.#priority = Int32Array.from({ length: capacity }, (_, i) => scramble(Math.imul(i + 1, 0x9e3779b9)));
+    this.#tie = new Float64Array(capacity);
+    this.#priority = prioritiesOf(capacity);
   }
 
   get size(): number {
@@ -25,8 +28,10 @@ export class RankedSet {
   }
 
   /** `item` must not be in the set. */
-  add(item: number, value: number): void {
+  add(item: number, value: number, tie = item): void {
+    if (item >= this.#value.length) this.#grow(2 * item + 1);
     this.#value[item] = value;
+    this.#tie[item] = tie;
     this.#left[item] = -1;
     this.#right[item] = -1;
     this.#size[item] = 1;
@@ -67,7 +72,20 @@ export class RankedSet {
 
   #isBefore(a: number, b: number): boolean {
     const [x, y] = [this.#value[a]!, this.#value[b]!];
-    return x > y || (x === y && a < b);
+    return x > y || (x === y && this.#tie[a]! < this.#tie[b]!);
+  }
+
+  #grow(capacity: number): void {
+    const grown = <T extends Int32Array | Float64Array>(next: T, before: T): T => {
+      next.set(before);
+      return next;
+    };
+    this.#left = grown(new Int32Array(capacity), this.#left);
+    this.#right = grown(new Int32Array(capacity), this.#right);
+    this.#size = grown(new Int32Array(capacity), this.#size);
+    this.#value = grown(new Float64Array(capacity), this.#value);
+    this.#tie = grown(new Float64Array(capacity), this.#tie);
+    this.#priority = prioritiesOf(capacity);
   }
 
   #sizeOf(at: number): number {
@@ -111,3 +129,6 @@ export class RankedSet {
     return this.#pull(at);
   }
 }
+
+const prioritiesOf = (capacity: number): Int32Array =>
+  Int32Array.from({ length: capacity }, (_, i) => scramble(Math.imul(i + 1, 0x9e3779b9)));

@@ -5,7 +5,7 @@ import {
   EpisodeOrder,
   type EpisodeOrderOptions,
   EpisodePredictor,
-  livePlacement,
+  GroupPlacement,
   modelNames,
   type PredictorRow,
   type PredictorState,
@@ -130,18 +130,17 @@ test.each(modelNames)(
     const ids = Array.from({ length: 8 }, (_, each) =>
       live.begin({ prompt: `${each}`, group: `${each}`, contextTokens: 9 }),
     );
-    const policy = livePlacement({
-      placement: "predicted",
-      migrate: "never",
-      predictions: ids.map((id) => live.predicted(id).tokens),
-      logSd: 0,
-      own: 0,
-      loads: new WorkerLoads(2),
-      F: { type: "affine", slope: 0.1 },
-      places: 16,
-      beside: () => 0,
-    });
-    expect(policy.groupSizes).toEqual([4, 4]);
+    const group = new GroupPlacement({ placement: "predicted", migrate: "never", own: 0, numRanks: 2 });
+    group.up(1);
+    group.conditions = { logSd: 0, F: { type: "affine", slope: 0.1 }, places: 16 };
+    group.begin(
+      0,
+      ids.map((id) => live.predicted(id).tokens),
+    );
+    group.place();
+    const policy = group.policy(0, new WorkerLoads(2));
+    const homes = ids.map((_, index) => policy.workerFor(index, -1));
+    expect([0, 1].map((rank) => homes.filter((home) => home === rank).length)).toEqual([4, 4]);
   },
 );
 

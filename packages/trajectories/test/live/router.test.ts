@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
+  GroupPlacement,
   type LiveMigration,
   type LivePlacement,
   liveMigrations,
-  livePlacement,
   livePlacements,
-} from "../../src/live/live-placement.ts";
+} from "../../src/live/group-placement.ts";
 import { EpisodeRouter, type RouterOrder } from "../../src/live/router.ts";
 import { WorkerLoads } from "../../src/rollout/worker-loads.ts";
 
@@ -51,22 +51,24 @@ class World {
   readonly others: number[];
   readonly given: Given;
   numRuns = 0;
+  readonly group: GroupPlacement;
 
   constructor(given: Given) {
     this.given = given;
     const { numRanks, turns, rooms, placement, migrate, shares } = given;
     const loads = new WorkerLoads(numRanks);
-    const policy = livePlacement({
-      placement,
+    this.group = new GroupPlacement({
+      ...{ placement, own: 0, numRanks },
       migrate: migrate === "scaled" && placement !== "predicted" ? "pays" : migrate,
-      predictions: turns.map((count) => 10 * count),
-      logSd: 0.4,
-      own: 0,
-      loads,
-      F: { type: "affine", slope: 0.1 },
-      places: 2,
-      beside: () => 0,
     });
+    for (let rank = 0; rank < numRanks; rank++) this.group.up(rank);
+    this.group.conditions = { logSd: 0.4, F: { type: "affine", slope: 0.1 }, places: 2 };
+    this.group.begin(
+      0,
+      turns.map((count) => 10 * count),
+    );
+    this.group.place();
+    const policy = this.group.policy(0, loads);
     this.router = new EpisodeRouter({ numEpisodes: turns.length, policy, loads, shares, room: (rank) => rooms[rank]! });
     this.known = turns.map(() => 0);
     this.isUp = new Array<boolean>(numRanks).fill(true);
@@ -232,7 +234,7 @@ const given: fc.Arbitrary<Given> = fc.integer({ min: 1, max: 4 }).chain((numRank
 );
 
 describe("the router of episodes", () => {
-  test("ER1, ER2, ER3, ER4, ER5: whatever order messages come in, and whatever ranks die, every episode ends once, at one home at a time", () => {
+  test("GP1, ER1, ER2, ER3, ER4, ER5: whatever others tell, whatever order messages come in, and whatever ranks die, every episode ends once, at one home at a time", () => {
     fc.assert(
       fc.property(given, (all) => {
         const world = new World(all);
@@ -242,8 +244,16 @@ describe("the router of episodes", () => {
           if (kind < 5) world.advance(which);
           else if (kind < 8) world.deliver(which);
           else if (kind === 8) world.die(which % all.numRanks, which % 2 === 0);
-          else if (kind === 10) world.beside(which % all.numRanks, which % 4);
-          else if (kind === 11) world.giveUp(which);
+          else if (kind === 10) {
+            world.beside(which % all.numRanks, which % 4);
+            // What others tell may be stale, or no more than noise.
+            world.group.hear(all.numRanks - 1, {
+              episodes: Int32Array.of(which % 7),
+              tokens: Float64Array.of(which),
+              homes: Int32Array.of((which % 6) - 1),
+              ended: Int32Array.of(which % 3),
+            });
+          } else if (kind === 11) world.giveUp(which);
           else if (which % 5 === 0) world.settle(Math.floor(which / 5));
           else world.comeBack(which % all.numRanks);
           world.checkRest();
@@ -315,71 +325,5 @@ describe("the router of episodes", () => {
     }
     expect(running).toHaveLength(32);
     expect(numAsked).toBe(100);
-  });
-
-  test("predicted lengths spread what one rank took: the longest run with the least company", () => {
-    const loads = new WorkerLoads(2);
-    const predictions = [400, 10, 10, 10, 10, 10, 10, 10];
-    const policy = livePlacement({
-      placement: "predicted",
-      migrate: "never",
-      predictions,
-      logSd: 0,
-      own: 1,
-      loads,
-      F: { type: "affine", slope: 0.5 },
-      places: 16,
-      beside: () => 0,
-    });
-    const router = new EpisodeRouter({ numEpisodes: 8, policy, loads });
-    const ranks = predictions.map((_, episode) => router.offer(episode)[0]!.rank);
-    expect(ranks).toEqual([0, 1, 1, 1, 1, 1, 1, 1]);
-  });
-
-  test("'pays' counts what other batches have at a rank, and moves where that is over sooner", () => {
-    const moves = (beside: number): number => {
-      const loads = new WorkerLoads(2);
-      const predictions = [100, 90, 80, 70];
-      const policy = livePlacement({
-        placement: "own",
-        migrate: "pays",
-        predictions,
-        logSd: 0,
-        own: 0,
-        loads,
-        F: { type: "affine", slope: 0.5 },
-        places: 16,
-        beside: (rank) => (rank === 1 ? beside : 0),
-      });
-      const router = new EpisodeRouter({ numEpisodes: 4, policy, loads });
-      let count = 0;
-      for (const [episode, tokens] of predictions.entries()) {
-        const [{ attempt }] = router.offer(episode) as [RouterOrder];
-        const orders = router.turnEnded(episode, attempt, {
-          remainingTokens: tokens,
-          generatedTokens: 0,
-          transferSeconds: 1,
-        });
-        count += orders.length;
-      }
-      return count;
-    };
-    expect(moves(0)).toBeGreaterThan(0);
-    expect(moves(8)).toBe(0);
-  });
-
-  test("scaled groups are refused where no groups are made", () => {
-    const options = {
-      predictions: [1],
-      logSd: 0,
-      own: 0,
-      loads: new WorkerLoads(1),
-      F: { type: "affine" as const, slope: 0 },
-      places: 1,
-      beside: () => 0,
-    };
-    expect(() => livePlacement({ ...options, placement: "own", migrate: "scaled" })).toThrow(
-      /'scaled' where placement is 'own'/,
-    );
   });
 });

@@ -12,7 +12,7 @@ const changes = fc.array(fc.tuple(fc.nat(capacity - 1), fc.nat(5)), { maxLength:
 test("ranks are places in the sorted order, as values come, change and go", () => {
   fc.assert(
     fc.property(changes, (drawn) => {
-      const set = new RankedSet(capacity);
+      const set = new RankedSet(1 + (drawn.length % capacity)); // it grows
       const values = new Map<number, number>();
       for (const [item, value] of drawn) {
         if (values.has(item)) set.remove(item);
@@ -29,6 +29,12 @@ test("ranks are places in the sorted order, as values come, change and go", () =
       }
     }),
   );
+});
+
+test("equal values go by the tie that they were added with", () => {
+  const set = new RankedSet(1);
+  for (const [item, tie] of [3, 1, 2].entries()) set.add(item, 7, tie);
+  expect([0, 1, 2].map((item) => set.rank(item))).toEqual([2, 0, 1]);
 });
 
 test("a heap gives what is left of it in order, whatever was taken out of its middle", () => {

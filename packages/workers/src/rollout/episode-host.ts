@@ -82,9 +82,6 @@ export type Departure = {
 /** Which goes first of those that wait. */
 export type Priority = { readonly episode: number; readonly attempt: number; readonly priority: number };
 
-export type EpisodeCount = { readonly active: number; readonly held: number };
-
-const noEpisodes: EpisodeCount = { active: 0, held: 0 };
 const nobody = -1;
 
 type Row = {
@@ -111,8 +108,8 @@ export class EpisodeHost {
   #rows: Row[] = [];
   /** those that are not over */
   readonly #open = new Set<Row>();
-  /** of these, by owner; of those that nobody waits for, `nobody`'s */
-  readonly #counts = new Map<number, { active: number; held: number }>();
+  /** of these, queued or at decode by owner; of those that nobody waits for, `nobody`'s */
+  readonly #active = new Map<number, number>();
   #company = 0;
   #numArrived = 0;
   #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
@@ -139,15 +136,14 @@ export class EpisodeHost {
     return this.#failure.happened;
   }
 
-  /** Of that owner: episodes queued or at decode, and these with those whose tool works. */
-  of(owner: number): EpisodeCount {
-    return this.#counts.get(owner) ?? noEpisodes;
+  /** Of that owner: episodes queued or at decode. */
+  activeOf(owner: number): number {
+    return this.#active.get(owner) ?? 0;
   }
 
   /** Of all others. */
-  beside(owner: number): EpisodeCount {
-    const { active, held } = this.of(owner);
-    return { active: this.#company - active, held: this.#open.size - held };
+  activeBeside(owner: number): number {
+    return this.#company - this.activeOf(owner);
   }
 
   run(hosted: HostedEpisode): void {
@@ -317,12 +313,9 @@ export class EpisodeHost {
   }
 
   #count({ hosted, at, isForgotten, isOrphan }: Row, change: 1 | -1): void {
-    const owner = isForgotten || isOrphan ? nobody : hosted.owner;
-    const count = this.#counts.get(owner) ?? { active: 0, held: 0 };
-    this.#counts.set(owner, count);
-    count.held += change;
     if (at !== "decode") return;
-    count.active += change;
+    const owner = isForgotten || isOrphan ? nobody : hosted.owner;
+    this.#active.set(owner, this.activeOf(owner) + change);
     this.#company += change;
   }
 

@@ -25,8 +25,8 @@ export const RolloutOrderConfig = z.strictObject({
   predictor: z.enum(modelNames).optional(),
   /**
    * Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first,
-   * as far as it knows; `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a
-   * place is free. Ranks that share episodes, by this or by `migrate`, keep their devices until all are done
+   * as far as it knows; `predicted`: in groups by predicted length, over the episodes of all ranks: the longest go to
+   * the fastest ranks, with the least company. Ranks that share episodes, by this or by `migrate`, keep their devices until all are done
    */
   placement: z.enum(livePlacements).optional(),
   /**

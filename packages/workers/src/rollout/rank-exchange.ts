@@ -11,6 +11,7 @@ import { randomUUID } from "node:crypto";
 import { setMaxListeners } from "node:events";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Messenger } from "@treadle/runtime";
+import { type GroupPlacement, mostTold } from "@treadle/trajectories";
 import { Envelope, type RankLoad, type RankMessage } from "./rank-messages.ts";
 
 type Hello = Extract<RankMessage, { type: "hello" }>;
@@ -21,6 +22,8 @@ export type RankEvents = {
   readonly said: (rank: number, message: Exclude<RankMessage, { type: "hello" | "gone" }>) => void;
   /** what is here, as that rank is told when it changes */
   readonly load: (rank: number) => RankLoad;
+  /** of those that are unfinished here, as others are told when one has changed */
+  readonly episodes: Pick<GroupPlacement, "episodes" | "tell">;
   readonly failed: (error: unknown) => void;
 };
 
@@ -38,6 +41,8 @@ type Other = {
   lastSent: Promise<boolean>;
   /** undefined: it is told as soon as it is up */
   toldLoad: RankLoad | undefined;
+  /** of which it does not know how they are: however long an envelope takes, one entry an episode */
+  readonly untold: Set<number>;
 };
 
 export type RankExchangeOptions = {
@@ -83,6 +88,7 @@ export class RankExchange {
         isSending: false,
         lastSent: Promise.resolve(false),
         toldLoad: undefined,
+        untold: new Set(),
       });
     }
   }
@@ -102,6 +108,12 @@ export class RankExchange {
 
   sayAll(message: RankMessage): void {
     for (const rank of this.#others.keys()) this.say(rank, message);
+  }
+
+  /** What is told of that episode is another, or it has ended. */
+  episodeChanged(episode: number): void {
+    for (const other of this.#others.values()) if (other.isUp) other.untold.add(episode);
+    this.changed();
   }
 
   /** Something is to be said, or the load may have changed. */
@@ -142,6 +154,7 @@ export class RankExchange {
       other.toldLoad = this.#options.events.load(other.rank);
       other.out.push({ type: "load", load: other.toldLoad });
     }
+    this.#tellEpisodes(other);
     if (other.out.length === 0) return;
     other.isSending = true;
     const messages = other.out;
@@ -160,17 +173,22 @@ export class RankExchange {
     } finally {
       other.isSending = false;
     }
-    if (other.out.length > 0 || this.#hasOtherLoad(other)) this.changed();
+    if (other.out.length > 0 || other.untold.size > 0 || this.#hasOtherLoad(other)) this.changed();
+  }
+
+  #tellEpisodes({ out, untold, isUp }: Other): void {
+    if (!isUp || untold.size === 0) return;
+    const some = [...untold].slice(0, mostTold);
+    for (const episode of some) untold.delete(episode);
+    out.push({ type: "episodes", ...this.#options.events.episodes.tell(some) });
   }
 
   #hasOtherLoad(other: Other): boolean {
     if (!other.isUp) return false;
     const { toldLoad } = other;
     if (!toldLoad) return true;
-    const { active, held, waiting, yours } = this.#options.events.load(other.rank);
-    return (
-      active !== toldLoad.active || held !== toldLoad.held || waiting !== toldLoad.waiting || yours !== toldLoad.yours
-    );
+    const { active, waiting, yours } = this.#options.events.load(other.rank);
+    return active !== toldLoad.active || waiting !== toldLoad.waiting || yours !== toldLoad.yours;
   }
 
   async #listen(other: Other): Promise<void> {
@@ -220,6 +238,7 @@ export class RankExchange {
     if (hello.weightsId === undefined || hello.weightsId !== own.weightsId) return;
     other.isUp = true;
     other.toldLoad = undefined;
+    for (const episode of this.#options.events.episodes.episodes) other.untold.add(episode);
     this.#options.events.up(other.rank, hello);
     this.changed();
   }
@@ -229,6 +248,7 @@ export class RankExchange {
     if (!other.isUp) return;
     other.isUp = false;
     other.out = [];
+    other.untold.clear();
     this.#options.events.down(other.rank);
   }
 }

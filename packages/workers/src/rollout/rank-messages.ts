@@ -1,8 +1,18 @@
 /** What ranks of one rollout group tell each other of the episodes that they share. */
 import { FinishReason } from "@treadle/contracts";
+import { mostTold } from "@treadle/trajectories";
 import { z } from "zod";
 
 const tokenArray = z.custom<Int32Array>((value) => value instanceof Int32Array);
+
+const numbersOf = <T extends Int32Array | Float64Array>(
+  kind: new (length: number) => T,
+  isValid: (each: number) => boolean,
+) =>
+  z.custom<T>(
+    (value) => value instanceof kind && value.length <= mostTold && value.every(isValid),
+    `expected at most ${mostTold} numbers that are allowed`,
+  );
 
 /** From and to, counted after the prompt. */
 const Stretch = z.tuple([z.int().nonnegative(), z.int().nonnegative()]).readonly();
@@ -31,8 +41,6 @@ export type KeptEpisode = z.infer<typeof KeptEpisode>;
 export const RankLoad = z.strictObject({
   /** of others than the receiver, that it computes or has queued */
   active: z.int().nonnegative(),
-  /** these, and those whose tool works */
-  held: z.int().nonnegative(),
   /** its own that wait for a place */
   waiting: z.int().nonnegative(),
   /** of the receiver's that it computes or has queued */
@@ -40,7 +48,7 @@ export const RankLoad = z.strictObject({
 });
 export type RankLoad = z.infer<typeof RankLoad>;
 
-export const noLoad: RankLoad = { active: 0, held: 0, waiting: 0, yours: 0 };
+export const noLoad: RankLoad = { active: 0, waiting: 0, yours: 0 };
 
 /** Where an episode shall go on, and what was predicted and known when that was decided. */
 export const Move = z.strictObject({
@@ -51,6 +59,20 @@ export const Move = z.strictObject({
   loadThere: z.int().nonnegative(),
 });
 export type Move = z.infer<typeof Move>;
+
+/** What the sender has unfinished, as far as it has changed: `ToldEpisodes`. What has more to tell says so in a next message. */
+const EpisodesMessage = z
+  .strictObject({
+    type: z.literal("episodes"),
+    episodes: numbersOf<Int32Array>(Int32Array, (each) => each >= 0),
+    tokens: numbersOf<Float64Array>(Float64Array, (each) => each >= 0 && Number.isFinite(each)),
+    homes: numbersOf<Int32Array>(Int32Array, (each) => each >= -1),
+    ended: numbersOf<Int32Array>(Int32Array, (each) => each >= 0),
+  })
+  .refine(
+    ({ episodes, tokens, homes }) => [tokens, homes].every(({ length }) => length === episodes.length),
+    "expected as many tokens and homes as episodes",
+  );
 
 export const RankMessage = z.discriminatedUnion("type", [
   /** the first word of a rank in a call; one of other weights shares nothing */
@@ -100,6 +122,7 @@ export const RankMessage = z.discriminatedUnion("type", [
   /** to the owner: what a tool held of it is gone, so it begins again */
   z.strictObject({ type: z.literal("lost"), ...attempt }),
   z.strictObject({ type: z.literal("load"), load: RankLoad }),
+  EpisodesMessage,
   /** of ranks that died: what the sender ran for them to the end */
   z.strictObject({ type: z.literal("kept"), episodes: z.array(KeptEpisode) }),
   /** what the sender took is delivered, and it takes no more */

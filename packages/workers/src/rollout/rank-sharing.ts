@@ -1,6 +1,6 @@
 /** Ranks of a group that share what each of them took. */
 import { TreadleError } from "@treadle/contracts";
-import type { Interference } from "@treadle/trajectories";
+import { type Interference, neverDecreases } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
 import type { RolloutOrderConfig } from "./order-config.ts";
 
@@ -24,7 +24,12 @@ const usualInterference: Interference = { type: "affine", slope: 0.04 };
 export function checkSharing(config: Config): void {
   if (!isShared(config)) return;
   const { engine } = config;
-  const { placement, migrate } = sharingOf(config);
+  const { placement, migrate, F } = sharingOf(config);
+  if (!neverDecreases(F) && (placement === "predicted" || migrate !== "never"))
+    throw new TreadleError(
+      "config.invalid",
+      `'interference' falls somewhere, which 'placement' '${placement}' with 'migrate' '${migrate}' cannot place by: more company is never faster; raise the later values of its table`,
+    );
   if (migrate === "scaled" && placement !== "predicted")
     throw new TreadleError(
       "config.invalid",

@@ -8,12 +8,16 @@
  * - SH2 the owner's death costs what it had not delivered and what has not ended at another rank: its prompts are taken again,
  *   and what the others run for it to the end is theirs to give, as long as their calls last
  * - SH3 where an episode runs changes none of its tokens; ranks of other weights share nothing
+ * - SH4 where episodes begin, and go on, is decided over all that ranks have told of theirs: a rank that places in groups waits until
+ *   the others have told of their first ones, and a moment at most; what was not told, or is told late, costs time alone
  */
-import type { Completion } from "@treadle/contracts";
+import type { Clock, Completion } from "@treadle/contracts";
 import {
   EpisodeRouter,
-  type LivePlacementOptions,
-  livePlacement,
+  type GroupConditions,
+  GroupPlacement,
+  type LiveMigration,
+  type LivePlacement,
   type MeasuredInterference,
   type RouterOrder,
   WorkerLoads,
@@ -23,6 +27,7 @@ import type { EpisodeBatch as Batch, EpisodeRow } from "./episode-batch.ts";
 import { EpisodeHost, type EpisodeHostOptions, type HostedEpisode } from "./episode-host.ts";
 import { nameOf, stemOf } from "./episode-name.ts";
 import { FirstFailure } from "./first-failure.ts";
+import { Gathering, machineClock } from "./gathering.ts";
 import { RankExchange, type RankExchangeOptions } from "./rank-exchange.ts";
 import {
   type EpisodeState,
@@ -33,18 +38,20 @@ import {
   type RankMessage,
 } from "./rank-messages.ts";
 
-export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "migrate" | "F" | "places"> &
+export type SharedRolloutOptions = Pick<GroupConditions, "F" | "places"> &
   Pick<
     EpisodeHostOptions,
     "engine" | "sampling" | "contextLength" | "order" | "arrivals" | "tool" | "over" | "tracer"
   > &
   Omit<RankExchangeOptions, "hello" | "events"> & {
-    /** of each rank, as `livePlacement` has it, with what others say; undefined where ranks are equal */
+    readonly placement: LivePlacement;
+    readonly migrate: LiveMigration;
+    /** of each rank, as `GroupConditions` has it, with what others say; undefined where ranks are equal */
     readonly tokenTimes?: (number | undefined)[] | undefined;
     /** of this rank over all of its calls; what it has seen enough of goes before `F` */
     readonly measured: MeasuredInterference;
-    /** in milliseconds; default: the machine's */
-    readonly now?: (() => number) | undefined;
+    /** default: the machine's */
+    readonly clock?: Clock | undefined;
     /** what is computed of a moved episode before it goes on, in tokens of decoding, a token */
     readonly prefillRatio: number;
     /** what a tool has kept of an episode is lost with its rank, so the episode begins again */
@@ -67,6 +74,9 @@ export class SharedRollout {
   readonly #quotas: number[];
   /** whether nothing was sent to it since it has said so */
   readonly #isFresh: boolean[];
+  readonly #group: GroupPlacement;
+  /** SH4 */
+  readonly #gathering: Gathering;
   /** under way, the oldest first */
   readonly #batches = new Set<Batch>();
   #numUnfinished = 0;
@@ -83,16 +93,24 @@ export class SharedRollout {
 
   constructor(options: SharedRolloutOptions) {
     this.#options = options;
-    const { rank, worldSize, places, engine, now = () => performance.now() } = options;
+    const { rank, worldSize, places, engine, placement, clock = machineClock } = options;
     this.#isUp = Array.from({ length: worldSize }, (_, other) => other === rank);
     this.#isDone = new Array<boolean>(worldSize).fill(false);
+    this.#group = new GroupPlacement({
+      ...options,
+      own: rank,
+      numRanks: worldSize,
+      changed: (episode) => this.#exchange.episodeChanged(episode),
+    });
     this.#places = new Array<number>(worldSize).fill(places);
     this.#loads = new Array<RankLoad | undefined>(worldSize).fill(undefined);
     this.#quotas = new Array<number>(worldSize).fill(0);
     this.#isFresh = new Array<boolean>(worldSize).fill(false);
+    const others = [...this.#isUp.keys()].filter((other) => other !== rank);
+    this.#gathering = new Gathering(placement === "predicted" ? others : [], clock);
     this.#host = new EpisodeHost({
       ...options,
-      now,
+      now: () => clock.now(),
       events: {
         turnEnded: (hosted, state) => this.#tell(hosted, { type: "turn", ...attemptOf(hosted), state }),
         answered: (hosted, state, outcome, hasLeft) =>
@@ -130,6 +148,7 @@ export class SharedRollout {
         down: (other) => this.#down(other),
         said: (other, message) => this.#said(other, message),
         load: (other) => this.#loadBeside(other),
+        episodes: this.#group,
         failed: this.#failure.fail,
       },
     });
@@ -176,36 +195,32 @@ export class SharedRollout {
     const promise = new Promise<void>((settle) => {
       resolve = settle;
     });
-    const { placement, migrate, measured, places, rank, worldSize, tokenTimes } = this.#options;
-    const F = measured.factor ?? this.#options.F;
-    const loads = new WorkerLoads(worldSize);
+    const { placement, measured, places, worldSize, tokenTimes } = this.#options;
+    const base = this.#base;
+    this.#base += rows.length;
+    this.#numUnfinished += rows.length;
     const predicted = rows.map((_, index) => order.predicted(index));
-    let batch: Batch | undefined;
-    const policy = livePlacement({
-      placement,
-      migrate,
-      predictions: predicted.map(({ tokens }) => tokens),
-      tokenTimes,
-      logSd: predicted[0]?.logSd ?? 0,
-      own: rank,
-      loads,
-      F,
-      places,
-      beside: (other) => this.#beside(other) + this.#ownLoadAt(other) - (batch?.router.ownLoadOf(other) ?? 0),
-    });
+    const F = measured.factor ?? this.#options.F;
+    this.#group.conditions = { tokenTimes, logSd: predicted[0]?.logSd ?? 0, F, places };
+    this.#group.begin(
+      base,
+      predicted.map(({ tokens }) => tokens),
+    );
+    if (placement === "predicted") await Promise.race([this.#gathering.over, this.#failure.happened]); // SH4
+    this.#group.place();
+    const loads = new WorkerLoads(worldSize);
     const router = new EpisodeRouter({
       numEpisodes: rows.length,
-      policy,
+      policy: this.#group.policy(base, loads),
       loads,
-      room: (other) => this.#roomAt(other),
-      shares: placement !== "own",
+      // What is placed in groups takes its turn in the queue of the engine that it is placed at, the first of all owners first.
+      room: placement === "predicted" ? undefined : (other) => this.#roomAt(other),
+      shares: placement === "least-load",
     });
     const empty = rows.map(() => undefined);
     const losses = rows.map(() => 0);
-    batch = { base: this.#base, rows, states: empty, losses, router, order, ended, over: resolve };
+    const batch: Batch = { base, rows, states: empty, losses, router, order, ended, over: resolve };
     this.#batches.add(batch);
-    this.#base += rows.length;
-    this.#numUnfinished += rows.length;
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#route(batch, () => router.down(other));
       if (this.#isFresh[other]) this.#grant(other, this.#numWaiting + rows.length);
@@ -251,6 +266,7 @@ export class SharedRollout {
     this.#isUp[rank] = true;
     this.#isDone[rank] = false;
     this.#places[rank] = places;
+    this.#group.up(rank);
     if (this.#isDone[this.#options.rank]) this.#exchange.say(rank, { type: "done" });
     for (const batch of this.#batches) this.#route(batch, () => batch.router.up(rank));
     this.#place();
@@ -261,6 +277,8 @@ export class SharedRollout {
     this.#isUp[rank] = false;
     this.#loads[rank] = undefined;
     this.#quotas[rank] = 0;
+    this.#group.down(rank);
+    this.#gathering.told(rank);
     this.#host.orphan(rank);
     const kept = this.#endedHere.get(rank) ?? [];
     this.#endedHere.delete(rank);
@@ -298,11 +316,16 @@ export class SharedRollout {
         this.#grant(rank, this.#numWaiting);
         this.#place();
         return;
+      case "episodes":
+        this.#group.hear(rank, message);
+        this.#gathering.told(rank);
+        return;
       case "kept":
         this.#adopt(message.episodes);
         return;
       case "done":
         this.#isDone[rank] = true;
+        this.#gathering.told(rank);
         this.#look();
         return;
       default:
@@ -397,16 +420,7 @@ export class SharedRollout {
   #loadBeside(other: number): RankLoad {
     const { rank } = this.#options;
     const waiting = other === rank ? 0 : this.#numWaiting;
-    const { active: yours } = this.#host.of(other);
-    return { ...this.#host.beside(other), waiting, yours };
-  }
-
-  /** Episodes of others at a rank: what their owners wait to place is as likely to come there as to any, where it is shared. */
-  #beside(rank: number): number {
-    const { held, waiting } = this.#loadOf(rank);
-    if (this.#options.placement === "own") return held + waiting;
-    const numUp = this.#isUp.filter((up) => up).length;
-    return held + this.#loads.reduce((sum, load) => sum + (load?.waiting ?? 0), 0) / numUp;
+    return { active: this.#host.activeBeside(other), waiting, yours: this.#host.activeOf(other) };
   }
 
   /** SH2 */
@@ -490,10 +504,10 @@ export class SharedRollout {
       case "turn": {
         const { state } = message;
         order.turnEnded(index, this.#completionOf(state));
-        const generatedTokens = state.tokens.length;
+        const generatedTokens = state.answers.reduce((sum, [from, to]) => sum - (to - from), state.tokens.length);
         const { tokens: remainingTokens } = order.predicted(index);
         const transferSeconds =
-          this.#options.prefillRatio * ((batch.rows[index] as EpisodeRow).prompt.tokens.length + generatedTokens);
+          this.#options.prefillRatio * ((batch.rows[index] as EpisodeRow).prompt.tokens.length + state.tokens.length);
         this.#route(batch, () =>
           router.turnEnded(index, attempt, { remainingTokens, generatedTokens, transferSeconds }),
         );
