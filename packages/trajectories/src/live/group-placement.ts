@@ -3,10 +3,10 @@
  * predict for each unfinished episode of theirs, and where it is or shall begin; each decides over all that it knows, by the
  * decision that a simulated rollout makes (`UnfinishedGroups`), and moves its own alone.
  *
- * - GP1 an episode is placed by its owner alone; what is known of others decides where, and never whether, it runs
- * - GP2 ranks that know the same place alike, whatever came first: of equal predictions the number goes first, then the owner
- * - GP3 what a rank has told counts until it says otherwise or is down; of what it had before it went down nothing counts
- * - GP4 what is heard is bounded: no more is kept of a rank than `mostKnown` episodes, and a home that is no rank is none
+ * - UG1 an episode is placed by its owner alone; what is known of others decides where, and never whether, it runs
+ * - UG2 ranks that know the same place alike, whatever came first: of equal predictions the number goes first, then the owner
+ * - UG3 what a rank has told counts until it says otherwise or is down; of what it had before it went down nothing counts
+ * - UG4 what is heard is bounded: no more is kept of a rank than `mostKnown` episodes, and a home that is no rank is none
  */
 import { TreadleError } from "@treadle/contracts";
 import { type Interference, interferenceFactor, neverDecreases } from "../interference.ts";
@@ -113,7 +113,7 @@ export class GroupPlacement {
     this.#regroup();
   }
 
-  /** GP3 */
+  /** UG3 */
   down(rank: number): void {
     this.#isUp[rank] = false;
     for (const episode of [...this.#slots[rank]!.keys()]) this.#forget(rank, episode);
@@ -138,7 +138,7 @@ export class GroupPlacement {
     for (const [slot, known] of this.#known.entries()) if (known?.home === nowhere) this.#place(known, slot);
   }
 
-  /** Of own episodes from that number on. GP1 */
+  /** Of own episodes from that number on. UG1 */
   policy(base: number, loads: WorkerLoads): PlacementPolicy {
     const { placement, migrate, own } = this.#options;
     const groups = this.#groups;
@@ -166,9 +166,9 @@ export class GroupPlacement {
     };
   }
 
-  /** GP3, GP4 */
+  /** UG3, UG4 */
   hear(owner: number, { episodes, tokens, homes, ended }: ToldEpisodes): void {
-    if (!this.#groups || !this.#isUp[owner] || owner === this.#options.own) return; // GP1
+    if (!this.#groups || !this.#isUp[owner] || owner === this.#options.own) return; // UG1
     for (const episode of ended) this.#forget(owner, episode);
     const slots = this.#slots[owner]!;
     for (const [at, episode] of episodes.entries()) {
@@ -207,7 +207,7 @@ export class GroupPlacement {
     const slots = this.#slots[owner]!;
     const slot = slots.get(episode) ?? this.#free.pop() ?? this.#known.length;
     const known = this.#known[slot];
-    const tie = episode * this.#isUp.length + owner; // GP2
+    const tie = episode * this.#isUp.length + owner; // UG2
     if (known === undefined) {
       slots.set(episode, slot);
       this.#known[slot] = { owner, episode, tokens, home };

@@ -53,7 +53,7 @@ function* assignments(count: number, numRanks: number): Generator<number[]> {
 
 const someTimes = fc.array(fc.constantFrom(0.018, 0.0115, 0.008, 0.0063), { minLength: 1, maxLength: 3 });
 
-test("GP1: what all ranks took is placed as by one, which is the fastest with the longest at the fastest ranks", () => {
+test("UG1: what all ranks took is placed as by one, which is the fastest with the longest at the fastest ranks", () => {
   const owned = fc.array(fc.tuple(fc.integer({ min: 1, max: 1000 }), fc.nat(2)), { minLength: 1, maxLength: 6 });
   fc.assert(
     fc.property(owned, someTimes, (drawn, tokenTimes) => {
@@ -82,7 +82,7 @@ test("GP1: what all ranks took is placed as by one, which is the fastest with th
   );
 });
 
-test("GP2, GP3: ranks that have come to know the same place alike, whatever they had heard before, and in whichever order", () => {
+test("UG2, UG3: ranks that have come to know the same place alike, whatever they had heard before, and in whichever order", () => {
   const told = fc.array(fc.tuple(fc.nat(2), fc.nat(3), fc.integer({ min: 1, max: 4 })), { maxLength: 30 });
   const times = fc.constantFrom([1, 1, 1, 1], [0.5, 1, 1, 0.25]);
   fc.assert(
@@ -108,7 +108,7 @@ test("GP2, GP3: ranks that have come to know the same place alike, whatever they
   );
 });
 
-test("GP2: of equal predictions each owner has its share of every group", () => {
+test("UG2: of equal predictions each owner has its share of every group", () => {
   const homes = [0, 1].map((own) => {
     const group = groupOf({ tokenTimes: [1, 1], own });
     group.hear(1 - own, toldOf([5, 5, 5, 5]));
@@ -122,7 +122,7 @@ test("GP2: of equal predictions each owner has its share of every group", () => 
   ]);
 });
 
-test("GP3: a rank that is down takes nothing and has nothing, and those that were to be there are placed elsewhere", () => {
+test("UG3: a rank that is down takes nothing and has nothing, and those that were to be there are placed elsewhere", () => {
   const group = groupOf({ tokenTimes: [1, 0.01] });
   group.hear(1, toldOf([900, 800], [1, 1]));
   group.begin(0, [700, 600]);
@@ -135,7 +135,7 @@ test("GP3: a rank that is down takes nothing and has nothing, and those that wer
   expect([...group.episodes]).toEqual([0, 1]);
 });
 
-test("GP4: whatever a rank tells, what is kept of it is bounded, and a home that is no rank is none", () => {
+test("UG4: whatever a rank tells, what is kept of it is bounded, and a home that is no rank is none", () => {
   const group = groupOf({ tokenTimes: [1, 1], migrate: "pays" });
   group.begin(0, [100]);
   for (let first = 0; first < 100_000; first += 4000) {

@@ -234,7 +234,7 @@ const given: fc.Arbitrary<Given> = fc.integer({ min: 1, max: 4 }).chain((numRank
 );
 
 describe("the router of episodes", () => {
-  test("GP1, ER1, ER2, ER3, ER4, ER5: whatever others tell, whatever order messages come in, and whatever ranks die, every episode ends once, at one home at a time", () => {
+  test("UG1, ER1, ER2, ER3, ER4, ER5: whatever others tell, whatever order messages come in, and whatever ranks die, every episode ends once, at one home at a time", () => {
     fc.assert(
       fc.property(given, (all) => {
         const world = new World(all);
