@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from support import POLICY, batch_of, engine_of, tiny
+from torch.utils._python_dispatch import TorchDispatchMode
 from treadle_torch import draws, logprobs
 from treadle_torch.attention import Packed
 from treadle_torch.checkpoint import encode
@@ -85,7 +86,7 @@ class Logprobs(unittest.TestCase):
             plain = logits.log_softmax(-1)
             expected = plain.gather(1, tokens[:, None])[:, 0], -(plain.exp() * plain).sum(-1)
             for kept_bytes in (2**20, 0):
-                with mock.patch.multiple(logprobs, CHUNK_LOGITS=13 * 4, KEPT_BYTES=kept_bytes):
+                with mock.patch.multiple(logprobs, CHUNK_LOGITS=13 * 4, KEPT_BYTES=kept_bytes, CACHED_LOGITS=13 * 3 // torch.get_num_threads()):
                     for used in ([0], [1], [0, 1]):
                         actual = logprobs.chosen_logprobs(hidden, head, tokens, temperatures)
                         own, other = (
@@ -94,6 +95,39 @@ class Logprobs(unittest.TestCase):
                         )
                         torch.testing.assert_close((*actual, *own), (*expected, *other), rtol=1e-4, atol=1e-5)
 
+    def test_what_is_measured_is_that_of_float64_within_rounding(self):
+        for rows, vocabulary, deviation in ((40, 3, 1.0), (9, 5000, 0.1), (5, 4001, 8.0)):
+            logits = deviation * torch.randn(rows, vocabulary)
+            logits[0, :-1] = -math.inf  # what cannot be drawn has no part in it
+            tokens = torch.randint(vocabulary, (rows,))
+            tokens[0] = vocabulary - 1
+            for temperatures in (None, torch.rand(rows) + 0.5):
+                exact = logits.double() if temperatures is None else logits.double() / temperatures[:, None]
+                plain = exact.log_softmax(-1)
+                chosen = [each.gather(1, tokens[:, None])[:, 0] for each in (plain, exact)]
+                expected = chosen[0], torch.special.entr(plain.exp()).sum(-1), chosen[1] - chosen[0]
+                for one, other in zip(logprobs.Plain.measure(logits, tokens, temperatures), expected):
+                    torch.testing.assert_close(one.double(), other, rtol=4e-7, atol=2e-6)
+
+    def test_on_a_processor_nothing_as_large_as_the_logits_is_made_beside_them(self):
+        """What is read some ten times stays in a cache."""
+        made: list[int] = []
+
+        class Looking(TorchDispatchMode):
+            def __torch_dispatch__(self, operation, types, given=(), options=None):
+                result = operation(*given, **(options or {}))
+                own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, torch.Tensor)}
+                if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in own:
+                    made.append(result.numel())
+                return result
+
+        rows, vocabulary = 12, 50
+        logits, tokens, temperatures = torch.randn(rows, vocabulary), torch.randint(vocabulary, (rows,)), torch.rand(rows) + 0.5
+        with mock.patch.object(logprobs, "CACHED_LOGITS", 3 * vocabulary // torch.get_num_threads()), Looking():
+            measured = logprobs.Plain.measure(logits, tokens, temperatures)
+            logprobs.Plain.slopes_(logits, tokens, temperatures, *measured[1:], measured[0], measured[1])
+        self.assertGreater(max(made), 0)
+        self.assertLessEqual(max(made), 3 * vocabulary)
 
     @unittest.skipIf(importlib.util.find_spec("triton") is None, "needs Triton, which builds of PyTorch for CPUs alone do not bring")
     def test_the_kernels_compute_what_pytorch_does(self):

@@ -16,6 +16,10 @@ import torch
 # Logits in float32 that exist at once, and in the model's numbers for the backward pass.
 CHUNK_LOGITS = 2**27
 KEPT_BYTES = 2**32
+# In float32 for each thread: some arrays of so many stay in a processor's cache.
+CACHED_LOGITS = 2**18
+# Above no logit, and a number: nothing is multiplied by infinity.
+LOWEST = -1e38
 
 
 def chosen_logprobs(
@@ -81,11 +85,12 @@ class Plain:
     def measure(
         logits: torch.Tensor, tokens: torch.Tensor, temperatures: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        scaled = _tempered(logits, temperatures)
-        logp = torch.log_softmax(scaled, -1, dtype=torch.float32)
-        logprobs = logp.gather(1, tokens[:, None])[:, 0]
-        normalisers = scaled.gather(1, tokens[:, None])[:, 0].float() - logprobs
-        return logprobs, torch.special.entr(logp.exp_()).sum(-1), normalisers
+        results = tuple(torch.empty(len(logits), dtype=torch.float32, device=logits.device) for _ in range(3))
+        for part in _pieces(logits):
+            measured = _measured(logits[part], tokens[part], None if temperatures is None else temperatures[part])
+            for each, own in zip(results, measured, strict=True):
+                each[part] = own
+        return results
 
     @staticmethod
     def slopes_(
@@ -98,21 +103,60 @@ class Plain:
         of_entropies: torch.Tensor | None,
     ) -> torch.Tensor:
         """The normalisers are made again, with less error."""
-        scaled = _tempered(logits, temperatures)
-        slope = torch.softmax(scaled, -1, dtype=torch.float32)
-        if of_entropies is not None:
-            surprise = torch.log_softmax(scaled, -1, dtype=torch.float32).add_(entropies[:, None])
-            of_entropy = surprise.mul_(slope).mul_(-of_entropies[:, None])
-        if of_logprobs is None:
-            slope.zero_()
-        else:
-            slope.mul_(-of_logprobs[:, None])
-            slope.scatter_add_(1, tokens[:, None], of_logprobs[:, None])
-        if of_entropies is not None:
-            slope.add_(of_entropy)
-        if temperatures is not None:
-            slope.div_(temperatures[:, None])
-        return logits.copy_(slope)
+        for part in _pieces(logits):
+            given = (None if each is None else each[part] for each in (tokens, temperatures, entropies, of_logprobs, of_entropies))
+            logits[part] = _slopes(logits[part], *given)
+        return logits
+
+
+def _pieces(logits: torch.Tensor) -> list[slice]:
+    """Each is read some ten times: on a processor, from a cache."""
+    count, vocabulary = logits.shape
+    size = count if logits.is_cuda else CACHED_LOGITS * torch.get_num_threads() // vocabulary
+    return [slice(first, first + max(1, size)) for first in range(0, count, max(1, size))]
+
+
+def _measured(
+    logits: torch.Tensor, tokens: torch.Tensor, temperatures: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    top, above, weights, total = _weighed(logits, temperatures)
+    normaliser = total.log()
+    surplus = weights.mul_(above).sum(-1)
+    return above.gather(1, tokens[:, None])[:, 0] - normaliser, normaliser - surplus / total, top + normaliser
+
+
+def _slopes(
+    logits: torch.Tensor,
+    tokens: torch.Tensor,
+    temperatures: torch.Tensor | None,
+    entropies: torch.Tensor,
+    of_logprobs: torch.Tensor | None,
+    of_entropies: torch.Tensor | None,
+) -> torch.Tensor:
+    """One of the last two is there."""
+    _, above, weights, total = _weighed(logits, temperatures)
+    scale = -1 / total if temperatures is None else -1 / (total * temperatures)
+    if of_entropies is None:
+        slope = weights.mul_((scale * of_logprobs)[:, None])
+    else:
+        surprise = above.add_((entropies - total.log())[:, None]).mul_(of_entropies[:, None])
+        weights.mul_(surprise if of_logprobs is None else surprise.add_(of_logprobs[:, None]))
+        slope = weights.mul_(scale[:, None])
+    if of_logprobs is not None:
+        own = of_logprobs if temperatures is None else of_logprobs / temperatures
+        slope.scatter_add_(1, tokens[:, None], own[:, None])
+    return slope
+
+
+def _weighed(
+    logits: torch.Tensor, temperatures: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In float32: of each row the largest logit, what each is above it, e to that, and the sum of these."""
+    scaled = logits.float() if temperatures is None else logits.float() / temperatures[:, None]
+    top = scaled.amax(-1, keepdim=True)
+    above = (scaled - top).clamp_(min=LOWEST)
+    weights = above.exp()
+    return top[:, 0], above, weights, weights.sum(-1)
 
 
 def _way(logits: torch.Tensor) -> type[Plain] | ModuleType:
@@ -149,7 +193,3 @@ def differs(way: Any, device: torch.device, rows: int = 5, vocabulary: int = 900
             if not all(torch.allclose(one, other, rtol=1e-5 if one.dtype == torch.float32 else 1e-2, atol=1e-5) for one, other in zip(found, expected, strict=True)):
                 return True
     return False
-
-
-def _tempered(logits: torch.Tensor, temperatures: torch.Tensor | None) -> torch.Tensor:
-    return logits if temperatures is None else logits.float() / temperatures[:, None]
