@@ -11,8 +11,33 @@ from treadle_torch.device import place
 from treadle_torch.engine import TAGS, Engine
 from treadle_torch.errors import Refusal
 from treadle_torch.model import PassOptions
+from treadle_torch.optimiser import Step
 
 PROMPTS = [(key, [1 + (key * place) % 7 for place in range(1, 2 + key % 5)]) for key in range(11)]
+
+
+class Weights(unittest.TestCase):
+    @unittest.skipIf(torch.cuda.is_available(), "needs an engine on the host")
+    def test_weights_that_are_nobody_elses_are_taken_where_they_lie_and_others_are_copied(self):
+        scored = []
+        batch = batch_of(rows=3, columns=8)
+        for adopts in (True, False):
+            engine = engine_of(tiny())
+            draw = torch.Generator().manual_seed(5)
+            given = [torch.randn(each.shape, generator=draw) for each in engine.parameters.used()]
+            # Where a kernel would find it in the midst of a line of the cache; and in other numbers.
+            given[1] = torch.cat([torch.zeros(1), given[1].flatten()])[1:].view(given[1].shape)
+            given[2] = given[2].bfloat16()
+            engine.submit(lambda e=engine, g=given, a=adopts: e.load(g, 3, adopts=a)).result()
+            used = engine.parameters.used()
+            self.assertTrue(all(torch.equal(one, other.float()) for one, other in zip(used, given)))
+            taken = [one.data_ptr() == other.data_ptr() for one, other in zip(used, given)]
+            self.assertEqual(taken, [adopts and index not in (1, 2) for index in range(len(given))])
+            engine.submit(lambda e=engine: e.forward_backward(batch, POLICY)).result()
+            engine.submit(lambda e=engine: e.optim_step(Step(1e-2, 1.0, 1.0, 0.9, 0.99, 1e-8, 0.1))).result()
+            scored.append(engine.submit(lambda e=engine: e.score(batch, "logprobs")).result())
+            engine.close()
+        self.assertTrue(torch.equal(*scored))
 
 
 class Generation(unittest.TestCase):

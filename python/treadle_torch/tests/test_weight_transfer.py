@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -20,8 +21,9 @@ import torch
 import transfer_peer
 from transfer_peer import drawn, place_of, settings_of, ticket_of
 from treadle_torch import weight_link, weight_transfer
-from treadle_torch.crc import combined
+from treadle_torch.crc import combined, crc32
 from treadle_torch.errors import Refusal
+from treadle_torch.host_memory import HUGE_BYTES, host_memory
 from treadle_torch.weight_blocks import empty_rows, place_in, verify_rows
 from treadle_torch.weight_files import FILE, Store, bytes_of
 from treadle_torch.weight_link import Gone, LinkSettings, accept, check_backend, connect, interface_of, open_place
@@ -160,6 +162,20 @@ class Transfers(unittest.TestCase):
         thread.join()
         self.assertEqual([float(each.sum()) for each in found[0]], [0.0])
 
+    def test_a_file_that_is_cut_short_while_it_is_sent_ends_the_link_and_not_the_sender(self):
+        """WC3. The sender's process never reads what the file had."""
+        sender, receivers = self.sender(20, SLOW_S), self.receivers()
+        ticket = ticket_of(sender.ask(zeros=400_000))
+        place = place_of(sender.ask(offer=""))
+        receivers.join(place)
+        threading.Timer(3 * SLOW_S, lambda: os.truncate(pathlib.Path(ticket.store, ticket.folder, FILE), 10_000)).start()
+        self.refused("link.closed", "link to the trainer's process has failed", lambda: receivers.receive(place.link, ticket))
+        self.settles(sender, links=0, threads=1)
+        ticket = ticket_of(sender.ask(publish=4))
+        place = place_of(sender.ask(offer=""))
+        receivers.join(place)
+        self.assertTrue(torch.equal(receivers.receive(place.link, ticket)[0], drawn(4)[0][1]))
+
     def test_a_sender_that_dies_or_stands_still_while_it_sends_is_named_and_the_next_link_is_another(self):
         """WC3."""
         for number, code, what, timeout_s in (
@@ -268,7 +284,33 @@ class Transfers(unittest.TestCase):
         self.settles(sender, links=0, threads=1)
 
 
+class Memory(unittest.TestCase):
+    @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "needs a system with huge pages")
+    def test_what_is_large_and_new_lies_on_huge_pages(self):
+        memory = host_memory(3 * HUGE_BYTES)
+        memory.zero_()
+        found = flags = None
+        for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+            if (range_ := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
+                found = int(range_[1], 16) <= memory.data_ptr() < int(range_[2], 16)
+            elif found and line.startswith("VmFlags:"):
+                flags = line.split()
+        self.assertIn("hg", flags)
+
+    def test_memory_of_any_size_has_that_size(self):
+        for size in (0, 1, HUGE_BYTES - 1, HUGE_BYTES, HUGE_BYTES + 5):
+            memory = host_memory(size)
+            memory.fill_(7)
+            self.assertEqual((memory.dtype, memory.numel(), int(memory.sum())), (torch.uint8, size, 7 * size))
+
+
 class Parts(unittest.TestCase):
+    def test_checksums_are_those_of_zlib(self):
+        for _ in range(20):
+            one, other = random.randbytes(random.randrange(20_000)), random.randbytes(random.randrange(9))
+            self.assertEqual(crc32(one), zlib.crc32(one))
+            self.assertEqual(crc32(memoryview(one), crc32(other)), zlib.crc32(other + one))
+
     def test_checksums_of_parts_are_combined(self):
         for seed in range(30):
             draw = random.Random(seed)

@@ -52,11 +52,9 @@ def told(place: Place) -> dict:
 
 
 def _slow(seconds: float) -> None:
-    for name in ("_fill",):
-        act = getattr(weight_transfer, name)
-        setattr(weight_transfer, name, lambda *given, act=act: (time.sleep(seconds), act(*given)))
-    came = weight_transfer.HostStaging.came
-    weight_transfer.HostStaging.came = lambda *given: (time.sleep(seconds), came(*given))[1]
+    for kind, name in ((weight_transfer._Mapped, "part"), (weight_transfer.HostStaging, "came")):
+        act = getattr(kind, name)
+        setattr(kind, name, lambda *given, act=act: (time.sleep(seconds), act(*given))[1])
 
 
 def main() -> None:

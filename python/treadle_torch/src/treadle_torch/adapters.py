@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .crc import crc32
 from .errors import Refusal
 
 A, B = "lora_a", "lora_b"
@@ -121,8 +121,8 @@ def digest_of(tensors: Iterable[torch.Tensor], scale: float) -> str:
     """LA3. Of what is on the host, with the adapter's scale; it is no seal against somebody who wants two to be alike."""
 
     def checksum(tensor: torch.Tensor) -> int:
-        return zlib.crc32(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        return crc32(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
 
     with ThreadPoolExecutor(THREADS) as pool:
         each = list(pool.map(checksum, tensors))
-    return f"{zlib.crc32(str((each, scale)).encode()):08x}"
+    return f"{crc32(str((each, scale)).encode()):08x}"

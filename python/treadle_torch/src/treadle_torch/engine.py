@@ -426,11 +426,11 @@ class Engine:
         device = HOST.device if "optimiser" in self._released else self.placement.device
         self.parameters.gradients = [part.to(device, copy=True) for part in self.parameters.parts(wholes)]
 
-    def load(self, wholes: list[torch.Tensor] | None, policy_version: int) -> int:
-        """PE2. One for each parameter; they were checked."""
+    def load(self, wholes: list[torch.Tensor] | None, policy_version: int, *, adopts: bool = False) -> int:
+        """PE2. One for each parameter; they were checked. `adopts`: they are nobody else's."""
         self.refuse_released("loadWeights", "weights")
         self._tell("load", policy_version=policy_version)
-        self.parameters.write(self.parameters.parts(wholes))
+        self.parameters.write(self.parameters.parts(wholes), adopts=adopts and not self.shards.has_parts)
         return self._changed(policy_version)
 
     def _changed(self, policy_version: int) -> int:

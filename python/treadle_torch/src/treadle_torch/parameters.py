@@ -16,6 +16,8 @@ from torch import nn
 from .sharding import Shards, own
 
 ALONE = Shards()
+# Of PyTorch's own memory, in bytes.
+ALIGNMENT = 64
 
 
 class Tensors:
@@ -102,11 +104,17 @@ class Parameters(Tensors):
             torch._foreach_copy_(*(list(each) for each in zip(*pairs, strict=True)))
 
     @torch.no_grad()
-    def write(self, parts: Iterable[torch.Tensor]) -> None:
-        """Weights from elsewhere, in whatever numbers. Float32 ones are kept only where something is trained."""
+    def write(self, parts: Iterable[torch.Tensor], *, adopts: bool = False) -> None:
+        """Weights from elsewhere, in whatever numbers. Float32 ones are kept only where something is trained.
+
+        `adopts`: the parts are nobody else's, and need not be copied where they are as the parameters would be.
+        """
         keeps = self._copies is not None
         for target, part in zip(self.exact(), parts, strict=True):
-            target.copy_(part)
+            if adopts and _may_replace(part, target):
+                target.data = part
+            else:
+                target.copy_(part)
         if keeps:
             self.publish()
 
@@ -141,3 +149,9 @@ class Parameters(Tensors):
             self.gradients[index] = gradient.float()
         else:
             sum_.add_(gradient)
+
+
+def _may_replace(part: torch.Tensor, target: torch.Tensor) -> bool:
+    """Results of kernels may hang on where in a line of the cache a tensor begins."""
+    alike = (part.device, part.dtype, part.shape, part.stride()) == (target.device, target.dtype, target.shape, target.stride())
+    return alike and part.device.type == "cpu" and part.data_ptr() % ALIGNMENT == 0

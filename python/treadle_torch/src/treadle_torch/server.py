@@ -346,7 +346,7 @@ class EngineService:
             if ticket.device is not None:
                 return self._engine.submit(lambda: self._engine.load_from_device(ticket, self._roots)).result()
             weights = self._joined().receive(request.link, ticket) if request.link else read(ticket, self._roots)
-            return self._engine.submit(lambda: self._engine.load(weights, request.policy_version)).result()
+            return self._engine.submit(lambda: self._engine.load(weights, request.policy_version, adopts=True)).result()
 
         return pb.WriteReply(policy_version=self._turns.take(request.turn, lambda: self._reader.submit(act)))
 

@@ -23,7 +23,6 @@ import hashlib
 import json
 import os
 import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from typing import Any
 import torch
 
 from .checkpoint import PIECE_BYTES, UNREADABLE, layout_in, refuse, refuse_other_model, write_flushed
+from .crc import crc32
 from .errors import Refusal, invalid
 from .parameters import Parameters
 from .sharding import Shards, rows_of
@@ -78,7 +78,7 @@ class Shard:
     def write_to(self, path: str) -> Written:
         """SHC1."""
         with ThreadPoolExecutor(THREADS) as pool:
-            checksums = list(pool.map(lambda each: zlib.crc32(bytes_of(each)), self._parts))
+            checksums = list(pool.map(lambda each: crc32(bytes_of(each)), self._parts))
         header = _header(self._facts, self._rank, checksums)
         summed = hashlib.sha256()
 
@@ -192,7 +192,7 @@ class ShardFile:
             count = os.preadv(self._fd, [data[at : at + PIECE_BYTES]], part.offset + at)
             if count == 0:
                 refuse(f"'{self.path}' ends in '{name}'")
-            checksum = zlib.crc32(data[at : at + count], checksum)
+            checksum = crc32(data[at : at + count], checksum)
             at += count
         if checksum != part.crc32:
             refuse(f"'{name}' in '{self.path}' has checksum '{checksum:08x}' where '{part.crc32:08x}' was written")

@@ -24,7 +24,6 @@ import secrets
 import shutil
 import stat
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,8 +31,10 @@ from typing import TypeVar
 
 import torch
 
+from .crc import crc32
 from .device import size_of
 from .errors import Refusal
+from .host_memory import host_memory
 
 T = TypeVar("T")
 
@@ -250,7 +251,7 @@ def _write_adapter(folder: str, parts: AdapterParts) -> Adapter:
     tensors = _write(os.path.join(folder, ADAPTER_FILE), parts.named)
     with open(os.path.join(folder, ADAPTER_CONFIG), "xb", opener=_private) as file:
         file.write(parts.config)
-    return Adapter(parts.rank, tensors, zlib.crc32(parts.config))
+    return Adapter(parts.rank, tensors, crc32(parts.config))
 
 
 def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> tuple[Tensor, ...]:
@@ -265,7 +266,7 @@ def _write(path: str, named: list[tuple[str, torch.Tensor]]) -> tuple[Tensor, ..
             checksum = 0
             for start in range(0, len(data), PIECE_BYTES):
                 piece = data[start : start + PIECE_BYTES]
-                checksum = zlib.crc32(piece, checksum)
+                checksum = crc32(piece, checksum)
                 put(fd, piece, offset + start)
             return checksum
 
@@ -287,14 +288,14 @@ def read(ticket: Ticket, roots: list[Root]) -> list[torch.Tensor]:
 
         def take(index: int, offset: int) -> torch.Tensor:
             tensor = ticket.tensors[index]
-            read_ = torch.empty(tensor.shape, dtype=DTYPES[tensor.dtype])
+            read_ = host_memory(tensor.num_bytes).view(DTYPES[tensor.dtype]).view(tensor.shape)
             data = bytes_of(read_)
             checksum, at = 0, 0
             while at < len(data):
                 count = os.preadv(fd, [data[at : at + PIECE_BYTES]], offset + at)
                 if count == 0:
                     raise refuse(ticket, f"the file ends in '{tensor.name}'")
-                checksum = zlib.crc32(data[at : at + count], checksum)
+                checksum = crc32(data[at : at + count], checksum)
                 at += count
             refuse_checksum(ticket, tensor, checksum)
             if not is_finite(read_):

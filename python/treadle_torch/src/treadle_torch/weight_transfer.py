@@ -1,7 +1,7 @@
 """Weights from the process that published them to one that cannot open its files, in buckets over a process group of the two.
 
 What is sent is the published file, which does not change: in the order of the ticket, without its header. The receiver checks a bucket while
-the next is on its way.
+others are on their way.
 
 WC4 a receiver takes all tensors or none: each one's checksum and numbers are checked first, in memory that is its own.
 WC5 a transfer has the weights of one version: the file that it begins with stays open, whatever is published meanwhile.
@@ -10,12 +10,12 @@ WC5 a transfer has the weights of one version: the file that it begins with stay
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
 import socket
 import struct
 import threading
-import zlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,16 +23,20 @@ from typing import Any
 
 import torch
 
-from .crc import combined
+from .crc import combined, crc32
 from .errors import Refusal
+from .host_memory import host_memory
 from .weight_blocks import empty_rows, place_in, verify_rows
 from .weight_files import DTYPES, FILE, THREADS, Store, Ticket, bytes_of, is_finite, refuse, refuse_checksum
 from .weight_link import RECEIVER, SENDER, Gone, Late, Link, LinkSettings, Place, accept, connect, open_place
 
-BUCKET_BYTES = 64 * 2**20
+# Over gloo, which sends from the file and receives where the weights stay; a device's buckets need memory of their own.
+BUCKET_BYTES = 8 * 2**20
+DEVICE_BUCKET_BYTES = 64 * 2**20
 PIECE_BYTES = 4 * 2**20
-# Filled or emptied while another is on its way.
-BUCKETS = 2
+# On their way at once, or about to be: while one is filled or emptied, or waits for its checks.
+BUCKETS = 8
+DEVICE_BUCKETS = 2
 MAX_LINKS = 1024
 
 FOLDER = re.compile(r"version-\d{1,16}-\d{1,16}")
@@ -98,18 +102,14 @@ class Senders:
             header = 8 + struct.unpack("<Q", os.pread(fd, 8, 0))[0]
             end = os.fstat(fd).st_size
             link.channel.say(num_bytes=end - header)
-            ready = [torch.empty(min(BUCKET_BYTES, end - header), dtype=torch.uint8) for _ in range(BUCKETS)]
-            going: deque[tuple[torch.Tensor, Any]] = deque()
-            for start in range(header, end, BUCKET_BYTES):
-                if len(going) == BUCKETS:
-                    buffer, work = going.popleft()
-                    link.wait(work, "to take weights")
-                    ready.append(buffer)
-                buffer = ready.pop()
-                part = buffer[: min(BUCKET_BYTES, end - start)]
-                _fill(fd, bytes_of(part), start)
-                going.append((buffer, link.send(part.to(link.device))))
-            for _, work in going:
+            size, most = buckets_of(link)
+            source = _Mapped(fd, end) if link.device.type == "cpu" else _Copied(fd, end, link.device)
+            going: deque[Any] = deque()
+            for start in range(header, end, size):
+                if len(going) == most:
+                    link.wait(going.popleft(), "to take weights")
+                going.append(link.send(source.part(start, min(start + size, end))))
+            for work in going:
                 link.wait(work, "to take weights")
         finally:
             os.close(fd)
@@ -188,6 +188,34 @@ class Receivers:
         return said
 
 
+def buckets_of(link: Link) -> tuple[int, int]:
+    """How many bytes each has, and how many may be on their way: the same on both sides."""
+    return (BUCKET_BYTES, BUCKETS) if link.device.type == "cpu" else (DEVICE_BUCKET_BYTES, DEVICE_BUCKETS)
+
+
+class _Mapped:
+    """A file's bytes where the system has them. It alone reads them: where the file was cut short, a send fails."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._bytes = torch.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_COPY), dtype=torch.uint8)
+
+    def part(self, start: int, end: int) -> torch.Tensor:
+        return self._bytes[start:end]
+
+
+class _Copied:
+    """A file's bytes on a device, by way of the host."""
+
+    def __init__(self, fd: int, size: int, device: torch.device) -> None:
+        self._fd, self._device = fd, device
+        self._buffer = host_memory(min(size, DEVICE_BUCKET_BYTES))
+
+    def part(self, start: int, end: int) -> torch.Tensor:
+        part = self._buffer[: end - start]
+        _fill(self._fd, bytes_of(part), start)
+        return part.to(self._device, copy=True)
+
+
 def _receive(link: Link, ticket: Ticket) -> list[torch.Tensor]:
     expected = sum(each.num_bytes for each in ticket.tensors)
     link.channel.say(folder=ticket.folder)
@@ -205,11 +233,12 @@ def _receive(link: Link, ticket: Ticket) -> list[torch.Tensor]:
         link.wait(work, "to send weights")
         staging.came(start, end)
 
+    size, most = buckets_of(link)
     with staging:
-        for start in range(0, expected, BUCKET_BYTES):
-            if len(going) == BUCKETS:
+        for start in range(0, expected, size):
+            if len(going) == most:
                 take()
-            end = min(start + BUCKET_BYTES, expected)
+            end = min(start + size, expected)
             going.append((start, end, link.receive(staging.window(start, end))))
         while going:
             take()
@@ -221,7 +250,7 @@ class HostStaging:
 
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
-        self._bytes = torch.empty(sum(each.num_bytes for each in ticket.tensors), dtype=torch.uint8)
+        self._bytes = host_memory(sum(each.num_bytes for each in ticket.tensors))
         self._pool = ThreadPoolExecutor(THREADS)
         # Of each tensor, in order: its pieces, which end there.
         self._waiting = deque(self._pieces())
@@ -255,7 +284,7 @@ class HostStaging:
 
     def _check(self, tensor: int, start: int, end: int) -> tuple[int, bool]:
         part = self._bytes[start:end]
-        return zlib.crc32(bytes_of(part)), is_finite(_numbers(part, self._ticket.tensors[tensor].dtype))
+        return crc32(bytes_of(part)), is_finite(_numbers(part, self._ticket.tensors[tensor].dtype))
 
     def _pieces(self) -> list[tuple[int, int, int]]:
         pieces, at = [], 0
