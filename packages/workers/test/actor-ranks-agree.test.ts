@@ -364,6 +364,28 @@ test.each<[string, Partial<Episode>, string]>([
   expect(await worker.train(sourceOf([groups]))).toEqual(await (await actor(config, 0, 1)).train(sourceOf([groups])));
 });
 
+test("an episode is packed once an epoch, in however many minibatches", async () => {
+  const readsIn = async (config: object): Promise<number> => {
+    let reads = 0;
+    const watched = groups.map((group) => ({
+      ...group,
+      episodes: group.episodes.map((episode) => {
+        const get = () => {
+          reads++;
+          return episode.temperature;
+        };
+        return Object.defineProperty({ ...episode }, "temperature", { get, enumerable: true });
+      }),
+    }));
+    const worker = await actor({ algorithm: { name: "grpo" }, ...config }, 0, 1);
+    await worker.train(sourceOf([watched]));
+    return reads;
+  };
+  const [whole, inParts, twice] = [await readsIn({}), await readsIn({ minibatches: 3 }), await readsIn({ epochs: 2 })];
+  expect(inParts).toBe(whole);
+  expect(twice).toBeGreaterThan(whole);
+});
+
 test.each([
   { rows: 2, numRanks: 3 },
   { rows: 4, numRanks: 3 },

@@ -316,7 +316,7 @@ export class TorchEngine extends TorchClientEngine implements GenerationEngine, 
     if (!this.#process.weightFiles) return undefined;
     return this.inTurn(async () => {
       const publication = this.#announced(await this.whole(this.client.unary("Publish", {})));
-      await this.look(); // weights on a device take room there
+      if (this.described.deviceUuid !== "") await this.look(); // weights on a device take room there
       return publication;
     });
   }

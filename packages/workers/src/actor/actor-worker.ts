@@ -112,7 +112,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
       seen.trainedGroups += kept.length - withoutPolicyTerm;
       const samples = this.#algorithm.advantages(await this.#rescore(kept));
-      if (streams) await this.#accumulate(this.#correct(samples, seen), seen);
+      if (streams) await this.#forwardBackward(this.#pack(this.#correct(samples, seen)), this.#algorithm.loss, seen);
       else collected.push(...samples);
     }
     if (streams) {
@@ -121,13 +121,15 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     }
     const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
     const samples = this.#correct(scaled, seen);
-    this.#pack(samples); // refuses what is bad in a later minibatch before an earlier one moves the weights
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
+    const drawn = [...minibatchesOf(samples, this.config, random)];
+    // Every sample is in the first epoch: what is bad in a later minibatch is refused before an earlier one moves the weights.
+    const firstEpoch = drawn.slice(0, minibatches).map((minibatch) => this.#pack(minibatch));
     const totals = new TrainingTotals();
     let part = seen; // what was seen is summed over ranks with the first minibatch
     let gradNorm = 0;
-    for (const minibatch of minibatchesOf(samples, this.config, random)) {
-      await this.#accumulate(minibatch, part);
+    for (const [index, minibatch] of drawn.entries()) {
+      await this.#forwardBackward(firstEpoch[index] ?? this.#pack(minibatch), this.#algorithm.loss, part);
       gradNorm = await this.#step(learningRate, part);
       totals.add(part);
       part = new TrainingTotals();
@@ -239,10 +241,6 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     } catch (error) {
       this.log.warn(`the batch is not kept: ${(error as Error).message}`);
     }
-  }
-
-  async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
-    await this.#forwardBackward(this.#pack(samples), this.#algorithm.loss, totals);
   }
 
   #pack(samples: readonly TrainSample[]): PackedBatch[] {
