@@ -107,7 +107,7 @@ describe("what a plan says of itself", () => {
     const cutShort = /the time for the search ran out before devices and chunks of its plans were all refined/;
     expect(planFromProfile(profile, asked).explanation.join()).not.toMatch(cutShort);
     let readings = 0;
-    planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => (readings++, 0) });
+    planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => 0 * readings++ });
     let left = readings - 1; // a clock that stands still until all but the last look at it
     const hurried = planFromProfile(profile, { ...asked, deadlineMs: 1, nowMs: () => (left-- > 0 ? 0 : 2) });
     expect(hurried.explanation.join()).toMatch(cutShort);
