@@ -46,9 +46,6 @@ type Wanted = {
   readonly useAll: boolean;
 };
 
-/** Of pools it is only known whether the best schedule uses all of them. */
-const isExact = ({ useAll, pools }: PlanInput): boolean => !useAll || Object.keys(pools ?? {}).length === 0;
-
 function withWishes(input: PlanInput, { maxRanks, together, apart, reserved, ...rest }: Wanted) {
   const known = input.nodes.map((node) => (node as { id: string }).id);
   const has = (groups: readonly (readonly string[])[] | undefined): boolean =>
@@ -79,7 +76,6 @@ describe("what users want of a plan", () => {
         const input = withWishes(given, wanted) as PlanInput;
         const model = compileModel(PlanProblem.parse(input));
         const best = bruteForce(model);
-        if (!isExact(input)) return;
         for (const method of ["fast", "naive"] as const) {
           const answer = solvePlan(input, { method });
           near(answer.time, best.get("any"));
@@ -104,8 +100,8 @@ describe("what users want of a plan", () => {
       reserved: fc.constantFrom(0, 0, 1),
       together: fc.option(groups, { nil: undefined }),
       apart: fc.option(groups, { nil: undefined }),
-      maxRanks: fc.constant(undefined),
-      useAll: fc.constant(false),
+      maxRanks: fc.option(fc.integer({ min: 1, max: 2 }), { nil: undefined }),
+      useAll: fc.boolean(),
     });
     fc.assert(
       fc.property(inputs, drawn, (given, wanted) => {
@@ -142,11 +138,15 @@ describe("what users want of a plan", () => {
   });
 
   test("makes fast and naive agree on larger graphs", () => {
+    const inputs = fc.oneof(
+      planInputs({ maxNodes: 6, maxDevices: 12, batches: [6, 8] }),
+      extendedInputs({ maxNodes: 4, maxDevices: 6, batches: [6, 8] }, ["pools"]),
+    );
     fc.assert(
-      fc.property(planInputs({ maxNodes: 6, maxDevices: 12, batches: [6, 8] }), wishes, (given, wanted) => {
+      fc.property(inputs, wishes, (given, wanted) => {
         const input = withWishes(given, wanted) as PlanInput;
+        if (!PlanProblem.safeParse(input).success) return; // contradictions
         const fast = solvePlan(input);
-        if (!isExact(input)) return;
         near(fast.time, solvePlan(input, { method: "naive" }).time ?? undefined);
         expect(fast.stats.exact).toBe(true);
       }),
@@ -184,6 +184,31 @@ describe("what users want of a plan", () => {
       }),
       { numRuns: 100 },
     );
+  });
+
+  test("is to use all devices of pools: limits of ranks decide who is beside whom, and what is proven empty is", () => {
+    const onCpus = (id: string, perItem: number, limit: object) => ({
+      id,
+      time: { type: "formula" as const, perItem },
+      pool: "cpu",
+      ...limit,
+    });
+    const problem = {
+      ...{ devices: 3, batch: 3, edges: [], pools: { cpu: { devices: 3 } }, parallelIndependent: true, useAll: true },
+      nodes: [onCpus("n0", 1.5, {}), onCpus("n1", 2.9, { maxRanks: 1 })],
+    };
+    for (const method of ["fast", "naive"] as const) {
+      const { mode, time, empty, stats } = solvePlan(problem, { method });
+      expect(mode).toBe("spatial");
+      near(time, 8.7);
+      expect(stats.exact).toBe(true);
+      expect(empty).not.toContain("spatial");
+    }
+    // Of many devices not every split is tried, but those at which limits are reached are.
+    const [many, some] = [onCpus("n0", 1.5, { maxRanks: 71 }), onCpus("n1", 2.9, { maxRanks: 26 })];
+    const large = { ...problem, batch: 1024, nodes: [many, some], pools: { cpu: { devices: 97 } } };
+    expect(solvePlan(large)).toMatchObject({ feasible: true, mode: "spatial" });
+    expect(solvePlan({ ...large, pools: { cpu: { devices: 98 } } }).feasible).toBe(false);
   });
 
   test("is the mode of what runs as one, which shares nothing and so is of any mode", () => {

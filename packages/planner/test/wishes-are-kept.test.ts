@@ -145,3 +145,28 @@ test("by every plan that a mode makes of itself, or it is refused with the reaso
     { numRuns: 400 },
   );
 });
+
+test("to use all devices of two kinds: what one component may not use goes to another one of its kind", () => {
+  const gpus = cluster(4);
+  const cpus = cluster(3, "cpu").map((device, i) => ({ ...device, id: `cpu:${4 + i}`, index: 4 + i }));
+  const kinds = { rollout: "gpu", sim: "cpu", env: "cpu", actor: "gpu" } as const;
+  const profile = chainProfile(
+    { rollout: { perItem: 3 }, sim: { perItem: 1 }, env: { perItem: 2 }, actor: { perItem: 2 } },
+    64,
+  );
+  const asked = {
+    ...{ devices: [...gpus, ...cpus], batch: 64, maxStaleness: 0 },
+    components: Object.entries(kinds).map(([name, deviceKind]) => ({ name, deviceKind })),
+  };
+  const wishes = (sim: number, env: number): PlacementWishes => ({ useAllDevices: true, maxRanks: { sim, env } });
+  const { plan, predicted } = planFromProfile(profile, { ...asked, wishes: wishes(2, 1) });
+  const usedBy = (name: string) => plan.components[name]!.ranks.flatMap(({ devices }) => devices);
+  expect(usedBy("sim")).toHaveLength(2);
+  expect(new Set([...usedBy("sim"), ...usedBy("env")]).size).toBe(3);
+  const pinned = { sim: "4-5", env: "6" };
+  const byHand = planFromProfile(profile, { ...asked, wishes: wishes(2, 1), pinned });
+  expect(predicted.stepSeconds).toBeLessThanOrEqual(byHand.predicted.stepSeconds * (1 + 1e-9));
+  expect(() => planFromProfile(profile, { ...asked, wishes: wishes(1, 1) })).toThrow(
+    /no plan is possible: .*1 of 3 devices of pool 'cpu' idle.*give 'sim' more than '1' ranks.*let devices be idle/,
+  );
+});

@@ -3,7 +3,8 @@
  * are given: of two that take turns, one of them; of two that own devices, both. So a state is asked once as ever and once
  * for full use. The first is the search's, and bounds the second from below, which rules most of its splits out.
  *
- * Full use knows of the problem's own devices alone: whether pools are used up is for whoever asks to see.
+ * Full use knows of the problem's own devices alone. Of those of pools, the allocation says who has to use all of its own
+ * (`fullAllocationsOf`).
  */
 import { Bounds, DeadlinePassed } from "./bounds.ts";
 import { type FastResult, limitsAbove, nothingFound } from "./fast.ts";
@@ -66,7 +67,7 @@ class FullUse {
       candidates: this.#splits + this.#search.candidates,
     });
     try {
-      const found = this.#full(all, levels, 0, this.#limit * (1 + 1e-9));
+      const found = this.#part(all, levels, 0, this.#limit * (1 + 1e-9));
       if (found === undefined) return { ...nothingFound, bound: this.#limit, ...count() };
       return { time: found.seconds, schedule: found.schedule(), bound: found.seconds, ...count() };
     } catch (error) {

@@ -1,7 +1,7 @@
 import { leastSeconds, leastSecondsByLevel } from "./component-time.ts";
 import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasEdgeBetween } from "./graph.ts";
-import { type CompiledWishes, compileWishes, usableDevices } from "./plan-wishes.ts";
-import { type Allocation, wholePools } from "./pool-allocation.ts";
+import { type CompiledWishes, compileWishes, usableDevices, usedOf } from "./plan-wishes.ts";
+import { type Allocation, mayRunAsOne, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
 import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
 
@@ -139,7 +139,11 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
       else if (pool === undefined) row = leastSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
       else {
         const devices = Math.min(...members.map(({ id }) => allocation.devices.get(id)!));
-        row = new Float64Array(levels + 1).fill(leastSeconds(members, devices, items[itemsIndex]!, limits));
+        const size = { devices, items: items[itemsIndex]! };
+        const isFull = members.some(({ id }) => allocation.full?.has(id));
+        const mayBe = mayRunAsOne(allocation, members) && (!isFull || usedOf(problem, members, size) === devices);
+        const least = mayBe ? leastSeconds(members, devices, size.items, limits) : Number.POSITIVE_INFINITY;
+        row = new Float64Array(levels + 1).fill(least);
         row[0] = Number.POSITIVE_INFINITY;
       }
       seconds.set(key, row);
@@ -160,6 +164,14 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
       if (i !== j && clash) conflicts[i]! |= 1 << j;
     }
   }
+
+  /** Whether those of a pool have the same devices in both parts, where none of them may be idle. */
+  const sharesAll = (first: number, second: number): boolean =>
+    allocation.full === undefined ||
+    [...poolMasks].every(
+      ([pool, mask]) =>
+        pool === undefined || [...bitsOf(first & mask)].every((bit) => (second & mask & ~conflicts[bit]!) === 0),
+    );
 
   /** The least level at which all components of `mask` that use the problem's own devices fit there together. */
   const calmLevels = new Map<number, number>();
@@ -222,7 +234,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
             ...swaps(first, second, comesRound),
             independent: !cutsCycle && !hasEdgeBetween(dag, first, second),
           };
-          const turns = !cutsCycle && wishes.mayTakeTurns(first, second);
+          const turns = !cutsCycle && wishes.mayTakeTurns(first, second) && sharesAll(first, second);
           const beside =
             wishes.mayOwnDevices(first, second) &&
             [...bitsOf(first & freeMask)].every((bit) => (conflicts[bit]! & second) === 0);

@@ -83,7 +83,12 @@ export function idleIn(problem: PlanProblem, schedule: Schedule): string[] {
   });
 }
 
-function usedOf(problem: PlanProblem, members: readonly PlanNode[], { devices, items }: Schedule): number {
+/** Of so many devices, those that a component uses. */
+export function usedOf(
+  problem: PlanProblem,
+  members: readonly PlanNode[],
+  { devices, items }: Pick<Schedule, "devices" | "items">,
+): number {
   const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, members[0]!.pool) };
   const least = leastSeconds(members, devices, items, limits);
   let most = 0;

@@ -7,7 +7,7 @@ import { lastResort } from "./last-resort.ts";
 import { solveMixed } from "./mixed.ts";
 import { compileModel, type Objective, operationsOf, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
-import { type Allocation, allocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
+import { type Allocation, allocationsOf, fullAllocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanProblem } from "./problem.ts";
 import { Rough } from "./rough.ts";
 
@@ -21,7 +21,7 @@ export type SearchOptions = {
   readonly method: PlanMethod;
   /** seconds that no schedule is below, where this is about a runner-up: one that need not be proven */
   readonly least?: number | undefined;
-  /** only schedules that leave none of the problem's own devices idle; `least` then bounds them from below */
+  /** only schedules that leave no device idle; `least` then bounds them from below */
   readonly full?: boolean | undefined;
   readonly checkDeadline: () => void;
 };
@@ -32,6 +32,7 @@ export class Models {
   readonly allocations: readonly Allocation[];
   /** every component all of its pool: no allocation beats it */
   readonly relaxed: Allocation;
+  #full: readonly Allocation[] | undefined;
   readonly #models = new Map<Allocation, Map<Objective, PlanModel>>();
   readonly #rough = new Map<PlanModel, Rough>();
 
@@ -39,6 +40,12 @@ export class Models {
     this.problem = problem;
     this.allocations = allocationsOf(problem);
     this.relaxed = wholePools(problem);
+  }
+
+  /** those that leave no device of a pool idle */
+  get fullAllocations(): readonly Allocation[] {
+    this.#full ??= fullAllocationsOf(this.problem);
+    return this.#full;
   }
 
   of(allocation: Allocation, objective: Objective): PlanModel {
@@ -58,8 +65,9 @@ export class Models {
 
 /** The best schedule with these operations and a bound that none of them beats. */
 export function searchMode(models: Models, how: SearchOptions): FastResult {
-  const results = models.allocations.map((allocation) => searchOverlap(models, allocation, how));
-  const best = results.reduce((a, b) => (b.time < a.time ? b : a));
+  const allocations = how.full ? models.fullAllocations : models.allocations;
+  const results = allocations.map((allocation) => searchOverlap(models, allocation, how));
+  const best = results.reduce((a, b) => (b.time < a.time ? b : a), nothingFound);
   const sum = (key: "states" | "candidates"): number => results.reduce((total, result) => total + result[key], 0);
   const counts = { states: sum("states"), candidates: sum("candidates") };
   // Splits that were left out cannot beat a component that has all of its pool, with nothing in its way.
