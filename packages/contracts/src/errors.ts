@@ -130,7 +130,7 @@ export const errorCatalogue = {
   "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
   "placement.invalid": {
     disposition: "misuse",
-    meaning: "a placement expression does not parse or names unknown components",
+    meaning: "a placement expression or wish does not parse, names what is not there, or contradicts another",
   },
   "platform.unsupported": {
     disposition: "misuse",
