@@ -1,6 +1,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
-import { type EvalAnswer, type PlanAnswer, problems, type Schedule, solvePlan } from "../src/index.ts";
+import { type EvalAnswer, type PlanAnswer, planFromProfile, problems, type Schedule, solvePlan } from "../src/index.ts";
+import { chainProfile, cluster } from "./synthetic-profile.ts";
 
 const node = (id: string, perItem: number, more: object = {}) => ({ id, time: { type: "formula", perItem }, ...more });
 const two = { devices: 4, batch: 8, nodes: [node("a", 1), node("b", 1)], edges: [["a", "b"]] };
@@ -232,4 +233,26 @@ test("a cycle whose members are to be kept apart says so, and not that memory la
   const { explanation } = solvePlan({ ...two, edges, apart: [["a", "b"]] });
   expect(explanation.join()).toMatch(/'a\+b' is a cycle that runs as one, but members of it are to be kept apart/);
   expect(explanation.join()).not.toContain("memory");
+});
+
+test("components that answer each other and find no room are named with the bytes that are missing", () => {
+  const measured = chainProfile({ simulator: { perItem: 1 }, policy: { perItem: 1, devicesPerRank: 3 } });
+  const back = { from: "policy", to: "simulator", channel: "actions", itemsPerStep: 64, bytesPerStep: 0 };
+  const profile = {
+    ...measured,
+    graph: { ...measured.graph, edges: [...measured.graph.edges, back], cycles: [["simulator", "policy"]] },
+  };
+  const components = [
+    { name: "simulator", devicesPerRank: 1, memoryBytesPerDevice: 37.7e9 },
+    { name: "policy", devicesPerRank: 3, memoryBytesPerDevice: 53.2e9 },
+  ];
+  const planned = (count: number) => () =>
+    planFromProfile(profile, {
+      ...{ batch: 64, maxStaleness: 0, components },
+      devices: cluster(count).map((device) => ({ ...device, memoryBytes: 80 * 2 ** 30 })),
+    });
+  expect(planned(3)).toThrow(
+    /'simulator' and 'policy' answer each other.* need 84.7 GiB on each of 3, which have 80 GiB: 4.66 GiB too little.* need 4, and there are 3/,
+  );
+  expect(planned(4)).not.toThrow();
 });

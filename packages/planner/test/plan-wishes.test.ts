@@ -340,6 +340,97 @@ describe("what users want of a plan", () => {
   });
 });
 
+describe("why there is no schedule", () => {
+  const node = (id: string, more: object = {}) => ({ id, time: { type: "formula", perItem: 1 }, ...more });
+  const cpus = { pools: { cpu: { devices: 2 } } };
+  const explained = (problem: object): string => solvePlan({ batch: 4, edges: [], ...problem }).explanation.join("\n");
+
+  test("of one mode is a wish, or components of one kind of device, not all of them", () => {
+    const nodes = [node("a"), node("b"), node("c", { pool: "cpu" })];
+    const joined = explained({ devices: 2, nodes, ...cpus, together: [["a", "b"]] });
+    expect(joined).toContain("no spatial schedule is feasible: 'a' and 'b' are to have the same devices");
+    expect(joined).not.toContain("more components than devices");
+    expect(explained({ devices: 1, nodes, ...cpus })).toContain("more components than devices to give");
+    const crowded = ["x", "y", "z"].map((id) => node(id, { pool: "cpu" }));
+    expect(explained({ devices: 2, nodes: [node("a"), ...crowded], ...cpus })).toContain(
+      "no spatial schedule is feasible: there are more components than devices of pool 'cpu'",
+    );
+    const pinned = { pools: { cpu: { devices: 2, shared: true } } };
+    expect(explained({ devices: 2, nodes: [node("a"), ...crowded.slice(1)], ...pinned })).toContain(
+      "no spatial schedule is feasible: 'y' and 'z' are pinned to the same devices",
+    );
+  });
+
+  test("is what is wished where only that is, and what components need where that is", () => {
+    const nodes = [node("a"), node("b")];
+    const wished = explained({ devices: 4, nodes, together: [["a", "b"]], modes: ["spatial"] });
+    expect(wished).toContain("no schedule keeps all that is wished (together, modes)");
+    expect(wished).not.toContain("memory");
+    const cycle = [
+      ["a", "b"],
+      ["b", "a"],
+    ];
+    const large = ["a", "b"].map((id) => node(id, { memory: { fixed: 6 } }));
+    const cramped = { devices: 1, batch: 4, nodes: large, edges: cycle, memoryPerDevice: 10, cycles: "split" };
+    const needed = planProblem.solve({ ...cramped, together: [["a", "b"]] }) as PlanAnswer;
+    expect(needed.explanation).toHaveLength(1);
+    expect(needed.explanation.join()).toMatch(/'a' and 'b' answer each other.*2 too little/);
+  });
+
+  test("is no limit of ranks that would change nothing if it were raised", () => {
+    const wide = node("a", { unit: 8, maxRanks: 1 });
+    const said = (planProblem.solve({ devices: 4, batch: 4, nodes: [wide] }) as PlanAnswer).explanation.join("\n");
+    expect(said).toContain("'a' does not run on up to 4 devices");
+    expect(said).not.toContain("maxRanks");
+  });
+
+  test("is the memory of components that answer each other, by name and with what is missing", () => {
+    const pair = [
+      node("simulator", { memory: { fixed: 37 } }),
+      node("policy", { memory: { fixed: 53 }, unit: 3, minDevices: 3 }),
+    ];
+    const problem = {
+      ...{ devices: 3, memoryPerDevice: 85, nodes: pair, cycles: "split" },
+      edges: [
+        ["simulator", "policy"],
+        ["policy", "simulator"],
+      ],
+    };
+    expect(explained(problem)).toContain(
+      "'simulator' and 'policy' answer each other, so they are loaded together where they share devices, and need 90 on each of 3, which have 85: 5 too little; on devices of their own they need 4, and there are 3",
+    );
+    expect(solvePlan({ batch: 4, ...problem, devices: 4 }).feasible).toBe(true);
+    expect(solvePlan({ batch: 4, ...problem, memoryPerDevice: 90 }).feasible).toBe(true);
+  });
+
+  test("of cycles is never said where there is one", () => {
+    const drawn = fc.record({
+      devices: fc.integer({ min: 1, max: 4 }),
+      members: fc.array(
+        fc.record({
+          fixed: fc.integer({ min: 0, max: 6 }),
+          sharded: fc.integer({ min: 0, max: 12 }),
+          unit: fc.integer({ min: 1, max: 3 }),
+        }),
+        { minLength: 2, maxLength: 3 },
+      ),
+      shared: fc.boolean(),
+    });
+    fc.assert(
+      fc.property(drawn, ({ devices, members, shared }) => {
+        const nodes = members.map(({ unit, ...memory }, i) => node(`n${i}`, { unit, memory, pool: "cpu" }));
+        const edges = members.map((_, i) => [`n${i}`, `n${(i + 1) % members.length}`]);
+        const pools = { cpu: { devices, memoryPerDevice: 10, shared } };
+        const answer = solvePlan({ devices: 1, batch: 4, nodes, edges, pools, cycles: "split" });
+        const isSaid = answer.explanation.join().includes("answer each other");
+        const runAlone = nodes.every((one) => solvePlan({ devices: 1, batch: 4, nodes: [one], pools }).feasible);
+        expect(isSaid).toBe(!answer.feasible && runAlone);
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
 test("a component with as many ranks as it may have is named, where there are devices for more", () => {
   const time = { type: "formula", perItem: 1 };
   const explained = (maxRanks: number | undefined) => {

@@ -1,4 +1,6 @@
+import { wishedOf } from "./blamed-wishes.ts";
 import { exactSeconds, leastSeconds } from "./component-time.ts";
+import { crampedCycles, describeCramped } from "./cycle-room.ts";
 import { type Cost, costSchedule, overlapped } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
@@ -22,6 +24,8 @@ export type Explained = {
   readonly found?: readonly PlanMode[];
   /** what keeps it from being faster, where that is not what the schedule alone says */
   readonly limits?: readonly string[] | undefined;
+  /** where there is none: whether there is one without wishes, as far as it is known */
+  readonly isWishes?: boolean | undefined;
   /** items of a step, where another batch was searched for */
   readonly batch?: number | undefined;
 };
@@ -38,10 +42,10 @@ export function explainPlan(
   schedule: Schedule | null,
   alternatives: readonly Described[],
   stats: PlanStats,
-  { empty = [], unsearched = [], found = [], limits, batch = model.problem.batch }: Explained = {},
+  { empty = [], unsearched = [], found = [], limits, isWishes, batch = model.problem.batch }: Explained = {},
 ): string[] {
   const { problem } = model;
-  if (schedule === null) return explainInfeasible(model, stats, unsearched);
+  if (schedule === null) return explainInfeasible(model, stats, { unsearched, isWishes });
   const cost = costSchedule(model, schedule);
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
@@ -74,16 +78,32 @@ export function explainPlan(
     if (unsearched.includes(mode)) lines.push(outOfTime([mode]));
     else if (!empty.includes(mode)) lines.push(`no ${mode} schedule was found; it is not proven that there is none`);
     else if (mode !== "hybrid") {
-      const isCrowded = mode === "spatial" && model.dag.components.length > model.levels;
-      lines.push(
-        `no ${mode} schedule is feasible${isCrowded ? ": there are more components than devices to give" : ""}`,
-      );
+      const reason = mode === "spatial" ? whyNotSpatial(model) : undefined;
+      lines.push(`no ${mode} schedule is feasible${reason === undefined ? "" : `: ${reason}`}`);
     }
   }
   if (!stats.exact)
     lines.push(`not proven to be the best: at most ${percent(stats.gap)} above the least time possible`);
   else if (!best!.proven) lines.push(`not proven to be the best: no plan takes less than ${seconds(best!.bound)}`);
   return lines;
+}
+
+/** What alone keeps components from having devices of their own, each kind of device by itself. */
+function whyNotSpatial({ problem, dag, levels }: PlanModel): string | undefined {
+  const quoted = (ids: readonly string[]): string => ids.map((id) => `'${id}'`).join(" and ");
+  const componentOf = (id: string): number =>
+    dag.components.findIndex(({ members }) => members.some((each) => each.id === id));
+  const joined = problem.together.find((ids) => new Set(ids.map(componentOf)).size > 1);
+  if (joined) return `${quoted(joined)} are to have the same devices`;
+  const inPool = (pool: string | undefined) => dag.components.filter(({ members }) => members[0]!.pool === pool);
+  if (inPool(undefined).length > levels) return "there are more components than devices to give";
+  const pools = Object.entries(problem.pools);
+  const crowded = pools.find(([name, { shared, devices }]) => inPool(name).length > (shared ? 1 : devices));
+  if (crowded === undefined) return undefined;
+  const [name, { shared }] = crowded;
+  return shared
+    ? `${quoted(inPool(name).map(({ id }) => id))} are pinned to the same devices`
+    : `there are more components than devices of pool '${name}'`;
 }
 
 /** Components that have as many ranks as they may, where the plan has more devices to give. */
@@ -151,7 +171,11 @@ export function limitsOf(cost: Cost): string[] {
 export const outOfTime = (modes: readonly PlanMode[]): string =>
   `the time for the search ran out before a ${modes.join(" or ")} schedule was found, so whether there is one is not known; give the search a longer deadline`;
 
-function explainInfeasible(model: PlanModel, stats: PlanStats, unsearched: readonly PlanMode[]): string[] {
+function explainInfeasible(
+  model: PlanModel,
+  stats: PlanStats,
+  { unsearched = [], isWishes }: Pick<Explained, "unsearched" | "isWishes">,
+): string[] {
   const { problem, dag } = model;
   const lines: string[] = [];
   for (const index of bitsOf(model.all.mask)) {
@@ -184,10 +208,16 @@ function explainInfeasible(model: PlanModel, stats: PlanStats, unsearched: reado
         : `'${id}' does not run on up to ${devices} devices: its minDevices, unit or profile asks for more`,
     );
   }
+  lines.push(...crampedCycles(problem, dag).map((cycle) => describeCramped(cycle, String)));
+  const wished = wishedOf(problem);
   if (lines.length === 0)
     lines.push(
       stats.exact
-        ? "every component can run, but no schedule gives all of them enough devices and memory"
+        ? isWishes
+          ? `every component can run, but no schedule keeps all that is wished (${wished.join(", ")})`
+          : isWishes === undefined && wished.length > 0
+            ? "every component can run, but no schedule that keeps all wishes gives each of them enough devices and memory"
+            : "every component can run, but no schedule gives all of them enough devices and memory"
         : unsearched.length > 0
           ? outOfTime(unsearched)
           : "no schedule was found; it is not proven that there is none",

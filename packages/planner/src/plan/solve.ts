@@ -1,6 +1,6 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
-import { remedyOf } from "./blamed-wishes.ts";
+import { remedyOf, wishedOf, withoutWishes } from "./blamed-wishes.ts";
 import { DeadlinePassed } from "./bounds.ts";
 import { costSchedule, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
@@ -25,6 +25,11 @@ import { Models, planMethods, type SearchOptions, searchMode } from "./search-mo
  * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
  */
 export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
+  return solve(input, options);
+}
+
+/** `whyNot`: whether the explanation of a problem without a schedule tells wishes from what the components need. */
+function solve(input: unknown, options: SolveOptions, { whyNot = true } = {}): PlanAnswer {
   const problem = readProblem(PlanProblem, input);
   const { method = planMethods[0], nowMs, deadlineMs } = options;
   if (method !== "fast" && method !== "naive") throw unknownMethod(method, planMethods);
@@ -93,7 +98,11 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   if (best.schedule === null) {
     const unsearched = stats.exact ? [] : unsearchedOf([]);
     const isExplained = stats.exact && reasons.length > 0;
-    const explanation = [...reasons, ...(isExplained ? [] : explainPlan(model, null, [], stats, { unsearched }))];
+    const isAsked = whyNot && stats.exact && !isExplained && wishedOf(problem).length > 0;
+    const wishless = isAsked ? searchIn(new Models(withoutWishes(problem)), { mode: "any" }) : undefined;
+    const isWishes = wishless === undefined ? undefined : isProven(wishless);
+    const explained = isExplained ? [] : explainPlan(model, null, [], stats, { unsearched, isWishes });
+    const explanation = [...reasons, ...explained];
     const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [], empty: [] };
     return { feasible: false, ...none, unsearched, explanation, stats };
   }
@@ -126,12 +135,18 @@ const remedyMs = 2000;
 export function wishesToDrop(problem: PlanProblem, { nowMs, deadlineMs = remedyMs }: SolveOptions = {}): string[] {
   const startedMs = nowMs?.() ?? 0;
   const remedy = remedyOf(problem, (without, numLeft) => {
-    if (nowMs === undefined) return solvePlan(without).feasible;
-    const leftMs = deadlineMs - (nowMs() - startedMs);
-    return leftMs > 0 && solvePlan(without, { nowMs, deadlineMs: leftMs / numLeft }).feasible;
+    const leftMs = nowMs && deadlineMs - (nowMs() - startedMs);
+    if (leftMs !== undefined && leftMs <= 0) return undefined;
+    const limits = leftMs === undefined ? {} : { nowMs, deadlineMs: leftMs / numLeft };
+    const { feasible, stats } = solve(without, limits, { whyNot: false });
+    return feasible || !stats.exact ? feasible || undefined : false;
   });
   return remedy === undefined ? [] : [remedy];
 }
+
+/** Whether there is a schedule; undefined where the search did not come to its end. */
+const isProven = ({ schedule, bound }: FastResult): boolean | undefined =>
+  schedule !== null ? true : bound === Number.POSITIVE_INFINITY ? false : undefined;
 
 /** A single component is found in any mode, and is the only schedule. */
 const isProvenEmpty = (problem: PlanProblem, mode: PlanMode, { schedule, bound }: FastResult): boolean =>
