@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -241,6 +241,37 @@ describe("the command", () => {
     expect(plans.map((plan: { devices: number }) => plan.devices)).toEqual([8, 256]);
     expect(plans[0].weights).toEqual([]); // its workers do not say what their engines are
     expect(plans[1].predicted.stepSeconds).toBeLessThan(plans[0].predicted.stepSeconds);
+  });
+
+  test("a what-if that leaves a wish no devices is told in its place, and the others are planned", {
+    timeout: 120_000,
+  }, () => {
+    const { "actor<b>": actor, rollout, reward } = profile.components;
+    const file = join(folder, "wished.json");
+    const edges = [flow("rollout", "inference"), flow("inference", "actor")];
+    const components = { rollout: { methods: {} }, inference: { methods: {} }, actor: { methods: {} } };
+    const graph = { ...profile.graph, components, edges };
+    writeFileSync(file, JSON.stringify({ ...profile, graph, components: { rollout, inference: reward, actor } }));
+    const page = join(folder, "plan.html");
+    const asked = ["--profile", file, "--devices", "4", "--set", "placement.wishes.freeDevices=3"];
+    const whatIf = ["--what-if", "devices=2", "--what-if", "devices=8"];
+    const shown = treadle(...asked, ...whatIf, "--html", page);
+    expect(shown.stderr).not.toContain("Error");
+    expect(shown.status).toBe(0);
+    const reason = "placement.wishes.freeDevices: '3' names device 3";
+    expect(shown.stdout.replaceAll(/\s+/g, " ")).toContain(`what if devices=2: no plan 2 cpu, batch 64 ${reason}`);
+    expect(shown.stdout).toMatch(/what if devices=8: (temporal|spatial|hybrid), /);
+    const text = readFileSync(page, "utf8");
+    expect(text).toContain(`no plan: ${reason}`);
+    const { plans } = JSON.parse(treadle(...asked, ...whatIf, "--json").stdout);
+    type Told = { readonly predicted?: object; readonly refused?: { readonly code: string } };
+    expect(plans.map((told: Told) => [told.predicted === undefined, told.refused?.code])).toEqual([
+      [false, undefined],
+      [true, "placement.invalid"],
+      [false, undefined],
+    ]);
+    const none = treadle("--profile", file, "--devices", "2", "--set", "placement.wishes.freeDevices=3");
+    expect(none.status).not.toBe(0);
   });
 
   test("without a profile says how to make one, and refuses what it does not understand", { timeout: 120_000 }, () => {

@@ -10,6 +10,7 @@ export {
   helpOf,
   type PlannedCase,
   pictureWords,
+  type RefusedCase,
   standing,
   weightWords,
 } from "./static/plan-words.ts";

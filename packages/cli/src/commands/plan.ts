@@ -3,7 +3,7 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { type DeviceSpec, type EngineFacts, type ModelWork, Profile, TreadleError } from "@treadle/contracts";
-import { type PlannedCase, planPage } from "@treadle/dashboard";
+import { type PlannedCase, planPage, type RefusedCase } from "@treadle/dashboard";
 import {
   areSameWays,
   isRehearsed,
@@ -22,7 +22,7 @@ import {
 import { keptProfiles, validateWorkflow, writeProfile } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderBeside } from "../view/beside-text.ts";
-import { renderPlan } from "../view/plan-text.ts";
+import { renderPlan, renderRefused } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
 import { renderRehearsal } from "../view/rehearsal-text.ts";
 import { singleLine } from "../view/text.ts";
@@ -93,9 +93,9 @@ export function planCommand(): Command {
         },
       );
       const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
-      const cases: PlannedCase[] = [];
-      const plans: PlanFromProfile[] = [];
-      const rehearsed: Rehearsed[] = [];
+      const planned: PlannedCase[] = [];
+      const whatIfs: (PlannedCase | RefusedCase)[] = [];
+      const rehearsed = new Map<PlannedCase | RefusedCase, Rehearsed>();
       const turnSeconds = realNumber("--turn", flags.turn, { above: 0 });
       let on: PlannedBeside["on"] = () => undefined;
       const { keys, config } = await validateWorkflow({
@@ -107,44 +107,48 @@ export function planCommand(): Command {
         ) => {
           const { trialTolerance } = placement.auto;
           const rehearsal = rehearsalOf(flags, profile, launched, new Date().toISOString(), keptProfiles(projectRoot));
-          const asked = flags.devices === undefined ? undefined : positive("--devices", flags.devices);
+          const count = flags.devices === undefined ? undefined : positive("--devices", flags.devices);
           const here = rehearsal
-            ? inPlaceOf(devices, rehearsal.device, asked, components)
-            : asked === undefined
+            ? inPlaceOf(devices, rehearsal.device, count, components)
+            : count === undefined
               ? devices
-              : resize(devices, asked);
+              : resize(devices, count);
           const asIs = { devices: here, batch: batchItems ?? profile.graph.batch, maxStaleness };
-          const targets = [{ title: name, ...asIs }, ...flags.whatIf.map((text) => change(text, asIs))];
-          for (const { title, ...target } of targets) {
+          const changed = flags.whatIf.map((text) => change(text, asIs));
+          const planOf = ({ title, ...target }: Titled, isFirst: boolean): PlannedCase => {
             const startedMs = performance.now();
             const limits = { deadlineMs, nowMs: () => performance.now() };
             const count = target.devices.filter(({ kind }) => kind === rehearsal?.device).length;
             const plan = (known: Profile) => {
               const wanted = { components, nodeGroups, pinned, trialTolerance, wishes, ...target, ...limits };
-              if (plans.length === 0)
-                on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
+              if (isFirst) on = (some) => whereItFits(() => planFromProfile(known, { ...wanted, devices: some }).plan);
               return planFromProfile(known, wanted);
             };
             const engines = enginesOf(launched);
             const estimated =
               rehearsal && planRehearsed(rehearsal, { devices: count, batch: target.batch }, engines, plan);
-            if (estimated) rehearsed.push(estimated);
             const found = estimated?.found ?? plan(profile);
-            plans.push(found);
             const weights = estimated?.weights ?? weightPaths(found.plan, engines);
-            cases.push({ title, ...target, found, searchMs: performance.now() - startedMs, weights });
-          }
-          return { plan: plans[0]!.plan, why: [] };
+            const one = { title, ...target, found, searchMs: performance.now() - startedMs, weights };
+            if (estimated) rehearsed.set(one, estimated);
+            return one;
+          };
+          const own = planOf({ title: name, ...asIs }, true);
+          planned.push(own);
+          whatIfs.push(...changed.map((target) => orRefused(target, () => planOf(target, false))));
+          return { plan: own.found.plan, why: [] };
         },
       });
-      const [first] = rehearsed;
+      const own = planned[0]!;
+      const cases = [own, ...whatIfs] as const;
+      const first = rehearsed.get(own);
       const mismatch = describeMismatch(profile, first ? onlyOf(keys, first.rehearsal.others) : keys);
       if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
       const plannedFor = first?.rehearsal.profile ?? profile;
       if (flags.saveProfile !== undefined) await saveProfile(resolve(flags.saveProfile), plannedFor);
       if (flags.html !== undefined)
         writeFileSync(flags.html, planPage(first ? `${name}, ${plannedFor.hardware.description}` : name, cases));
-      const { devices, found, batch } = cases[0]!;
+      const { devices, found, batch } = own;
       if (flags.beside.length > 0) checkBatch(name, plannedFor, batch);
       const here = { name, profile: plannedFor, plan: found.plan, devices, pool: config.pool, on };
       const beside =
@@ -152,13 +156,17 @@ export function planCommand(): Command {
           ? undefined
           : await compareBeside(here, flags.beside, { projectRoot, turnSeconds, deadlineMs });
       if (flags.json) {
-        const estimates = rehearsed.map(({ rehearsal }) => rehearsal);
-        process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimates, beside))}\n`);
+        const estimateOf = (one: PlannedCase) => rehearsed.get(one)?.rehearsal;
+        process.stdout.write(`${JSON.stringify(toJson(plannedFor, cases, estimateOf, beside))}\n`);
         return;
       }
       const columns = process.stdout.columns ?? 100;
       const head = first ? [...renderRehearsal(first.rehearsal, first.setting, columns), ""] : [];
-      const plansText = cases.flatMap((one, i) => renderPlan(one, i === 0 ? undefined : cases[0], { columns }));
+      const plansText = cases.flatMap((one) =>
+        "refused" in one
+          ? renderRefused(one, { columns })
+          : renderPlan(one, one === own ? undefined : own, { columns }),
+      );
       const lines = [...head, ...plansText, ...(beside ? [...renderBeside(beside), ""] : [])];
       process.stdout.write(`${lines.join("\n")}\n`);
       if (flags.html !== undefined) process.stdout.write(`\n${flags.html}: the same as a page\n`);
@@ -234,28 +242,46 @@ function isEstimate(path: string): boolean {
   }
 }
 
-/** `estimates`: of each case, where nothing was measured. */
+/** What cannot be planned is told in its place; the others are planned all the same. */
+function orRefused(
+  { title, devices, batch, maxStaleness }: Titled,
+  plan: () => PlannedCase,
+): PlannedCase | RefusedCase {
+  try {
+    return plan();
+  } catch (error) {
+    if (!(error instanceof TreadleError) || !error.code.startsWith("placement.")) throw error;
+    const { code, message } = error;
+    return { title, devices, batch, maxStaleness, refused: { code, message } };
+  }
+}
+
+/** `estimateOf` a case, where nothing was measured. */
 function toJson(
   profile: Profile,
-  cases: readonly PlannedCase[],
-  estimates: readonly Rehearsal[],
+  cases: readonly (PlannedCase | RefusedCase)[],
+  estimateOf: (one: PlannedCase) => Rehearsal | undefined,
   beside: ComparedBeside | undefined,
 ): object {
   return {
     ...(beside ? { beside } : {}),
     workflow: profile.workflow,
     hardware: profile.hardware.description,
-    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found, weights }, i) => ({
-      title,
-      devices: devices.length,
-      batch,
-      maxStaleness,
-      searchMs,
-      weights,
-      ...(estimates[i] && { estimates: estimates[i].parts }),
-      ...(estimates[i]?.calibratedBy && { calibratedBy: estimates[i].calibratedBy }),
-      ...found,
-    })),
+    plans: cases.map((one) => {
+      const { title, devices, batch, maxStaleness } = one;
+      const asked = { title, devices: devices.length, batch, maxStaleness };
+      if ("refused" in one) return { ...asked, refused: one.refused };
+      const { searchMs, weights, found } = one;
+      const estimate = estimateOf(one);
+      return {
+        ...asked,
+        searchMs,
+        weights,
+        ...(estimate && { estimates: estimate.parts }),
+        ...(estimate?.calibratedBy && { calibratedBy: estimate.calibratedBy }),
+        ...found,
+      };
+    }),
   };
 }
 
@@ -278,8 +304,10 @@ type Target = {
   readonly maxStaleness: number;
 };
 
+type Titled = Target & { readonly title: string };
+
 /** `devices=256,batch=512`: of a cluster with several kinds, `devices` are those of the kind that there are most of. */
-function change(text: string, target: Target): Target & { title: string } {
+function change(text: string, target: Target): Titled {
   let changed = target;
   for (const part of text.split(",")) {
     const [key = "", value = ""] = part.split("=").map((side) => side.trim());

@@ -6,6 +6,7 @@ import {
   helpOf,
   type PlannedCase,
   pictureWords,
+  type RefusedCase,
   standing,
   weightWords,
 } from "@treadle/dashboard";
@@ -89,6 +90,17 @@ export function renderPlan(
   const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("measured"));
   for (const note of notes) lines.push(...text(note).map(dim));
   return [...lines, ""];
+}
+
+/** A case without a plan. */
+export function renderRefused(
+  { title, devices, batch, refused }: RefusedCase,
+  { columns, colour = pc.isColorSupported }: PlanTextOptions,
+): string[] {
+  const [bold, dim] = colour ? [pc.bold, pc.dim] : [String, String];
+  const head = dim(`  ${describeDevices(devices)}, batch ${batch}`);
+  const reason = wrap(refused.message, columns - 2, "  ").map((part) => `  ${part}`);
+  return [`${bold(title)}: no plan`, head, ...reason, ""];
 }
 
 const ratio = (value: number): string =>

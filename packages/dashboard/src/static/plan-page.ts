@@ -10,6 +10,7 @@ import {
   helpOf,
   type PlannedCase,
   pictureWords,
+  type RefusedCase,
   standing,
   weightWords,
 } from "./plan-words.ts";
@@ -20,15 +21,16 @@ const plotWidth = 920;
 const laneHeight = 26;
 const mostLanes = 40;
 
-export function planPage(workflow: string, cases: readonly PlannedCase[]): string {
+/** The first one is planned. */
+export function planPage(workflow: string, cases: readonly [PlannedCase, ...(PlannedCase | RefusedCase)[]]): string {
   const [first] = cases;
-  const { predicted, alternatives } = first!.found;
+  const { predicted, alternatives } = first.found;
   const [best, second] = alternatives;
   const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
   return reportPage({
     title: `plan of ${workflow}`,
     heading: `plan of ${workflow}`,
-    facts: [describeDevices(first!.devices), `batch ${first!.batch}`],
+    facts: [describeDevices(first.devices), `batch ${first.batch}`],
     tiles: [
       { name: "chosen mode", value: best!.mode, note: `predicted ${formatSeconds(predicted.stepSeconds)} a step` },
       {
@@ -44,19 +46,24 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
       },
       {
         name: "no plan takes less than",
-        value: formatSeconds(first!.found.boundSeconds),
+        value: formatSeconds(first.found.boundSeconds),
         note:
-          first!.found.boundSeconds < least * (1 - 1e-6)
+          first.found.boundSeconds < least * (1 - 1e-6)
             ? "proven of what is searched"
             : "proven: the best of what is searched",
       },
     ],
-    body: `<style>${style}</style>\n${cases.map(section).join("\n")}`,
+    body: `<style>${style}</style>\n${cases.map((one) => ("refused" in one ? refusal(one) : section(one))).join("\n")}`,
   });
 }
 
 const times = (mode: PlannedMode, best: PlannedMode): string =>
   `${(mode.stepSeconds / best.stepSeconds).toFixed(2)} times`;
+
+function refusal({ title, devices, batch, refused }: RefusedCase): string {
+  return `<h2>${escapeHtml(title)}: ${escapeHtml(describeDevices(devices))}, batch ${batch}</h2>
+<p>no plan: ${escapeHtml(refused.message)}</p>`;
+}
 
 function section({ title, devices, batch, found, weights }: PlannedCase): string {
   const { alternatives, missing, predicted, explanation } = found;

@@ -22,6 +22,11 @@ export type PlannedCase = {
   readonly weights: readonly WeightPath[];
 };
 
+/** One that cannot be planned, such as a what-if that leaves wishes no devices. */
+export type RefusedCase = Pick<PlannedCase, "title" | "devices" | "batch" | "maxStaleness"> & {
+  readonly refused: { readonly code: string; readonly message: string };
+};
+
 /** `actor → rollout, 3 ranks: disk`, and one line for each reason. */
 export function weightWords({ from, to, numRanks, path, isThroughNode, why, refused }: WeightPath): {
   readonly head: string;
