@@ -1,6 +1,7 @@
 import type { PlacementWishes } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { crowdedClique } from "../src/auto/apart-cliques.ts";
 import {
   checkWishes,
   compileModel,
@@ -505,6 +506,57 @@ describe("before anything is measured", () => {
     expect(asked(2, { useAllDevices: true })).not.toThrow();
     expect(asked(2, { together: [["rollout", "actor"]], apart: [["rollout", "reward"]] })).not.toThrow();
     expect(asked(2, { useAllDevices: true, maxRanks: { rollout: 1, reward: 1, actor: 1 } })).not.toThrow();
+  });
+
+  test.each([10, 11, 24])("%i components that are all apart are refused at once, in one wish or in pairs", (count) => {
+    const names = Array.from({ length: count }, (_, i) => `c${i}`);
+    const pairs = names.flatMap((a, i) => names.slice(i + 1).map((b) => [a, b]));
+    for (const apart of [[names], pairs]) {
+      const on =
+        (numDevices: number, more: PlacementWishes = {}) =>
+        () =>
+          checkWishes({
+            components: names.map((name) => ({ name })),
+            devices: Array.from({ length: numDevices }, (_, index) => cpu(index)),
+            wishes: { apart, ...more },
+            // A search has no time.
+            ...{ deadlineMs: 0, nowMs: () => performance.now() },
+          });
+      expect(on(count - 1)).toThrow(`need at least ${count} devices, and may have ${count - 1}`);
+      expect(on(count)).not.toThrow();
+      expect(on(count, { freeDevices: "0" })).toThrow(/freeDevices '0' leaves too few devices/);
+    }
+  });
+
+  test("those that are apart count by what each needs, once where others are together with them", () => {
+    const drawn = fc.record({
+      least: fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 4, maxLength: 4 }),
+      apart: fc.uniqueArray(fc.constantFrom("ab", "ac", "ad", "bc", "bd", "cd"), { maxLength: 6 }),
+      together: fc.option(fc.constantFrom("ab", "cd"), { nil: undefined }),
+      devices: fc.integer({ min: 2, max: 6 }),
+    });
+    let refused = 0;
+    fc.assert(
+      fc.property(drawn, ({ least, apart, together, devices: count }) => {
+        const problem = {
+          ...{ devices: count, batch: 1, edges: [], parallelIndependent: true },
+          nodes: ["a", "b", "c", "d"].map((id, i) => ({
+            id,
+            time: { type: "formula", perItem: 1 },
+            minDevices: least[i],
+          })),
+          apart: apart.map((ids) => [...ids]),
+          together: together === undefined ? [] : [[...together]],
+        };
+        const parsed = PlanProblem.safeParse(problem);
+        if (!parsed.success) return; // contradictions
+        if (crowdedClique(parsed.data) === undefined) return;
+        refused++;
+        expect(solvePlan(parsed.data).feasible).toBe(false);
+      }),
+      { numRuns: 150 },
+    );
+    expect(refused).toBeGreaterThan(5);
   });
 
   test.each([6, 12])(

@@ -4,13 +4,14 @@ import { withoutDevices, withSlots } from "../placement-slots.ts";
 import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
+import { crowdedClique } from "./apart-cliques.ts";
 import type { PlanFromProfileOptions } from "./laid-plans.ts";
 import { pinsOf } from "./pins.ts";
 import { wantingOf } from "./plan-from-profile.ts";
 import { checkTogether } from "./pools.ts";
 import { planProblemOf } from "./profile-problem.ts";
 
-/** Without a flow there are many more ways to cut a workflow; of larger ones nothing is checked. */
+/** Without a flow there are many more ways to cut a workflow; of larger ones it is only checked what needs no search. */
 const mostComponents = 10;
 
 type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" | "nodeGroups" | "pinned"> & {
@@ -34,6 +35,7 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   const question = planProblemOf(profile, { maxStaleness: 0, devices, components, pins, wishes, batch: 1 });
   checkTogether(question.pools, wishes);
   checkUseAll(question.problem);
+  checkApart(question.problem);
   if (facts.components.length > mostComponents) return;
   const problem = { ...question.problem, edges: [] };
   const answer = solvePlan(problem, { deadlineMs, nowMs });
@@ -45,16 +47,39 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
 }
 
 /** A search finds this, too, but not in time where devices are many. */
-function checkUseAll({ useAll, devices, nodes }: PlanProblem): void {
-  const own = nodes.filter(({ pool }) => pool === undefined);
+function checkUseAll({ useAll, devices: own, nodes, pools }: PlanProblem): void {
+  if (!useAll) return;
   const mostOf = ({ maxRanks, maxDevices, unit }: PlanNode): number =>
     maxRanks === undefined ? (maxDevices ?? Number.POSITIVE_INFINITY) : maxRanks * unit;
-  const most = own.reduce((sum, node) => sum + mostOf(node), 0);
-  if (!useAll || own.length === 0 || most >= devices) return;
+  // Whoever is pinned is told by a search.
+  const searched = Object.entries(pools).filter(([, { shared }]) => !shared);
+  for (const [pool, devices] of [
+    [undefined, own] as const,
+    ...searched.map(([name, each]) => [name, each.devices] as const),
+  ]) {
+    const there = nodes.filter((node) => node.pool === pool);
+    const most = there.reduce((sum, node) => sum + mostOf(node), 0);
+    if (there.length === 0 || most >= devices) continue;
+    const names = pool === undefined ? "components" : there.map(({ id }) => `'${id}'`).join(" and ");
+    const kind = pool === undefined ? "" : ` of their kind`;
+    throw new TreadleError(
+      "placement.impossible",
+      `placement.wishes.useAllDevices cannot be kept: with as many ranks as 'ranks' and placement.wishes.maxRanks allow, ${names} fill ${most} of ${devices} devices${kind}; allow more ranks, or keep devices free with placement.wishes.freeDevices`,
+      { details: { most, devices } },
+    );
+  }
+}
+
+/** A search finds this, too, but of many components not in time. */
+function checkApart(problem: PlanProblem): void {
+  const clique = crowdedClique(problem);
+  if (clique === undefined) return;
+  const { ids, needed, devices } = clique;
+  const names = ids.map((id) => `'${id}'`).join(" and ");
   throw new TreadleError(
     "placement.impossible",
-    `placement.wishes.useAllDevices cannot be kept: with as many ranks as 'ranks' and placement.wishes.maxRanks allow, components fill ${most} of ${devices} devices; allow more ranks, or keep devices free with placement.wishes.freeDevices`,
-    { details: { most, devices } },
+    `no plan is possible: ${names} are all to be kept apart, for which they need at least ${needed} devices, and may have ${devices}; add ${needed - devices}, or let ${names} share devices (apart)`,
+    { details: { components: ids, needed, devices } },
   );
 }
 
