@@ -390,6 +390,11 @@ export const commandManifests: readonly CommandManifest[] = [
         "description": "predicts and simulates with the present code what --results has; measures nothing"
       },
       {
+        "flags": "--apart",
+        "description": "one drawn workload, for the process that started this one",
+        "isHidden": true
+      },
+      {
         "flags": "--json",
         "description": "prints one object on standard output and nothing else there"
       }
