@@ -341,9 +341,8 @@ function placeShares(
     const node = nodes.get(component)!;
     return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
   });
-  const model = compileModel(asPlaced);
   const laid = asLaid({ schedule, plan }, { fewer: true });
-  const cost = costSchedule(model, isNarrower ? laid : schedule);
+  const cost = costSchedule(compileModel(asPlaced), isNarrower ? laid : schedule);
   const batches = { searched: problem.batch, batch };
   const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;
@@ -411,13 +410,20 @@ function placeShares(
     ),
     // Of another batch, chunks and shares are others.
     limits:
-      problem.batch === batch || replayed === undefined ? [...shared, ...limitsOf(costSchedule(model, laid))] : busiest,
+      problem.batch === batch || replayed === undefined ? [...shared, ...limitsOf(withSchedule(cost, laid))] : busiest,
     plan: placed,
     stepDeviation: replayed?.deviation ?? 0,
     measured: measuredSteps(profile, placed, { batch, deviation: replayed?.deviation }),
   };
   const draw = () => (replayed ? replayedTimeline(replayed, { ...beside, stepSeconds }) : planTimeline(cost, beside));
   return { planned, draw, shares, question, isReplayed: replayed !== undefined, busiest, secondsAlone: time };
+}
+
+/** The same seconds, told of the devices that components have in the plan: those beyond are of no use to them. */
+function withSchedule(cost: Cost, schedule: Schedule): Cost {
+  if (schedule.op === "node") return { ...cost, schedule };
+  const own = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
+  return { ...cost, schedule, parts: cost.parts.map((part, i) => withSchedule(part, own[i]!)) };
 }
 
 /** Who computes for the largest part of a step, on the busiest of its devices. */
