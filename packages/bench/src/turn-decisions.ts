@@ -36,7 +36,12 @@ function decide(episodes: readonly RecordedEpisode[]): { readonly seconds: numbe
     predicted.map(({ tokens }) => tokens),
   );
   group.place();
-  const router = new EpisodeRouter({ numEpisodes, policy: group.policy(0, loads), loads, shares: true });
+  const router = new EpisodeRouter({
+    numEpisodes,
+    policy: group.policy(0, loads),
+    loads,
+    sharedRoom: () => Number.POSITIVE_INFINITY,
+  });
   const attempts = new Map<number, number>();
   for (const { episode, attempt } of router.offerAll(ids.map((id) => order.priority(id))))
     attempts.set(episode, attempt);

@@ -269,12 +269,44 @@ describe("SH4: what others took decides where own episodes begin", () => {
     expect(engine.joined).toHaveLength(1);
   });
 
-  test("more than has places is sent all the same: it takes its turn in the engine's queue there", async () => {
-    begin(1, equal, "predicted");
-    void play(6, 1);
-    await peer.say(hello(1), load({ active: 1 }), episodes([1e6], [0]));
-    expect(sent().length).toBeGreaterThan(1);
-    expect(sent().length + engine.joined.length).toBe(6);
+  test("a peer is sent what it has places for beside what others have there, and the rest waits for either", async () => {
+    begin(2, equal, "predicted");
+    void play(8, 2);
+    await peer.say(hello(2), load({ active: 1 }), episodes([1], [0]));
+    expect(sent()).toHaveLength(1);
+    expect(engine.joined).toHaveLength(2);
+    engine.end(0);
+    await turns();
+    expect(engine.joined).toHaveLength(3);
+  });
+
+  test("a peer that comes up late, or comes back, takes of what waits", async () => {
+    const clock = new ManualClock();
+    begin(1, { ...equal, clock }, "predicted");
+    void play(8, 1);
+    await turns();
+    await clock.advance(1000);
+    await turns();
+    expect(engine.joined).toHaveLength(1);
+    await peer.say(hello(1), load());
+    expect(sent()).toHaveLength(1);
+    await peer.die();
+    await turns();
+    await peer.say(hello(1), load());
+    expect(sent()).toHaveLength(2);
+  });
+
+  test("the moment in which others may tell begins with the first prompts", async () => {
+    const clock = new ManualClock();
+    begin(4, { ...equal, clock }, "predicted");
+    await peer.say(hello(4), load());
+    await clock.advance(1000);
+    void play(4, 4);
+    await turns();
+    expect(engine.joined).toHaveLength(0);
+    await clock.advance(1000);
+    await turns();
+    expect(engine.joined.length + sent().length).toBe(4);
   });
 
   test("a peer that comes up is told of all, and of each change after that", async () => {

@@ -13,7 +13,8 @@
  * - ER4 none is ordered to a rank that has no room, as far as is known, but those which come back from a tool, and none to a
  *   rank that is down
  * - ER5 where a rank has room, as far as is known, nothing waits that may run there: those that are placed there go first, then,
- *   where waiting episodes are shared, the first of those that wait for other ranks
+ *   where waiting episodes are shared, the first of those that wait for other ranks, but not while a batch is first placed: what is placed then
+ *   is placed as was meant, and a rank that has room later makes good what was predicted wrongly, or what came late
  */
 import { nowhere } from "../rollout/migration.ts";
 import type { PlacementPolicy, Prediction } from "../rollout/placement.ts";
@@ -37,8 +38,8 @@ export type RouterOptions = {
   readonly loads: WorkerLoads;
   /** episodes that a rank may have at its engine, those that wait for a tool not counted; default: any number */
   readonly room?: ((rank: number) => number) | undefined;
-  /** whether a rank takes what waits for another; default: no */
-  readonly shares?: boolean | undefined;
+  /** the same, of a rank that takes what waits for another one; default: none does */
+  readonly sharedRoom?: ((rank: number) => number) | undefined;
 };
 
 type Episode = {
@@ -55,7 +56,7 @@ export class EpisodeRouter {
   readonly #policy: PlacementPolicy;
   readonly #loads: WorkerLoads;
   readonly #room: (rank: number) => number;
-  readonly #shares: boolean;
+  readonly #sharedRoom: ((rank: number) => number) | undefined;
   readonly #isUp: boolean[];
   /** of this batch, queued or at decode, by rank */
   readonly #active: number[];
@@ -66,11 +67,11 @@ export class EpisodeRouter {
   #numOpen: number;
   #numMoves = 0;
 
-  constructor({ numEpisodes, policy, loads, room = () => Number.POSITIVE_INFINITY, shares = false }: RouterOptions) {
+  constructor({ numEpisodes, policy, loads, room = () => Number.POSITIVE_INFINITY, sharedRoom }: RouterOptions) {
     this.#policy = policy;
     this.#loads = loads;
     this.#room = room;
-    this.#shares = shares;
+    this.#sharedRoom = sharedRoom;
     this.#isUp = new Array<boolean>(loads.numWorkers).fill(true);
     this.#active = new Array<number>(loads.numWorkers).fill(0);
     this.#others = new Array<number>(loads.numWorkers).fill(0);
@@ -146,7 +147,7 @@ export class EpisodeRouter {
       this.#waiting.push(episode);
     }
     this.#waiting.sort((a, b) => this.#before(a, b));
-    return this.#dispatch();
+    return this.#dispatchPlaced(Number.POSITIVE_INFINITY);
   }
 
   /** It called a tool. Without a prediction it stays. */
@@ -183,7 +184,8 @@ export class EpisodeRouter {
     this.#wait(episode, priority);
     const orders = this.#dispatch();
     // It comes back from a tool (ER4): where it is not shared, it takes its turn in the queue of the engine that it goes to.
-    const isStuck = !this.#shares && this.phaseOf(episode) === "place" && this.#isUp[one.target] === true;
+    const isStuck =
+      this.#sharedRoom === undefined && this.phaseOf(episode) === "place" && this.#isUp[one.target] === true;
     return isStuck ? [...orders, this.#run(this.#placeOf(episode), one.target)] : orders;
   }
 
@@ -278,12 +280,23 @@ export class EpisodeRouter {
     this.#loads.add(rank, change);
   }
 
-  #hasRoom(rank: number): boolean {
-    return this.#isUp[rank]! && this.loadOf(rank) < this.#room(rank); // ER4
+  /** ER4 */
+  #hasRoom(rank: number, room = this.#room): boolean {
+    return this.#isUp[rank]! && this.loadOf(rank) < room(rank);
   }
 
   /** ER5 */
   #dispatch(most = Number.POSITIVE_INFINITY): readonly RouterOrder[] {
+    const orders = this.#dispatchPlaced(most);
+    const room = this.#sharedRoom;
+    if (room === undefined) return orders;
+    for (let rank = 0; rank < this.#isUp.length; rank++)
+      while (this.#waiting.length > 0 && orders.length < most && this.#hasRoom(rank, room))
+        orders.push(this.#run(0, rank));
+    return orders;
+  }
+
+  #dispatchPlaced(most: number): RouterOrder[] {
     const orders: RouterOrder[] = [];
     const isSplit = this.#isUp.includes(false);
     // Thousands may wait: where each would go is not asked while no rank takes any.
@@ -300,9 +313,6 @@ export class EpisodeRouter {
         isAnyFree = this.#hasAnyRoom();
       } else at++;
     }
-    if (!this.#shares) return orders;
-    for (let rank = 0; rank < this.#isUp.length; rank++)
-      while (this.#waiting.length > 0 && orders.length < most && this.#hasRoom(rank)) orders.push(this.#run(0, rank));
     return orders;
   }
 

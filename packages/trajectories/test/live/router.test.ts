@@ -69,7 +69,11 @@ class World {
     );
     this.group.place();
     const policy = this.group.policy(0, loads);
-    this.router = new EpisodeRouter({ numEpisodes: turns.length, policy, loads, shares, room: (rank) => rooms[rank]! });
+    const room = (rank: number): number => rooms[rank]!;
+    this.router = new EpisodeRouter({
+      ...{ numEpisodes: turns.length, policy, loads, room },
+      sharedRoom: shares ? room : undefined,
+    });
     this.known = turns.map(() => 0);
     this.isUp = new Array<boolean>(numRanks).fill(true);
     this.others = new Array<number>(numRanks).fill(0);
@@ -297,6 +301,25 @@ describe("the router of episodes", () => {
     expect(world.runs.find(({ episode }) => episode === 1)).toMatchObject({ rank: 1, attempt: 2, turn: 1 });
   });
 
+  test("ER5: what is placed together is placed as was meant; a rank that has room later takes what waits for others", () => {
+    const loads = new WorkerLoads(3);
+    // A wrong prediction: all shall go to rank 0.
+    const policy = {
+      ...{ workerFor: () => 0, worksOnAt: (_: number, home: number) => home, groupSizes: null },
+      ...{ moved: () => {}, finished: () => {} },
+    };
+    const router = new EpisodeRouter({
+      ...{ numEpisodes: 8, policy, loads },
+      ...{ room: () => 2, sharedRoom: () => 1 },
+    });
+    router.down(2);
+    const ranks = (orders: readonly RouterOrder[]): number[] => orders.map(({ rank }) => rank);
+    expect(ranks(router.offerAll(new Array<number>(8).fill(0)))).toEqual([0, 0]);
+    expect(ranks(router.look()), "as much of it as it has room for").toEqual([1]);
+    expect(ranks(router.up(2)), "one that comes up late").toEqual([2]);
+    expect(router.numWaiting).toBe(4);
+  });
+
   test("ER5: with thousands that wait, a place that is free costs a few questions of the policy, and none costs none", () => {
     const loads = new WorkerLoads(2);
     let numAsked = 0;
@@ -310,7 +333,10 @@ describe("the router of episodes", () => {
       finished: () => {},
       groupSizes: null,
     };
-    const router = new EpisodeRouter({ numEpisodes: 6400, policy, loads, shares: true, room: () => 16 });
+    const router = new EpisodeRouter({
+      ...{ numEpisodes: 6400, policy, loads },
+      ...{ room: () => 16, sharedRoom: () => 16 },
+    });
     const priorities = Array.from({ length: 6400 }, (_, episode) => (episode * 7919) % 5000);
     const running = [...router.offerAll(priorities)];
     expect(running.map(({ episode }) => priorities[episode])).toEqual(

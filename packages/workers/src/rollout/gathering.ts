@@ -13,20 +13,27 @@ export const machineClock: Clock = {
 
 /** Waits until each of these ranks has told of its first episodes, or has none, and a moment at most. */
 export class Gathering {
-  readonly over: Promise<void>;
+  readonly #clock: Clock;
   readonly #awaited: Set<number>;
+  #over: Promise<void> | undefined;
   #end: () => void = () => {};
 
   constructor(ranks: Iterable<number>, clock: Clock) {
+    this.#clock = clock;
     this.#awaited = new Set(ranks);
-    this.over = new Promise((resolve) => {
-      const cancel = this.#awaited.size === 0 ? () => {} : clock.after(gatherMs, resolve);
+  }
+
+  /** The moment begins when it is first asked for, which is when there is something to place. */
+  over(): Promise<void> {
+    this.#over ??= new Promise((resolve) => {
+      if (this.#awaited.size === 0) return resolve();
+      const cancel = this.#clock.after(gatherMs, resolve);
       this.#end = () => {
         cancel();
         resolve();
       };
     });
-    if (this.#awaited.size === 0) this.#end();
+    return this.#over;
   }
 
   /** It has told, has none to tell of, or is gone. */

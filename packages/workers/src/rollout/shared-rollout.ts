@@ -202,24 +202,21 @@ export class SharedRollout {
     const predicted = rows.map((_, index) => order.predicted(index));
     const F = measured.factor ?? this.#options.F;
     this.#group.conditions = { tokenTimes, logSd: predicted[0]?.logSd ?? 0, F, places };
-    this.#group.begin(
-      base,
-      predicted.map(({ tokens }) => tokens),
-    );
-    if (placement === "predicted") await Promise.race([this.#gathering.over, this.#failure.happened]); // SH4
+    const tokens = predicted.map((each) => each.tokens);
+    this.#group.begin(base, tokens);
+    if (placement === "predicted") await Promise.race([this.#gathering.over(), this.#failure.happened]); // SH4
     this.#group.place();
     const loads = new WorkerLoads(worldSize);
     const router = new EpisodeRouter({
       numEpisodes: rows.length,
       policy: this.#group.policy(base, loads),
       loads,
-      // What is placed in groups takes its turn in the queue of the engine that it is placed at, the first of all owners first.
-      room: placement === "predicted" ? undefined : (other) => this.#roomAt(other),
-      shares: placement === "least-load",
+      // Placing has already divided what a rank has room for. Of what it leaves idle, each owner has its part.
+      room: (other) => (placement === "predicted" ? (this.#places[other] as number) : this.#roomAt(other)),
+      sharedRoom: placement === "own" ? undefined : (other) => this.#roomAt(other),
     });
-    const empty = rows.map(() => undefined);
-    const losses = rows.map(() => 0);
-    const batch: Batch = { base, rows, states: empty, losses, router, order, ended, over: resolve };
+    const begun = { states: rows.map(() => undefined), losses: rows.map(() => 0) };
+    const batch: Batch = { base, rows, ...begun, router, order, ended, over: resolve };
     this.#batches.add(batch);
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#route(batch, () => router.down(other));
@@ -418,8 +415,7 @@ export class SharedRollout {
 
   /** What this rank tells that one. Its own that wait for a place count as its own, wherever they will get it. */
   #loadBeside(other: number): RankLoad {
-    const { rank } = this.#options;
-    const waiting = other === rank ? 0 : this.#numWaiting;
+    const waiting = other === this.#options.rank ? 0 : this.#numWaiting;
     return { active: this.#host.activeBeside(other), waiting, yours: this.#host.activeOf(other) };
   }
 
