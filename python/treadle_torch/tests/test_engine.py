@@ -40,6 +40,18 @@ class Weights(unittest.TestCase):
         self.assertTrue(torch.equal(*scored))
 
 
+    def test_a_few_parameters_do_not_hold_all_that_was_received(self):
+        for alike in (0, 1):
+            engine = engine_of(tiny())
+            used = engine.parameters.used()
+            given = [torch.ones(each.shape, dtype=torch.float32 if index == alike else torch.bfloat16) for index, each in enumerate(used)]
+            engine.submit(lambda e=engine, g=given: e.load(g, 3, adopts=True)).result()
+            self.assertTrue(all(torch.equal(one, other.float()) for one, other in zip(engine.parameters.used(), given)))
+            self.assertLess(given[alike].nbytes, 0.5 * sum(each.nbytes for each in given))
+            self.assertNotEqual(engine.parameters.used()[alike].data_ptr(), given[alike].data_ptr())
+            engine.close()
+
+
 class Generation(unittest.TestCase):
     def test_the_sampler_says_what_the_trainer_says(self):
         for dtype, most in (("float32", 1e-9), ("bfloat16", 1e-3)):

@@ -109,6 +109,18 @@ class Logprobs(unittest.TestCase):
                 for one, other in zip(logprobs.Plain.measure(logits, tokens, temperatures), expected):
                     torch.testing.assert_close(one.double(), other, rtol=4e-7, atol=2e-6)
 
+    def test_what_cannot_be_chosen_has_no_number_and_no_slope(self):
+        logits, tokens = torch.tensor([[0.0, 1.0, -math.inf, 2.0]] * 2), torch.tensor([2, 1])
+        measured = logprobs.Plain.measure(logits, tokens, None)
+        self.assertEqual(measured[0][0], -math.inf)
+        for slope in (1.0, 100.0, 1e6):
+            given = torch.full((2,), slope)
+            slopes = logprobs.Plain.slopes_(logits.clone(), tokens, None, measured[1], measured[2], None, given)
+            self.assertTrue(slopes.isfinite().all())
+            self.assertTrue((slopes[:, 2] == 0).all())
+            self.assertLess(slopes.double().sum(-1).abs().max(), 1e-5 * slope)
+        self.assertEqual(logprobs._ChosenLogprobs.backward(None, None, None), (None, None, None, None))
+
     def test_on_a_processor_nothing_as_large_as_the_logits_is_made_beside_them(self):
         """What is read some ten times stays in a cache."""
         made: list[int] = []

@@ -18,8 +18,8 @@ CHUNK_LOGITS = 2**27
 KEPT_BYTES = 2**32
 # In float32 for each thread: some arrays of so many stay in a processor's cache.
 CACHED_LOGITS = 2**18
-# Above no logit, and a number: nothing is multiplied by infinity.
-LOWEST = -1e38
+# Below every difference of logits that counts, and no sum or product of it with a slope is infinite.
+LOWEST = -1e30
 
 
 def chosen_logprobs(
@@ -54,6 +54,8 @@ class _ChosenLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: torch.Tensor | None) -> Any:
         """`slopes`: along log-probabilities and entropies."""
+        if all(each is None for each in slopes):
+            return None, None, None, None
         hidden, head, tokens, temperatures, entropies, normalisers = ctx.saved_tensors
         slopes = tuple(None if each is None else each.contiguous() for each in slopes)
         kept, ctx.kept = ctx.kept, None
@@ -122,7 +124,9 @@ def _measured(
     top, above, weights, total = _weighed(logits, temperatures)
     normaliser = total.log()
     surplus = weights.mul_(above).sum(-1)
-    return above.gather(1, tokens[:, None])[:, 0] - normaliser, normaliser - surplus / total, top + normaliser
+    chosen = above.gather(1, tokens[:, None])[:, 0]
+    chosen = torch.where(chosen > LOWEST, chosen, chosen * torch.inf)  # one that cannot be chosen; NaN stays NaN
+    return chosen - normaliser, normaliser - surplus / total, top + normaliser
 
 
 def _slopes(

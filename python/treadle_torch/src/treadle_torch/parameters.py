@@ -18,6 +18,8 @@ from .sharding import Shards, own
 ALONE = Shards()
 # Of PyTorch's own memory, in bytes.
 ALIGNMENT = 64
+# The part of received weights that parameters keep as it is, or none.
+LEAST_ADOPTED = 0.5
 
 
 class Tensors:
@@ -107,9 +109,14 @@ class Parameters(Tensors):
     def write(self, parts: Iterable[torch.Tensor], *, adopts: bool = False) -> None:
         """Weights from elsewhere, in whatever numbers. Float32 ones are kept only where something is trained.
 
-        `adopts`: the parts are nobody else's, and need not be copied where they are as the parameters would be.
+        `adopts`: the parts are nobody else's, and need not be copied where they are as the parameters would be. They may be parts of one
+        piece of memory, which the smallest of them holds, so few are not kept for themselves.
         """
         keeps = self._copies is not None
+        if adopts:
+            parts = list(parts)
+            kept = sum(part.nbytes for target, part in zip(self.exact(), parts, strict=True) if _may_replace(part, target))
+            adopts = kept >= LEAST_ADOPTED * sum(part.nbytes for part in parts)
         for target, part in zip(self.exact(), parts, strict=True):
             if adopts and _may_replace(part, target):
                 target.data = part
