@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -23,7 +22,6 @@ from transfer_peer import drawn, place_of, settings_of, ticket_of
 from treadle_torch import weight_link, weight_transfer
 from treadle_torch.crc import combined, crc32
 from treadle_torch.errors import Refusal
-from treadle_torch.host_memory import HUGE_BYTES, host_memory
 from treadle_torch.weight_blocks import empty_rows, place_in, verify_rows
 from treadle_torch.weight_files import FILE, Store, bytes_of
 from treadle_torch.weight_link import Gone, LinkSettings, accept, check_backend, connect, interface_of, open_place
@@ -282,26 +280,6 @@ class Transfers(unittest.TestCase):
         with mock.patch.object(weight_link, "_code", lambda key, role: bytes(32) if role == weight_link.RECEIVER else code(key, role)):
             self.refused("link.closed", "has failed", lambda: receivers.join(place))
         self.settles(sender, links=0, threads=1)
-
-
-class Memory(unittest.TestCase):
-    @unittest.skipUnless(os.path.exists("/sys/kernel/mm/transparent_hugepage"), "needs a system with huge pages")
-    def test_what_is_large_and_new_lies_on_huge_pages(self):
-        memory = host_memory(3 * HUGE_BYTES)
-        memory.zero_()
-        found = flags = None
-        for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
-            if (range_ := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
-                found = int(range_[1], 16) <= memory.data_ptr() < int(range_[2], 16)
-            elif found and line.startswith("VmFlags:"):
-                flags = line.split()
-        self.assertIn("hg", flags)
-
-    def test_memory_of_any_size_has_that_size(self):
-        for size in (0, 1, HUGE_BYTES - 1, HUGE_BYTES, HUGE_BYTES + 5):
-            memory = host_memory(size)
-            memory.fill_(7)
-            self.assertEqual((memory.dtype, memory.numel(), int(memory.sum())), (torch.uint8, size, 7 * size))
 
 
 class Parts(unittest.TestCase):

@@ -25,7 +25,6 @@ import torch
 
 from .crc import combined, crc32
 from .errors import Refusal
-from .host_memory import host_memory
 from .weight_blocks import empty_rows, place_in, verify_rows
 from .weight_files import DTYPES, FILE, THREADS, Store, Ticket, bytes_of, is_finite, refuse, refuse_checksum
 from .weight_link import RECEIVER, SENDER, Gone, Late, Link, LinkSettings, Place, accept, connect, open_place
@@ -208,7 +207,7 @@ class _Copied:
 
     def __init__(self, fd: int, size: int, device: torch.device) -> None:
         self._fd, self._device = fd, device
-        self._buffer = host_memory(min(size, DEVICE_BUCKET_BYTES))
+        self._buffer = torch.empty(min(size, DEVICE_BUCKET_BYTES), dtype=torch.uint8)
 
     def part(self, start: int, end: int) -> torch.Tensor:
         part = self._buffer[: end - start]
@@ -250,7 +249,7 @@ class HostStaging:
 
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
-        self._bytes = host_memory(sum(each.num_bytes for each in ticket.tensors))
+        self._bytes = torch.empty(sum(each.num_bytes for each in ticket.tensors), dtype=torch.uint8)
         self._pool = ThreadPoolExecutor(THREADS)
         # Of each tensor, in order: its pieces, which end there.
         self._waiting = deque(self._pieces())
