@@ -91,14 +91,9 @@ export class GroupPlacement {
     this.#groups = new UnfinishedGroups(migrate === "never" ? "anew" : migrate, this.#grouping());
   }
 
-  /** Whether what others have matters here. */
-  get isByGroup(): boolean {
-    return this.#groups !== undefined;
-  }
-
   /** Throws `problem.invalid` for an F that falls. */
   set conditions(conditions: GroupConditions) {
-    if (this.isByGroup && !neverDecreases(conditions.F)) {
+    if (this.#groups && !neverDecreases(conditions.F)) {
       throw new TreadleError(
         "problem.invalid",
         "placement in groups needs an interference factor that never falls; raise later values of its table",
