@@ -1,5 +1,5 @@
 /** Whatever the shape of a worker's loop, the meter and the planner's samples have all that its engine was told to spend. */
-import type { ChannelRef, ObservedCall } from "@treadle/contracts";
+import type { ChannelRef, ObservedCall, Peer } from "@treadle/contracts";
 import { ManualClock, settle } from "@treadle/contracts/testing";
 import { EmulatedEngine } from "@treadle/engines";
 import fc from "fast-check";
@@ -7,8 +7,11 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 import { Asks } from "../../packages/planner/src/profile/asks.ts";
 import { costsOfStep } from "../../packages/planner/src/profile/step-samples.ts";
+import { type CallContext, runInCall } from "../../packages/runtime/src/author/call/call-context.ts";
 import { CallMeter } from "../../packages/runtime/src/author/call/call-meter.ts";
 import { packItems, SinkClient, SourceClient } from "../../packages/runtime/src/author/channel/channel-client.ts";
+import { CallHandle } from "../../packages/runtime/src/author/group/handle.ts";
+import { Messenger } from "../../packages/runtime/src/author/messages/messenger.ts";
 
 type Item = { readonly id: number };
 type Part =
@@ -17,7 +20,10 @@ type Part =
   | { readonly does: "takeBesideWork"; readonly source: number; readonly rows: number; readonly worksFirst: boolean }
   | { readonly does: "put"; readonly sink: number; readonly isAwaited: boolean }
   | { readonly does: "lock" }
-  | { readonly does: "send" };
+  | { readonly does: "ask"; readonly what: Asked; readonly when: "at once" | "later" | "beside work" };
+
+/** Of other workers: a message to one, the next of one, a collective of the group, a method's results, or the first. */
+type Asked = "send" | "recv" | "gather" | "answer" | "call" | "first";
 
 const part: fc.Arbitrary<Part> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ does: fc.constant("work" as const), rows: fc.integer({ min: 1, max: 20 }) }) },
@@ -29,7 +35,12 @@ const part: fc.Arbitrary<Part> = fc.oneof(
     worksFirst: fc.boolean(),
   }),
   fc.record({ does: fc.constant("put" as const), sink: fc.integer({ min: 0, max: 1 }), isAwaited: fc.boolean() }),
-  fc.constantFrom<Part>({ does: "lock" }, { does: "send" }),
+  fc.constant<Part>({ does: "lock" }),
+  fc.record({
+    does: fc.constant("ask" as const),
+    what: fc.constantFrom<Asked>("send", "recv", "gather", "answer", "call", "first"),
+    when: fc.constantFrom("at once" as const, "later" as const, "beside work" as const),
+  }),
 );
 
 /** `rounds`: takes of the first source; `asksAhead`: for the next round's items before it works on this one's. */
@@ -52,6 +63,45 @@ const refOf = (name: string, role: ChannelRef["role"]): ChannelRef => ({
   schema: { module: "", exportName: "" },
 });
 const Item: z.ZodType<Item> = z.object({ id: z.number() });
+
+const never = new AbortController().signal;
+
+/** Whatever is asked of them is there, or has arrived, after so long. */
+function otherWorkers(clock: ManualClock, answerMs: number): { ask(what: Asked): PromiseLike<unknown> } {
+  const peer = { request: () => clock.sleep(answerMs) } as unknown as Peer;
+  const messenger = new Messenger({
+    component: "actor",
+    rank: 0,
+    worldSize: 2,
+    incarnation: 1,
+    node: "here",
+    connect: async () => peer,
+    reachable: async () => {},
+    nodesOf: async (workers) => workers.map(() => "here"),
+    peerTimeoutMs: 2 ** 30,
+  });
+  let collectives = 0;
+  const arrives = async (from: string, tag: string) => {
+    await clock.sleep(answerMs);
+    await messenger.deliver({ from, incarnation: 1, tag, value: 1 });
+  };
+  const handle = () => {
+    const reply = (rank: number) => ({ value: rank, durationMs: 1, timers: {} });
+    const replies = [0, 1].map((rank) => clock.sleep((answerMs * (1 + rank)) / 2).then(() => reply(rank)));
+    return new CallHandle("critic.values", [0, 1], replies, () => {});
+  };
+  return {
+    ask: (what) => {
+      if (what === "send") return messenger.send("critic/0", 1);
+      if (what === "call") return handle();
+      if (what === "first") return handle().first();
+      if (what === "answer") return messenger.answer("critic/0", "its values", handle());
+      const from = what === "recv" ? "critic/0" : "actor/1";
+      void arrives(from, what === "recv" ? "values" : `#gather.call.${collectives++}`);
+      return what === "recv" ? messenger.recv(from, "values") : messenger.gather(1);
+    },
+  };
+}
 
 async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: number; items: number }> {
   const clock = new ManualClock();
@@ -105,14 +155,18 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
       ),
   );
   const [main] = sources as [SourceClient<Item>];
+  const others = otherWorkers(clock, shape.answerMs);
   const work = async (rows: number): Promise<void> => {
     toldMs += rows + shape.baseMs;
     await engine.logprobs({ rows, columns: 1, tokens: new Int32Array(rows) });
   };
-  const act = async (each: Part, batch: readonly Item[], pending: Promise<void>[]): Promise<void> => {
+  const act = async (each: Part, batch: readonly Item[], pending: PromiseLike<unknown>[]): Promise<void> => {
     if (each.does === "take") await sources[each.source]?.take();
-    else if (each.does === "send") meter.contacted("actor/0");
-    else if (each.does === "lock") {
+    else if (each.does === "ask") {
+      const asked = others.ask(each.what);
+      if (each.when === "later") pending.push(asked);
+      else await (each.when === "at once" ? asked : Promise.all([asked, work(7)]));
+    } else if (each.does === "lock") {
       using _ = meter.lockWait();
       await clock.sleep(shape.answerMs);
     } else if (each.does === "put") {
@@ -125,7 +179,7 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
     } else await work(each.rows);
   };
   const run = async () => {
-    const pending: Promise<void>[] = [];
+    const pending: PromiseLike<unknown>[] = [];
     let next = shape.asksAhead ? main.take() : undefined;
     for (;;) {
       const batch = await (next ?? main.take());
@@ -139,7 +193,8 @@ async function observe(shape: Loop): Promise<{ call: ObservedCall; toldMs: numbe
     return meter.finish({ onloadMs: 0, offloadMs: 0, memoryBytes: 0 });
   };
   let observation: Awaited<ReturnType<typeof run>> | undefined;
-  const running = run().then((value) => {
+  const context: CallContext = { call: "call", method: "train", step: 1, signal: never, timers: {}, meter };
+  const running = runInCall(context, run).then((value) => {
     observation = value;
   });
   while (!observation) await clock.advance(1000);

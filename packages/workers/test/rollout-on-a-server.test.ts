@@ -119,7 +119,7 @@ describe.each([
       const asked = doubles[1]!.calls.length;
       const generating = ranks.map((rank, at) => rank.generate(streams[at]!.source, streams[at]!.sink));
       const isMore = () => doubles[1]!.calls.length - asked >= engine.maxRunning;
-      await vi.waitFor(() => expect(isMore()).toBe(true));
+      await vi.waitFor(() => expect(isMore()).toBe(true), 30_000);
       for (const double of doubles) double.letGo();
       const metrics = await Promise.all(generating);
       for (const rank of ranks) await rank.offload();

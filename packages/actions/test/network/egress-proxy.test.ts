@@ -190,10 +190,10 @@ describe("a request", () => {
       const { open, proxy } = await serve([`127.0.0.1:${origin}`]);
       const socket = open();
       socket.write(`GET http://127.0.0.1:${origin}/ HTTP/1.1\r\nHost: x\r\n\r\n`);
-      await vi.waitFor(() => expect(far[0]?.bytesRead).toBeGreaterThan(0));
+      await vi.waitFor(() => expect(far[0]?.bytesRead).toBeGreaterThan(0), 30_000);
       if (when === "half an answer") await once(socket, "data");
       socket.destroy();
-      await vi.waitFor(() => expect(far[0]?.readableEnded || far[0]?.destroyed).toBe(true));
+      await vi.waitFor(() => expect(far[0]?.readableEnded || far[0]?.destroyed).toBe(true), 30_000);
       await proxy.close();
     },
   );
@@ -395,7 +395,7 @@ describe("a tunnel", () => {
     later.allowHalfOpen = true;
     expect(await read(later)).toBe("all I say");
     later.end("still here");
-    await vi.waitFor(() => expect(received).toEqual(["still here"]));
+    await vi.waitFor(() => expect(received).toEqual(["still here"]), 30_000);
   });
 
   test.each(["down", "up"])(
@@ -442,7 +442,7 @@ describe("a tunnel", () => {
     const origin = await listen(createServer((socket) => void socket.once("close", () => gone.push(socket)).resume()));
     const { open } = await serve([`127.0.0.1:${origin}`], { limits: { idleMs: 50 } });
     await closed(await tunnelTo(open, `127.0.0.1:${origin}`));
-    await vi.waitFor(() => expect(gone.length).toBe(1));
+    await vi.waitFor(() => expect(gone.length).toBe(1), 30_000);
   });
 
   test("EPX4 whichever side dies, at whatever moment, the other ends, and nothing is left", async () => {
@@ -475,12 +475,12 @@ describe("a tunnel", () => {
           });
           client = open();
           client.write(`CONNECT a.test:${origin} HTTP/1.1\r\nHost: x\r\n\r\n`);
-          if (when !== "asked" && when !== "looked up") await vi.waitFor(() => expect(far.length).toBe(1));
+          if (when !== "asked" && when !== "looked up") await vi.waitFor(() => expect(far.length).toBe(1), 30_000);
           if (when === "sending") client.write(Buffer.alloc(mebibyte));
           await delay(ms);
           if (side === "client") kill(client);
           else {
-            await vi.waitFor(() => expect(far.length).toBe(1));
+            await vi.waitFor(() => expect(far.length).toBe(1), 30_000);
             kill(far[0]);
           }
           await closed(client);
@@ -523,7 +523,7 @@ describe("many connections", () => {
       await Promise.all(clients.map((client) => Promise.race([closed(client), delay(200)])));
       await proxy.close();
       await Promise.all(clients.map(closed));
-      await vi.waitFor(() => expect(descriptors()).toBeLessThanOrEqual(before));
+      await vi.waitFor(() => expect(descriptors()).toBeLessThanOrEqual(before), 30_000);
     }
   });
 
@@ -546,7 +546,7 @@ describe("many connections", () => {
     for (let n = 0; n < 10; n++) {
       const client = open();
       client.write(`GET http://n${n}.test:${origin}/ HTTP/1.1\r\nHost: x\r\n\r\n`);
-      if (n < 3) await vi.waitFor(() => expect(pending.length).toBe(n + 1));
+      if (n < 3) await vi.waitFor(() => expect(pending.length).toBe(n + 1), 30_000);
       else expect(await read(client)).toMatch(/^HTTP\/1.1 502 .*more than 3 names are looked up at once/);
       client.destroy();
     }
@@ -555,7 +555,7 @@ describe("many connections", () => {
     await delay(0);
     const again = open();
     again.write(`GET http://again.test:${origin}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
-    await vi.waitFor(() => expect(pending.length).toBe(1));
+    await vi.waitFor(() => expect(pending.length).toBe(1), 30_000);
     pending[0]!(["127.0.0.1"]);
     expect(await read(again)).toMatch(/^HTTP\/1.1 200/);
   });
@@ -581,13 +581,13 @@ describe("many connections", () => {
     await Promise.all(clients.map(closed));
     expect(count("Timeout")).toBeLessThanOrEqual(timers);
     // The origin's ends close when they have noticed.
-    await vi.waitFor(() => expect(count("TCPSocketWrap")).toBeLessThanOrEqual(sockets));
+    await vi.waitFor(() => expect(count("TCPSocketWrap")).toBeLessThanOrEqual(sockets), 30_000);
     const late = open();
     await closed(late);
     const server = createServer();
     await listen(server);
     proxy.serve(server);
-    await vi.waitFor(() => expect(server.listening).toBe(false));
+    await vi.waitFor(() => expect(server.listening).toBe(false), 30_000);
   });
 });
 

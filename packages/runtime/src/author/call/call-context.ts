@@ -27,6 +27,12 @@ export function currentCall(): CallContext | undefined {
   return storage.getStore();
 }
 
+/** What `act` awaits is no wait of the call. */
+export function unmetered<T>(act: () => T): T {
+  const context = storage.getStore();
+  return context?.meter ? storage.run({ ...context, meter: undefined }, act) : act();
+}
+
 /** The current call, for what makes sense only within one: device locks and channels. */
 export function requireCall(what: string): CallContext {
   const context = storage.getStore();

@@ -1,11 +1,13 @@
 /**
- * What one observed call costs this rank: busy time, and time spent waiting for devices, items and credit.
+ * What one observed call costs this rank: busy time, and time spent waiting for devices, items, credit and other workers.
  *
  * Owner of: the readings of one call.
  *
  * CM1 the call is busy while it awaits nothing that it has asked for: waits may nest and overlap, and one counts from when
  *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile. It is
  *     busy, too, while its engine computes what it began before it awaited, as in `Promise.all([source.take(), engine.train()])`.
+ *     What it asks other workers for, fellow ranks included, it waits for: what those compute is theirs, and the way of a
+ *     message or an answer is what a step takes besides.
  * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
  *     to the batch that is open, so that work which follows a second take is not lost.
  * CM3 items of a stream overlap, so that no item's time is its own: they are told as batches of as many as are in flight at
@@ -21,10 +23,14 @@ import {
 } from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
 
-/** A wait for items or credit that was asked for. */
-export type ChannelWait = Disposable & {
+/** A wait for something that was asked for. */
+export type AskedWait = Disposable & {
   /** From now on the call does nothing else (CM1). */
   awaited(): void;
+};
+
+/** For items or credit. */
+export type ChannelWait = AskedWait & {
   /** What came, or went: counted when the wait has brought something. */
   moved(blocks: readonly ItemBlock[]): void;
 };
@@ -85,6 +91,23 @@ export class CallMeter {
     return {
       [Symbol.dispose]: () => {
         this.#lockWaitMs += this.#goOn() - begun.idleMs;
+      },
+    };
+  }
+
+  /** Waiting for what other workers do, answer or send, once that is awaited. */
+  workerWait(): AskedWait {
+    let isOpen = false;
+    let isOver = false;
+    return {
+      awaited: () => {
+        if (isOpen || isOver) return;
+        isOpen = true;
+        this.#pause();
+      },
+      [Symbol.dispose]: () => {
+        if (isOpen && !isOver) this.#goOn();
+        isOver = true;
       },
     };
   }

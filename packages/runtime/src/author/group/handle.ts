@@ -1,4 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
+import { ofOthers } from "../call/of-others.ts";
 
 /** How the durations of the ranks of one call become one number. */
 export type Reduction = "mean" | "max" | "min";
@@ -38,11 +39,15 @@ export class CallHandle<R> implements PromiseLike<R[]> {
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     const fulfilled = onFulfilled ?? ((values: R[]) => values as unknown as A);
-    return Promise.all(this.#replies).then((replies) => fulfilled(replies.map((reply) => reply.value)), onRejected);
+    return this.#settled().then((replies) => fulfilled(replies.map((reply) => reply.value)), onRejected);
   }
 
   /** The results of some ranks only, without waiting for the others. */
-  async onRanks(...ranks: readonly number[]): Promise<R[]> {
+  onRanks(...ranks: readonly number[]): Promise<R[]> {
+    return ofOthers(this.#onRanks(ranks));
+  }
+
+  async #onRanks(ranks: readonly number[]): Promise<R[]> {
     const picked = ranks.map((rank) => {
       const index = this.#ranks.indexOf(rank);
       const reply = this.#replies[index];
@@ -58,8 +63,8 @@ export class CallHandle<R> implements PromiseLike<R[]> {
   }
 
   /** The result of the first rank of the call. */
-  async first(): Promise<R> {
-    return (await this.onRanks(this.#ranks[0] as number))[0] as R;
+  first(): Promise<R> {
+    return ofOthers(this.#onRanks(this.#ranks.slice(0, 1)).then(([first]) => first as R));
   }
 
   /** Seconds that the method took on each rank. */
@@ -82,7 +87,7 @@ export class CallHandle<R> implements PromiseLike<R[]> {
     this.#cancel(new TreadleError("call.cancelled", `'${this.label}' was cancelled ${reason}`));
   }
 
-  async #settled(): Promise<RankReply<R>[]> {
-    return Promise.all(this.#replies);
+  #settled(): Promise<RankReply<R>[]> {
+    return ofOthers(Promise.all(this.#replies));
   }
 }

@@ -9,7 +9,8 @@
  * - MS4 a wait of a collective, for an answer, or for those that a broadcast goes to has a deadline, and names who holds it up.
  */
 import type { MessageEnvelope, Onward, Peer, TreadleError } from "@treadle/contracts";
-import { currentCall } from "../call/call-context.ts";
+import { currentCall, unmetered } from "../call/call-context.ts";
+import { ofOthers } from "../call/of-others.ts";
 import { describeGroup } from "../group/group.ts";
 import { type AllReducePorts, allReduceSum } from "./all-reduce.ts";
 import { byNode, type Hop, hopsOf } from "./broadcast-tree.ts";
@@ -85,7 +86,11 @@ export class Messenger {
   }
 
   /** Sends to a worker such as `actor/0`; resolves when it lies in the receiver's mailbox. Order per pair and tag is kept. */
-  async send(to: string, value: unknown, tag = ""): Promise<void> {
+  send(to: string, value: unknown, tag = ""): Promise<void> {
+    return ofOthers(this.#send(to, value, tag));
+  }
+
+  async #send(to: string, value: unknown, tag: string): Promise<void> {
     const peer = await this.#ports.connect(to);
     await peer.request("message", this.#envelope(value, tag));
   }
@@ -100,6 +105,10 @@ export class Messenger {
    * aborts: what has come or comes under the tag is dropped then.
    */
   recv<T = unknown>(from: string, tag = "", { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    return ofOthers(this.#recv<T>(from, tag, signal));
+  }
+
+  #recv<T>(from: string, tag: string, signal?: AbortSignal): Promise<T> {
     return (signal ? this.#recvUntil(signal, from, tag) : this.mailbox.next(from, tag)) as Promise<T>;
   }
 
@@ -121,7 +130,11 @@ export class Messenger {
    * Every rank of the group calls it; all get the root's value. Throws `worker.late` after `supervision.peerTimeoutMs`, as all
    * collectives do.
    */
-  async broadcast<T>(value: T, root = 0): Promise<T> {
+  broadcast<T>(value: T, root = 0): Promise<T> {
+    return ofOthers(this.#broadcast(value, root));
+  }
+
+  async #broadcast<T>(value: T, root: number): Promise<T> {
     const tag = this.#collectiveTag("broadcast");
     if (this.#ports.rank !== root) return this.#awaited<T>(this.#rankName(root), tag);
     await this.#spread(this.#others(), value, tag);
@@ -133,19 +146,23 @@ export class Messenger {
    * sent under the tag. Resolves when all have it; throws `worker.late` when one has not after
    * `supervision.peerTimeoutMs`.
    */
-  async broadcastTo(group: Addressed, value: unknown, tag = ""): Promise<void> {
+  broadcastTo(group: Addressed, value: unknown, tag = ""): Promise<void> {
     const ranks = describeGroup(group)?.ranks ?? Array.from({ length: group.size }, (_, rank) => rank);
     const workers = ranks.map((rank) => `${group.groupName}/${rank}`).filter((worker) => worker !== this.self);
-    await this.#spread(workers, value, tag);
+    return ofOthers(this.#spread(workers, value, tag));
   }
 
   /** What a worker of any group broadcasts to this one's. Throws `worker.died`, and `worker.late` after `supervision.peerTimeoutMs`. */
   broadcastFrom<T = unknown>(from: string, tag = ""): Promise<T> {
-    return this.#awaited<T>(from, tag);
+    return ofOthers(this.#awaited<T>(from, tag));
   }
 
   /** Every rank of the group calls it; the root gets all values in the order of the ranks, the others undefined. */
-  async gather<T>(value: T, root = 0): Promise<T[] | undefined> {
+  gather<T>(value: T, root = 0): Promise<T[] | undefined> {
+    return ofOthers(this.#gather(value, root));
+  }
+
+  async #gather<T>(value: T, root: number): Promise<T[] | undefined> {
     const tag = this.#collectiveTag("gather");
     if (this.#ports.rank !== root) {
       await this.#post({ to: this.#rankName(root), onward: nobody }, this.#envelope(value, tag));
@@ -162,7 +179,11 @@ export class Messenger {
    * Every rank of the group calls it with as many numbers; all get the element-wise sum, bit for bit the same. Sums have the
    * precision of the array: beyond 2^24 float32 no longer counts by one.
    */
-  async allReduceSum<T extends Float32Array | Float64Array>(values: T): Promise<T> {
+  allReduceSum<T extends Float32Array | Float64Array>(values: T): Promise<T> {
+    return ofOthers(this.#allReduceSum(values));
+  }
+
+  async #allReduceSum<T extends Float32Array | Float64Array>(values: T): Promise<T> {
     if (this.#worldSize === 1) return values;
     const tag = this.#collectiveTag("allReduceSum");
     const { rank, component } = this.#ports;
@@ -192,11 +213,11 @@ export class Messenger {
       rank,
       address,
       others: this.#others(),
-      send: (to: string, value: unknown) => this.send(to, value, tag),
-      recv: (from: string) => this.recv(from, tag),
+      send: (to: string, value: unknown) => this.#send(to, value, tag),
+      recv: (from: string) => this.#recv(from, tag),
       end: (from: string, reason: unknown) => this.mailbox.end(from, tag, reason),
     };
-    return meet(ports, timeoutMs);
+    return ofOthers(meet(ports, timeoutMs));
   }
 
   /**
@@ -204,7 +225,8 @@ export class Messenger {
    * Throws what the call throws, and `worker.late` after `supervision.peerTimeoutMs`.
    */
   answer<T>(worker: string, what: string, asked: PromiseLike<T>): Promise<T> {
-    return this.#waits.within({ worker, what, kind: "an answer" }, () => asked);
+    // A handle counts from when it is awaited, which it is here, and whoever asks may not yet wait.
+    return ofOthers(unmetered(() => this.#waits.within({ worker, what, kind: "an answer" }, () => asked)));
   }
 
   /** Those that have been waited for longer than so, and with what. */
@@ -249,7 +271,7 @@ export class Messenger {
   /** MS4. */
   #awaited<T>(from: string, tag: string): Promise<T> {
     const wait = { worker: from, what: nameOf(tag), kind: kindOf(tag) };
-    return this.#waits.within(wait, (signal) => this.recv<T>(from, tag, { signal }));
+    return this.#waits.within(wait, (signal) => this.#recv<T>(from, tag, signal));
   }
 
   async #spread(workers: readonly string[], value: unknown, tag: string): Promise<void> {

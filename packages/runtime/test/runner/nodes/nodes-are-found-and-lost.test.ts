@@ -160,7 +160,7 @@ test("nodes that go away before anything is placed are placed on all the same, s
 
 test("a node is what it was while it is away: its labels and its number place what was to run there", async () => {
   const [a] = [await announceNode("a", undefined, { ...info, labels: { pool: "h200" } }), await announceNode("b")];
-  await vi.waitFor(() => expect(nodes.present).toHaveLength(2));
+  await vi.waitFor(() => expect(nodes.present).toHaveLength(2), 30_000);
   await nodes.find();
   await a.announcement.withdraw("it is preempted");
   const [present, before] = nodes.devicesToPlaceOn();
