@@ -19,6 +19,7 @@ test("a run finds its plan by itself, keeps what it measured, and the next one m
   expect(first).toMatchObject({ code: 0 });
   expect(first.stdout).toContain("no profile of 'ledger' is known");
   expect(first.stdout).toMatch(/chosen: (temporal|spatial|hybrid), expected to take/);
+  expect(first.stdout).not.toContain("still looked for a plan");
   const kept = Profile.parse(JSON.parse(await readFile(profile, "utf8")));
   expect(Object.keys(kept.components).toSorted()).toEqual(["maker", "trainer"]);
   expect(kept.graph.edges).toMatchObject([{ from: "maker", to: "trainer", channel: "results", itemsPerStep: 12 }]);
@@ -34,6 +35,17 @@ test("a run finds its plan by itself, keeps what it measured, and the next one m
     ["trainer", true],
   ]);
   expect(FlowGraph.parse(await left("graph.json"))).toEqual(kept.graph);
+}, 480_000);
+
+test("a run that ends while it measures says what that took, and that nothing came of it", async () => {
+  await using runs = await temporaryRuns();
+  const settings = ["placement.mode=auto", `placement.auto.profile=${join(runs.path, "profile.json")}`, "steps=2"];
+  const flags = ["cluster.devices=4", ...settings].flatMap((each) => ["--set", each]);
+  const short = await treadle(["run", ledgerWorkflow, "--plain", "--runs", runs.path, ...flags]);
+  expect(short).toMatchObject({ code: 0 });
+  expect(short.stdout + short.stderr).toMatch(
+    /ended while automatic placement still looked for a plan, on which 2 steps and \d+\.\d s went; nothing is kept/,
+  );
 }, 480_000);
 
 test("the flow graph of a workflow is traced and drawn", async () => {

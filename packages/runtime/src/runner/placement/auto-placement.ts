@@ -159,6 +159,17 @@ export class AutoPlacement implements Placer {
     return { ...chosen, why: [...chosen.why, cost] };
   }
 
+  /** What the run has spent on a plan that it did not live to go on with: for its end. */
+  get spentInVain(): string | undefined {
+    if (!this.#isSought || this.#soughtSinceMs === undefined || !this.#replanner?.observes) return undefined;
+    const seconds = (performance.now() - this.#soughtSinceMs) / 1000;
+    const steps = this.#numSteps === 1 ? "1 step" : `${this.#numSteps} steps`;
+    const rest = this.#replanner.profile
+      ? "what was measured is kept, so the next run begins with the best plan by it"
+      : "nothing is kept, so the next run measures again; give it more steps, or measure once with 'treadle profile'";
+    return `the run ended while automatic placement still looked for a plan, on which ${steps} and ${seconds.toFixed(1)} s went; ${rest}`;
+  }
+
   /** The change that is due, if one is. */
   between(target: PlanTarget): (() => Promise<void>) | undefined {
     const next = this.#next;

@@ -136,6 +136,7 @@ async function runWorkflow(run: OpenedRun, records: RunRecords, tracker: StepTra
   await run.loaded.workflow.run(context);
   await reports.settled();
   await tracker.drained();
+  if (run.auto?.spentInVain) run.warn(run.auto.spentInVain);
   await records.writePlan();
 }
 
