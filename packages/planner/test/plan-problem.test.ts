@@ -235,24 +235,35 @@ test("a cycle whose members are to be kept apart says so, and not that memory la
   expect(explanation.join()).not.toContain("memory");
 });
 
-test("components that answer each other and find no room are named with the bytes that are missing", () => {
+test("components that answer each other and do not fit beside each other give way turn by turn, and so are planned", () => {
   const measured = chainProfile({ simulator: { perItem: 1 }, policy: { perItem: 1, devicesPerRank: 3 } });
   const back = { from: "policy", to: "simulator", channel: "actions", itemsPerStep: 64, bytesPerStep: 0 };
+  const swap = { onloadSeconds: 0.5, offloadSeconds: 0.25 };
   const profile = {
     ...measured,
+    components: Object.fromEntries(
+      Object.entries(measured.components).map(([name, own]) => [name, { ...own, ...swap }]),
+    ),
     graph: { ...measured.graph, edges: [...measured.graph.edges, back], cycles: [["simulator", "policy"]] },
   };
-  const components = [
-    { name: "simulator", devicesPerRank: 1, memoryBytesPerDevice: 37.7e9 },
-    { name: "policy", devicesPerRank: 3, memoryBytesPerDevice: 53.2e9 },
-  ];
-  const planned = (count: number) => () =>
+  const planned = (count: number, policyBytes: number) =>
     planFromProfile(profile, {
-      ...{ batch: 64, maxStaleness: 0, components },
+      ...{ batch: 64, maxStaleness: 0 },
+      components: [
+        { name: "simulator", devicesPerRank: 1, memoryBytesPerDevice: 37.7e9 },
+        { name: "policy", devicesPerRank: 3, memoryBytesPerDevice: policyBytes },
+      ],
       devices: cluster(count).map((device) => ({ ...device, memoryBytes: 80 * 2 ** 30 })),
     });
-  expect(planned(3)).toThrow(
-    /'simulator' and 'policy' answer each other.* need 84.7 GiB on each of 3, which have 80 GiB: 4.66 GiB too little.* need 4, and there are 3/,
+  const both = planned(3, 53.2e9);
+  expect(both.alternatives.map(({ mode, proven }) => [mode, proven])).toContainEqual(["temporal", false]);
+  expect(both.missing.map(({ mode }) => mode)).not.toContain("temporal");
+  expect(both.explanation.join()).toMatch(
+    /'simulator' and 'policy' answer each other and do not fit in memory together/,
   );
-  expect(planned(4)).not.toThrow();
+  // There is room for one member's own devices, and for both on all of them.
+  expect(planned(4, 53.2e9).alternatives.map(({ mode }) => mode)).toContain("spatial");
+  const roomy = planned(3, 20e9);
+  expect(roomy.explanation.join()).not.toContain("answer each other");
+  expect(both.predicted.stepSeconds).toBeGreaterThan(roomy.predicted.stepSeconds);
 });

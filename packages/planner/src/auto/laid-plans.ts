@@ -21,6 +21,7 @@ import { believed, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { mayDiffer } from "../profile/take-stretch.ts";
+import { turnSwapSeconds } from "./cycle-turns.ts";
 import { leastGain } from "./descent.ts";
 import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
 import type { ReplayedStep } from "./plan-replay.ts";
@@ -367,10 +368,13 @@ function placeShares(
   );
   const replayed = expected && isDrawn && mayDiffer(profile) ? replay(placed, true) : expected;
   const isOverlap = replayed !== undefined && maxStaleness > 0;
+  const isByTurns = problem.cycleMemory === "by-turns";
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const time =
     replayed?.seconds ??
-    overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) + messageSeconds(profile, cost);
+    overlapped(asPlaced, stepWithEnds(cost, profile, problem.batch), cost.busy) +
+      messageSeconds(profile, cost) +
+      (isByTurns ? turnSwapSeconds(problem, placed, profile.graph) : 0);
   // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
   const onCores = replayed === undefined || isOverlap ? atLeast : time + Math.max(0, atLeast - cost.step);
   const shared =
@@ -394,8 +398,8 @@ function placeShares(
   const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
   const busiest = replayed === undefined ? [] : [...shared, ...busiestOf(replayed)];
-  // A proof is of schedules of the batch that was searched for; steps that overlap keep to no schedule.
-  const isProvable = !isOverlap && problem.batch === batch;
+  // A proof is of schedules of the batch that was searched for; steps that overlap, and swaps of a cycle's turns, are in no schedule.
+  const isProvable = !isOverlap && problem.batch === batch && !isByTurns;
   const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,

@@ -17,6 +17,7 @@ import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
+import { byTurns } from "./cycle-turns.ts";
 import {
   asLaid,
   asPlanned,
@@ -82,11 +83,13 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   const without = new Set(components.flatMap(({ name, deviceKind: kind = "" }) => (isSlot({ kind }) ? [name] : [])));
   const pins = pinsOf(pinned ?? {}, { components, devices, numbered, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
-  const question = planProblemOf(profile, { ...target, devices });
+  const strict = planProblemOf(profile, { ...target, devices });
+  // What its members need together is no limit of plans: it is one of the first way of searching.
+  const question = byTurns(strict) ?? strict;
   checkTogether(question.pools, wishes);
   const names = components.map(({ name }) => name);
   const devicesOf = (name: string) => question.pools.find((pool) => pool.components.includes(name))!.devices;
-  const questions = waysOf(question);
+  const questions = [...waysOf(question), ...(question === strict ? [] : waysOf(strict))];
   const startMs = nowMs?.() ?? 0;
   const leftMs = () => (deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startMs) - startMs));
   const answers = questions.map(({ problem }, way) => {
@@ -258,7 +261,11 @@ function asAlternative(each: PlannedMode, scale: number): PlanAlternative & { la
 type Found = PlanAlternative & { readonly question: ProfileProblem };
 
 const asFound = ({ alternatives }: PlanAnswer, answers: readonly PlanAnswer[], question: ProfileProblem): Found[] =>
-  alternatives.map((each) => ({ ...each, ...ofMode(answers, each.mode), question }));
+  alternatives.map((each) => {
+    const { proven, bound } = ofMode(answers, each.mode);
+    // Another way of searching may have found something faster.
+    return { ...each, proven: proven && each.time <= bound * (1 + 1e-9), bound, question };
+  });
 
 /** Schedules of the modes that are not wanted. */
 function startsOf(

@@ -10,7 +10,6 @@ import type { PlacementComponent } from "../placement-input.ts";
 import { formatBytes, rankBounds } from "../placement-ranks.ts";
 import { mostRanksOf } from "../placement-wishes.ts";
 import { residentMemory } from "../plan/component-time.ts";
-import { crampedCycles, describeCramped } from "../plan/cycle-room.ts";
 import { type PlanNode, type PlanProblem, planModes } from "../plan/problem.ts";
 import { takenPerItem } from "../profile/whole-items.ts";
 import { divisibleBatch } from "./divisible-batch.ts";
@@ -113,6 +112,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     pipeline: names.length <= 5 || (names.length <= 8 && target.devices.length <= 64) ? "kway" : "binary",
     splits: "all",
     cycles: "split",
+    cycleMemory: "together",
     residency: "lazy",
     swaps: "round",
     maxStaleness: target.maxStaleness,
@@ -129,7 +129,6 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     nodes,
     edges: uniqueEdges(profile.graph.edges.map(({ from, to }) => [from, to])),
   };
-  checkCycles(problem);
   const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
   return { problem, pools, serialSeconds, notes };
 }
@@ -273,16 +272,6 @@ function checkMemory(name: string, node: Usable & Pick<PlanNode, "memory">, most
       },
     },
   );
-}
-
-/** Members of a cycle, together and apart. */
-function checkCycles(problem: PlanProblem): void {
-  const [cramped] = crampedCycles(problem);
-  if (cramped === undefined) return;
-  const { members, neededMemory: neededBytes, memory, neededDevices } = cramped;
-  throw new TreadleError("placement.impossible", describeCramped(cramped, formatBytes), {
-    details: { components: members, neededBytes, missingBytes: neededBytes - memory, neededDevices },
-  });
 }
 
 function notesOn(name: string, profile: ComponentProfile, maxDevices: number, batch: number): string[] {

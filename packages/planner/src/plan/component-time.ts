@@ -1,4 +1,4 @@
-import type { ComponentTime, PlanNode } from "./problem.ts";
+import type { ComponentTime, PlanNode, PlanProblem } from "./problem.ts";
 
 /** Devices a node uses when it is given `devices`, or 0 where it cannot run. */
 export function usedDevices(node: PlanNode, devices: number): number {
@@ -78,11 +78,15 @@ export function residentMemory(
 /** Relative slack of the memory limit, so that a sum that equals it does not fail by rounding. */
 export const memorySlack = 1e-12;
 
-export type Limits = { readonly batch: number; readonly memoryPerDevice: number };
+/** `cycleMemory`: whether members are in memory together, which is the default */
+export type Limits = Partial<Pick<PlanProblem, "cycleMemory">> & {
+  readonly batch: number;
+  readonly memoryPerDevice: number;
+};
 
 /**
- * Seconds of a component (its members one after the other, all resident) for `items` on exactly `devices` devices;
- * Infinity where a member cannot run or the sum of memories does not fit.
+ * Seconds of a component (its members one after the other, all resident unless they are loaded by turns) for `items` on exactly `devices` devices;
+ * Infinity where a member cannot run, or what is resident does not fit.
  */
 export function exactSeconds(members: readonly PlanNode[], devices: number, items: number, limits: Limits): number {
   let total = 0;
@@ -90,7 +94,8 @@ export function exactSeconds(members: readonly PlanNode[], devices: number, item
   for (const node of members) {
     const used = usedDevices(node, devices);
     if (used === 0) return Number.POSITIVE_INFINITY;
-    memory += residentMemory(node, used, node.stream ? limits.batch : items);
+    const own = residentMemory(node, used, node.stream ? limits.batch : items);
+    memory = limits.cycleMemory === "by-turns" ? Math.max(memory, own) : memory + own;
     total += node.stream
       ? (profiledSeconds(node.time, used, limits.batch) * items) / limits.batch
       : profiledSeconds(node.time, used, items);

@@ -18,6 +18,7 @@ export type CrampedCycle = {
 
 /** Of cycles that may be split: members share devices, and are then all loaded, or each has its own. Either is proven to be impossible. */
 export function crampedCycles(problem: PlanProblem, dag: Dag = collapseCycles(problem)): CrampedCycle[] {
+  if (problem.cycleMemory === "by-turns") return [];
   const { granularities, batch } = problem;
   const items = granularities === "divisors" ? 1 : Math.min(batch, ...granularities);
   return dag.cycles.flatMap(({ component }) => {

@@ -5,7 +5,7 @@ import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
 import { idleIn, usableDevices } from "./plan-wishes.ts";
 import { type EvalAnswer, EvalProblem, type PlanNode, type PlanProblem, type Schedule } from "./problem.ts";
 import { modeAmong, modeOf } from "./schedule-mode.ts";
-import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
+import { fitTogether, limitsIn, turnSwap } from "./turn-swap.ts";
 
 class Illegal extends Error {
   readonly path: string;
@@ -156,7 +156,7 @@ function costNode(model: PlanModel, schedule: Extract<Schedule, { op: "node" }>,
     const all = problem.pools[pool]!.devices;
     throw new Illegal(`${path}.devices`, `'${devices}' should be ${all}: pool '${pool}' is used as a whole`);
   }
-  const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+  const limits = limitsIn(problem, pool);
   const time = leastSeconds(members, devices, items, limits);
   if (time === Number.POSITIVE_INFINITY) {
     throw new Illegal(path, `'${schedule.node}' cannot run ${items} items on up to ${devices} devices`);

@@ -6,7 +6,7 @@ import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
 import { usableDevices } from "./plan-wishes.ts";
 import { type PlanAlternative, type PlanMode, type PlanStats, planModes, type Schedule } from "./problem.ts";
-import { memoryOfPool } from "./turn-swap.ts";
+import { limitsIn, memoryOfPool } from "./turn-swap.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
 const percent = (part: number): string => `${Math.round(part * 100)} %`;
@@ -195,7 +195,7 @@ function explainInfeasible(
     );
     const limited = members.filter(({ maxRanks }) => maxRanks !== undefined);
     const unlimited = members.map((member) => ({ ...member, maxRanks: undefined }));
-    const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+    const limits = limitsIn(problem, pool);
     const isLimited =
       limited.length > 0 &&
       model.items.some((items) => Number.isFinite(leastSeconds(unlimited, devices, items, limits)));

@@ -1,6 +1,6 @@
 import { exactSeconds, usedDevices } from "./component-time.ts";
 import type { PlanModel } from "./model.ts";
-import { memoryOfPool } from "./turn-swap.ts";
+import { limitsIn } from "./turn-swap.ts";
 
 /** Whether a leaf uses all devices of a level: those counts on which it takes the least are the most it has. */
 export class FullLeaves {
@@ -17,7 +17,7 @@ export class FullLeaves {
     let row = this.#rows.get(key);
     if (row === undefined) {
       const { members } = leaves[leaf]!;
-      const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, members[0]!.pool) };
+      const limits = limitsIn(problem, members[0]!.pool);
       row = new Uint8Array(levels + 1);
       const seconds = leafSeconds(leaf, itemsIndex);
       for (let i = 1; members[0]!.pool === undefined && i <= levels; i++) {

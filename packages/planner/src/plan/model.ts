@@ -3,7 +3,7 @@ import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasE
 import { type CompiledWishes, compileWishes, usableDevices, usedOf } from "./plan-wishes.ts";
 import { type Allocation, mayRunAsOne, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
-import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
+import { fitTogether, limitsIn, turnSwap } from "./turn-swap.ts";
 
 /** `count` chunks of the item count at `itemsIndex`. */
 export type Chunking = { readonly itemsIndex: number; readonly items: number; readonly count: number };
@@ -134,7 +134,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     if (row === undefined) {
       const { members } = leaves[leaf]!;
       const { pool } = members[0]!;
-      const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+      const limits = limitsIn(problem, pool);
       if (!wishes.mayBeOne(leaves[leaf]!)) row = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
       else if (pool === undefined) row = leastSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
       else {

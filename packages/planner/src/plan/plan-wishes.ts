@@ -7,7 +7,7 @@ import { exactSeconds, leastSeconds, usedDevices } from "./component-time.ts";
 import type { Component, Dag } from "./graph.ts";
 import type { PlanNode, PlanProblem, Schedule } from "./problem.ts";
 import { modeAmong } from "./schedule-mode.ts";
-import { memoryOfPool } from "./turn-swap.ts";
+import { limitsIn } from "./turn-swap.ts";
 
 export type CompiledWishes = {
   mayTakeTurns(first: number, second: number): boolean;
@@ -89,7 +89,7 @@ export function usedOf(
   members: readonly PlanNode[],
   { devices, items }: Pick<Schedule, "devices" | "items">,
 ): number {
-  const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, members[0]!.pool) };
+  const limits = limitsIn(problem, members[0]!.pool);
   const least = leastSeconds(members, devices, items, limits);
   let most = 0;
   for (let count = devices; count >= 1 && most === 0; count--) {

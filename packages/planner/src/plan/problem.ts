@@ -128,6 +128,11 @@ export const PlanProblem = z
      * Collapsed, its members take turns. A cycle whose members have different pools is always split.
      */
     cycles: z.enum(["collapse", "split"]).default("collapse"),
+    /**
+     * Members of a cycle that runs as one are `together` in memory. `by-turns`: where they do not fit, each is loaded for its own turns.
+     * The seconds of a schedule are then a bound alone: those swaps are not among them.
+     */
+    cycleMemory: z.enum(["together", "by-turns"]).default("together"),
     /** `lazy`: parts that take turns pay no swap where all of their components, each on all the devices, fit in memory together */
     residency: z.enum(["swap", "lazy"]).default("swap"),
     /** `round`: turns come round, in the next chunk or the next step, so the first part is also swapped in for the last */

@@ -8,7 +8,7 @@
  * leaves each for the other (MT2).
  */
 import { chooseLeaving } from "@treadle/contracts";
-import { memorySlack, residentMemory, usedDevices } from "./component-time.ts";
+import { type Limits, memorySlack, residentMemory, usedDevices } from "./component-time.ts";
 import { bitsOf, type Dag, swappedTogether, swapSeconds } from "./graph.ts";
 import type { PlanNode, PlanProblem } from "./problem.ts";
 
@@ -180,6 +180,13 @@ export function fitTogether(
   }
   return memory <= memoryOfPool(problem, members[0]?.pool) * (1 + memorySlack);
 }
+
+/** Of what runs in a pool. */
+export const limitsIn = (problem: PlanProblem, pool: string | undefined): Limits => ({
+  batch: problem.batch,
+  memoryPerDevice: memoryOfPool(problem, pool),
+  cycleMemory: problem.cycleMemory,
+});
 
 export function memoryOfPool(problem: PlanProblem, pool: string | undefined): number {
   const { memoryPerDevice } = pool === undefined ? problem : problem.pools[pool]!;
