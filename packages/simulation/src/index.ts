@@ -20,6 +20,7 @@ export { DrawnRun, type DrawnStep, runShapes, slowBeside } from "./multiplex/dra
 export { type Beside, type PlannedRun, type RunBeside, simulateBeside } from "./multiplex/planned-runs.ts";
 export { MultiplexScenario, multiplexScenarios } from "./multiplex/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
+export { compareParts, leftOut, type PartsComparison } from "./rollout/compare-parts.ts";
 export {
   compareRollouts,
   type RolloutComparison,

@@ -7,7 +7,9 @@ import {
 } from "@treadle/trajectories";
 import { describe, expect, test } from "vitest";
 import {
+  compareParts,
   compareRollouts,
+  leftOut,
   RolloutScenario,
   reportPredictors,
   rolloutScenarios,
@@ -86,6 +88,40 @@ describe("a comparison of rollouts", () => {
     expect(report.rows).toContainEqual(
       expect.objectContaining({ quantity: "tokens", stage: "0", model: "oracle", logSd: 0 }),
     );
+  });
+});
+
+describe("a comparison of parts", () => {
+  const comparisons = [...compareParts(small)];
+
+  test("has all parts on and each left out, beside what is simple, and repeats with its seed", () => {
+    expect(comparisons).toHaveLength(small.F.length);
+    for (const { without, bestSimple, verl, all, chosen, degrees } of comparisons) {
+      expect(Object.keys(without).sort()).toEqual([...leftOut].sort());
+      for (const speed of [...Object.values(without), all, chosen, verl]) expect(speed).toBeGreaterThan(0);
+      expect(bestSimple).toBeGreaterThanOrEqual(verl);
+      expect(degrees.reduce((sum, degree) => sum + degree, 0)).toBeLessThanOrEqual(small.gpus);
+      // What is without unequal degrees leaves nothing out where the fastest before were equal.
+      if (new Set(degrees).size === 1) expect(without.degrees).toBe(all);
+    }
+    expect([...compareParts(small)]).toEqual(comparisons);
+  });
+
+  test("without placement, each worker is given its first episodes in turn", () => {
+    const [F] = small.F as [(typeof small.F)[number]];
+    const episodes = drawSteps(small, "search", 24, 1)[0]!.map((each) => ({ ...each, turns: each.turns.slice(0, 1) }));
+    const even = {
+      degrees: [4, 2, 2],
+      scheduler: "rr" as const,
+      placement: { type: "dp" as const },
+      start: "even" as const,
+    };
+    const cached = { ...even, placement: { type: "cache" as const } };
+    const finish = (way: Omit<Way, "name">) =>
+      simulateWay(small, F, episodes, noisyForecasting(episodes, 0.5, seed), way).finish;
+    expect(finish(even)).toEqual(finish(cached));
+    const { start: _, ...inGroups } = even;
+    expect(finish(inGroups)).not.toEqual(finish(cached));
   });
 });
 

@@ -27,7 +27,14 @@ export { type StepGiven, type TailRound, tailRound } from "./live/tail-rounds.ts
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
 export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";
 export { type ModelName, modelNames } from "./predict/models.ts";
-export { type EpisodePrediction, EpisodePredictor, type EpisodeStart, PredictorState } from "./predict/predictor.ts";
+export {
+  type EpisodePrediction,
+  EpisodePredictor,
+  type EpisodeStart,
+  type Estimate,
+  PredictorState,
+} from "./predict/predictor.ts";
+export type { LogNormal } from "./predict/prompt-model.ts";
 export { PredictionScores, type PredictorReport, type PredictorRow } from "./predict/scores.ts";
 export { normalFrom, seededRandom } from "./random.ts";
 export type { Forecast } from "./rollout/events.ts";

@@ -1737,6 +1737,10 @@ export const commandManifests: readonly CommandManifest[] = [
             "description": "equal seeds give equal figures"
           },
           {
+            "flags": "--parts [seeds]",
+            "description": "all parts on, and each left out, with the shipped predictor; over so many seeds from --seed on (default: 2)"
+          },
+          {
             "flags": "--json",
             "description": "prints one object"
           }

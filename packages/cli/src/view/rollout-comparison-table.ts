@@ -1,6 +1,12 @@
 /** The simulated comparison of rollouts, and how well they were predicted, as lines of Markdown tables. */
 import { median } from "@treadle/contracts";
-import type { RolloutComparison, Throughput, WorkloadPredictor } from "@treadle/simulation";
+import {
+  leftOut,
+  type PartsComparison,
+  type RolloutComparison,
+  type Throughput,
+  type WorkloadPredictor,
+} from "@treadle/simulation";
 import { markdownTable, tableHeader, tableRow } from "./markdown-table.ts";
 import { formatPercent, significant } from "./text.ts";
 
@@ -112,13 +118,84 @@ export function rolloutSummary(comparisons: readonly RolloutComparison[]): strin
       ways.set(name, ratios);
     }
   }
-  const range = (values: readonly number[]) =>
-    `${Math.min(...values).toFixed(2)} to ${Math.max(...values).toFixed(2)}, median ${median(values).toFixed(2)}`;
   const rows = [...ways].map(([name, { verl, simple }]) => [
     name,
-    range(verl),
-    range(simple),
+    rangeOf(verl),
+    rangeOf(simple),
     `${simple.filter((ratio) => ratio >= 0.97).length} of ${simple.length}`,
   ]);
   return markdownTable(["way", "over Verl-like", "over the best simple", "at least 0.97 of that"], rows);
 }
+
+export const partsHeader: string = tableHeader([
+  "workload",
+  "F",
+  "seed",
+  "Verl-like",
+  "hybrid",
+  "least load",
+  "best simple",
+  "which",
+  "all parts",
+  "degrees",
+  ...leftOut.map((part) => `without ${part}`),
+  "chosen",
+  "which",
+  "all / best simple",
+  "chosen / best simple",
+]);
+
+export function partsRow(comparison: PartsComparison): string {
+  const { workload, F, seed, verl, hybrid, leastLoad, bestSimple, all, without, chosen } = comparison;
+  const over = (each: number, other = verl) => (each / other).toFixed(2);
+  return tableRow([
+    workload,
+    F.type === "affine" ? `1 + ${F.slope} (k-1)` : F.type,
+    String(seed),
+    significant(verl),
+    ...[hybrid, leastLoad, bestSimple].map((each) => over(each)),
+    comparison.bestSimpleName,
+    over(all),
+    widths(comparison.degrees),
+    ...leftOut.map((part) => over(without[part])),
+    over(chosen),
+    comparison.chosenName,
+    over(all, bestSimple),
+    over(chosen, bestSimple),
+  ]);
+}
+
+/** Such as `2 × 8, 48 × 1`. */
+const widths = (degrees: readonly number[]): string =>
+  [...new Set(degrees)].map((degree) => `${degrees.filter((each) => each === degree).length} × ${degree}`).join(", ");
+
+/** Over all settings: what each part is worth, and how often a way keeps up with what is simple. */
+export function partsSummary(comparisons: readonly PartsComparison[]): string {
+  const rows = (
+    [
+      ["all parts", ({ all }) => all],
+      ...leftOut.map((part): Speed => [`without ${part}`, ({ without }) => without[part]]),
+      ["chosen", ({ chosen }) => chosen],
+      ["hybrid", ({ hybrid }) => hybrid],
+      ["least load", ({ leastLoad }) => leastLoad],
+    ] satisfies Speed[]
+  ).map(([name, of]) => {
+    const simple = comparisons.map((each) => of(each) / each.bestSimple);
+    return [
+      name,
+      rangeOf(comparisons.map((each) => of(each) / each.verl)),
+      rangeOf(simple),
+      `${simple.filter((ratio) => ratio >= 0.97).length} of ${simple.length}`,
+      rangeOf(comparisons.map((each) => of(each) / each.all)),
+    ];
+  });
+  return markdownTable(
+    ["way", "over Verl-like", "over the best simple", "at least 0.97 of that", "over all parts"],
+    rows,
+  );
+}
+
+type Speed = [name: string, of: (comparison: PartsComparison) => number];
+
+const rangeOf = (values: readonly number[]): string =>
+  `${Math.min(...values).toFixed(2)} to ${Math.max(...values).toFixed(2)}, median ${median(values).toFixed(2)}`;

@@ -1,6 +1,9 @@
 import {
   EpisodePredictor,
+  type Estimate,
   type Forecast,
+  type LogNormal,
+  type ModelName,
   normalFrom,
   type PredictorState,
   type RecordedEpisode,
@@ -17,13 +20,18 @@ export type Forecasting = {
 };
 
 /** The shipped predictor, told of every turn and tool when they are over. */
-export function learnedForecasting(state: PredictorState, episodes: readonly RecordedEpisode[]): Forecasting {
+export function learnedForecasting(
+  state: PredictorState,
+  episodes: readonly RecordedEpisode[],
+  model: ModelName = "learned",
+): Forecasting {
+  const of = (estimate: Estimate): LogNormal => (model === "learned" ? estimate : estimate.models[model]);
   const start = (): { predictor: EpisodePredictor; initial: number[]; logSd: number } => {
-    const predictor = new EpisodePredictor(state);
+    const predictor = new EpisodePredictor(state, { learns: false });
     for (const [i, { prompt, contextTokens }] of episodes.entries()) {
       predictor.begin(`${i}`, { prompt, group: prompt, contextTokens });
     }
-    const said = episodes.map((_, i) => predictor.predict(`${i}`).tokens);
+    const said = episodes.map((_, i) => of(predictor.predictOnly(`${i}`, "tokens")));
     return { predictor, initial: said.map(({ logMean }) => tokensOf(logMean)), logSd: said[0]?.logSd ?? 0 };
   };
   const { initial, logSd } = start();
@@ -32,10 +40,13 @@ export function learnedForecasting(state: PredictorState, episodes: readonly Rec
     logSd,
     forecast: () => {
       const { predictor } = start();
-      const rest = (trajectory: number) => {
-        const { tokens, toolSeconds } = predictor.predict(`${trajectory}`);
-        return { tokens: tokensOf(tokens.logMean), toolSeconds: Math.expm1(toolSeconds.logMean) };
-      };
+      const rest = (trajectory: number) => ({
+        tokens: tokensOf(of(predictor.predictOnly(`${trajectory}`, "tokens")).logMean),
+        // Few schedulers read it.
+        get toolSeconds() {
+          return Math.expm1(of(predictor.predictOnly(`${trajectory}`, "toolSeconds")).logMean);
+        },
+      });
       const turnEnded = (trajectory: number, turn: number): void => {
         const { tokens, meanLogProbability } = episodes[trajectory]!.turns[turn]!;
         predictor.turnEnded(`${trajectory}`, { tokens, meanLogProbability });

@@ -27,6 +27,8 @@ export type Way = {
   readonly rule?: MigrationRule;
   /** keys and values are in a pool that all workers read, so whoever goes on with an episode computes none of them again */
   readonly isPooled?: boolean;
+  /** where steps begin under `dp`; default: in its groups */
+  readonly start?: "groups" | "even";
 };
 
 export function drawSteps(
@@ -91,26 +93,40 @@ export function waysOf(scenario: RolloutScenario, F: Interference, { initial, lo
 /** A step that is over, and what had been predicted of it before it was learned from. */
 export type PastStep = { readonly episodes: readonly RecordedEpisode[]; readonly forecasting: Forecasting };
 
-/**
- * The candidate that would have been fastest in the steps before, by predictions as they were then: simulated under the
- * predictor's own noise. Equal workers that heed no prediction are left only for what was faster by more than one step differs
- * from the next.
- */
-export function chooseWay(
+/** Seconds of each way in the steps before, multiplied, by predictions as they were then: under the predictor's own noise. */
+export function secondsBefore(
   scenario: RolloutScenario,
   F: Interference,
   past: readonly PastStep[],
   candidates: readonly Way[],
-): Way {
+): readonly number[] {
+  return candidates.map((way) =>
+    past.reduce(
+      (product, { episodes, forecasting }) => product * simulateWay(scenario, F, episodes, forecasting, way).makespan,
+      1,
+    ),
+  );
+}
+
+/**
+ * The candidate that would have been fastest in the steps before. Equal workers that heed no prediction are left only for what
+ * was faster by more than one step differs from the next.
+ */
+export function fastestBefore(candidates: readonly Way[], seconds: readonly number[]): Way {
   let [chosen, least] = [candidates[0]!, Number.POSITIVE_INFINITY];
-  for (const candidate of candidates) {
-    let seconds = candidate.placement.type === "dp" ? 1 + leastGain : 1;
-    for (const { episodes, forecasting } of past)
-      seconds *= simulateWay(scenario, F, episodes, forecasting, candidate).makespan;
-    if (seconds < least) [chosen, least] = [candidate, seconds];
+  for (const [at, candidate] of candidates.entries()) {
+    const counted = seconds[at]! * (candidate.placement.type === "dp" ? 1 + leastGain : 1);
+    if (counted < least) [chosen, least] = [candidate, counted];
   }
   return chosen;
 }
+
+export const chooseWay = (
+  scenario: RolloutScenario,
+  F: Interference,
+  past: readonly PastStep[],
+  candidates: readonly Way[],
+): Way => fastestBefore(candidates, secondsBefore(scenario, F, past, candidates));
 
 /** of all past steps together */
 const leastGain = 0.1;
@@ -120,7 +136,7 @@ export function simulateWay(
   F: Interference,
   episodes: readonly RecordedEpisode[],
   { initial, forecast }: Forecasting,
-  { degrees, scheduler, placement, rule, isPooled = false }: Omit<Way, "name">,
+  { degrees, scheduler, placement, rule, start, isPooled = false }: Omit<Way, "name">,
 ): RolloutAnswer {
   const problem: RolloutProblem = {
     trajectories: episodes.map(({ contextTokens, turns }, i) => ({
@@ -145,5 +161,5 @@ export function simulateWay(
   };
   // Nothing is asked of predictions where neither queues nor placement heed them.
   const isBlind = scheduler === "rr" && placement.type !== "dp";
-  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule });
+  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule, start });
 }

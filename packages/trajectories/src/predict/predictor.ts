@@ -61,9 +61,14 @@ export class EpisodePredictor {
   readonly #learned: Readonly<Record<Quantity, QuantityPredictor>>;
   readonly #episodes = new Map<string, Episode>();
   readonly #groups = new Map<string, Set<Episode>>();
+  readonly #learns: boolean;
 
-  /** `state` is checked. Throws `problem.invalid` when it is of another version or shape. */
-  constructor(state?: unknown) {
+  /**
+   * `state` is checked. Throws `problem.invalid` when it is of another version or shape. One that never learns keeps
+   * nothing of what it was asked.
+   */
+  constructor(state?: unknown, { learns = true }: { readonly learns?: boolean } = {}) {
+    this.#learns = learns;
     const read = state === undefined ? undefined : readProblem(PredictorState, state);
     this.#learned = {
       tokens: new QuantityPredictor(read?.tokens),
@@ -129,6 +134,11 @@ export class EpisodePredictor {
     return { tokens: this.#ask(episode, "tokens"), toolSeconds: this.#ask(episode, "toolSeconds") };
   }
 
+  /** The same of one quantity alone, in half the time. */
+  predictOnly(id: string, quantity: Quantity): Estimate {
+    return this.#ask(this.#running(id), quantity);
+  }
+
   /** Learns what became of the episodes since the last time; those which are over are forgotten. Once a step. */
   learn(): void {
     const episodes = [...this.#episodes.values()];
@@ -156,7 +166,7 @@ export class EpisodePredictor {
       (other.state === "finished" ? finished : running).push(other.spent[quantity]);
     }
     const { prompt, contextTokens, turns, spent, failures, last } = episode;
-    return this.#learned[quantity].ask(episode.asked[quantity], {
+    return this.#learned[quantity].ask(this.#learns ? episode.asked[quantity] : undefined, {
       prompt,
       contextTokens,
       turns,
@@ -183,11 +193,12 @@ class QuantityPredictor {
     return { models: this.#models.state, calibration: byModel((name) => this.#calibration[name].state) };
   }
 
-  ask(asked: Asked[], progress: Progress): Estimate {
+  /** `asked`: where it is kept that this was asked. */
+  ask(asked: Asked[] | undefined, progress: Progress): Estimate {
     const { centers, base, features } = this.#models.ask(progress);
     // The last answer before a turn is the one that is judged.
-    if (asked.at(-1)?.progress.turns === progress.turns) asked.pop();
-    asked.push({ progress, centers, base, features, isBounded: false });
+    if (asked?.at(-1)?.progress.turns === progress.turns) asked.pop();
+    asked?.push({ progress, centers, base, features, isBounded: false });
     const stage = stageOf(progress.turns);
     const models = byModel((name) => ({
       logMean: Math.max(0, centers[name]),

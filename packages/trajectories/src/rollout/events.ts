@@ -41,6 +41,8 @@ export type EventOptions = {
   readonly observer?: RolloutObserver | undefined;
   readonly forecast?: Forecast | undefined;
   readonly migrationRule?: MigrationRule | undefined;
+  /** where steps begin under `dp`: in its groups, the default, or in turn at each worker, whatever is predicted */
+  readonly start?: "groups" | "even" | undefined;
 };
 
 export function runEvents(problem: RolloutProblem, options: EventOptions = {}): Outcome {
@@ -82,7 +84,7 @@ class EventEngine {
   #exposedMigration = 0;
   #cacheMisses = 0;
 
-  constructor(problem: RolloutProblem, { observer = {}, forecast, migrationRule }: EventOptions) {
+  constructor(problem: RolloutProblem, { observer = {}, forecast, migrationRule, start }: EventOptions) {
     const { trajectories, workers, F, maxBatch, scheduler, priority } = problem;
     const n = trajectories.length;
     this.#problem = problem;
@@ -96,7 +98,7 @@ class EventEngine {
       finished: () => {},
     };
     const loads = new WorkerLoads(workers.length);
-    const policy = placementPolicy(problem, loads, migrationRule);
+    const policy = placementPolicy(problem, loads, { migrationRule, start });
     this.#groupSizes = policy.groupSizes;
     this.#router = new EpisodeRouter({ numEpisodes: n, policy, loads });
     this.#keyOf = queueKey(scheduler, priority);
@@ -223,9 +225,18 @@ class EventEngine {
     }
     this.#isMoving[trajectory] = 0;
     const generatedTokens = this.#generated[trajectory]!;
-    const { tokens: predictedTokens, toolSeconds } = this.#forecast.atSubmission(trajectory, step);
-    const predictedSeconds = predictedTokens * this.#fullTokenSeconds[worker]! + toolSeconds;
-    const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens, predictedSeconds, generatedTokens });
+    const predicted = this.#forecast.atSubmission(trajectory, step);
+    const fullTokenSeconds = this.#fullTokenSeconds[worker]!;
+    const key = this.#keyOf({
+      trajectory,
+      submittedAt: this.#now,
+      predictedTokens: predicted.tokens,
+      // A forecast says them only where they are asked for.
+      get predictedSeconds() {
+        return predicted.tokens * fullTokenSeconds + predicted.toolSeconds;
+      },
+      generatedTokens,
+    });
     this.#admissions[worker]!.submit(trajectory, key);
     this.#queuedAt[trajectory] = this.#now;
     this.#touch(worker);

@@ -26,7 +26,13 @@ export type Prediction = {
 
 export type Stated = Pick<RolloutProblem, "trajectories" | "workers" | "F" | "maxBatch" | "placement">;
 
-export function placementPolicy(problem: Stated, loads: WorkerLoads, rule: MigrationRule = "scaled"): PlacementPolicy {
+/** What a problem does not say. */
+export type PlacementOptions = {
+  readonly migrationRule?: MigrationRule | undefined;
+  readonly start?: "groups" | "even" | undefined;
+};
+
+export function placementPolicy(problem: Stated, loads: WorkerLoads, options: PlacementOptions = {}): PlacementPolicy {
   const { trajectories, placement } = problem;
   const numWorkers = loads.numWorkers;
   const byCache = (trajectory: number): number =>
@@ -44,26 +50,30 @@ export function placementPolicy(problem: Stated, loads: WorkerLoads, rule: Migra
       return { ...still, workerFor: (t, home) => (isSkewed() ? loads.leastLoaded : stay(t, home)) };
     }
     case "dp":
-      return grouped(problem, rule);
+      return grouped(problem, options);
   }
 }
 
 const unmoved = { worksOnAt: (_: number, home: number) => home, moved: () => {}, finished: () => {} };
 
-function grouped({ trajectories, workers, F, maxBatch, placement }: Stated, rule: MigrationRule): PlacementPolicy {
+function grouped(
+  { trajectories, workers, F, maxBatch, placement }: Stated,
+  { migrationRule = "scaled", start = "groups" }: PlacementOptions,
+): PlacementPolicy {
   const predictions = trajectories.map(({ steps }) => steps[0]!.pred);
   const tokenTimes = workers.map(({ tokenTime }) => tokenTime);
   const factor = interferenceFactor(F);
   const placingFactor = queueAwareFactor(factor, maxBatch, placement.robust ?? 0);
   const isMonotone = neverDecreases(F);
-  const groups = formGroups({ predictions, tokenTimes, factor: placingFactor, isMonotone });
+  const formed = formGroups({ predictions, tokenTimes, factor: placingFactor, isMonotone });
+  const groups = start === "even" ? { ...formed, workerOf: formed.workerOf.map((_, i) => i % workers.length) } : formed;
   const placed = {
     workerFor: (trajectory: number, home: number) => (home === nowhere ? groups.workerOf[trajectory]! : home),
     groupSizes: groups.sizes,
   };
   if (placement.migrate !== true) return { ...placed, ...unmoved };
   // Placing anew needs a factor that never falls; where one does, groups shrink as they are.
-  const unfinished = UnfinishedGroups.of(isMonotone ? rule : "scaled", groups, predictions, {
+  const unfinished = UnfinishedGroups.of(isMonotone ? migrationRule : "scaled", groups, predictions, {
     tokenTimes,
     factor: queueAwareFactor(factor, maxBatch, 0),
     placingFactor,
