@@ -123,6 +123,16 @@ describe("a comparison of parts", () => {
     const { start: _, ...inGroups } = even;
     expect(finish(inGroups)).not.toEqual(finish(cached));
   });
+
+  test("PG4: what an episode may not exceed bounds what is predicted of it in a simulated step", () => {
+    const episodes = drawSteps(small, "coding", 24, 1)[0]!;
+    const predictor = new EpisodePredictor();
+    learnSteps(predictor, drawSteps(small, "coding", 96, 2));
+    const bounded = episodes.map((each) => ({ ...each, limits: { maxTokens: 7 } }));
+    expect(Math.max(...learnedForecasting(predictor.state, episodes).initial)).toBeGreaterThan(100);
+    for (const tokens of learnedForecasting(predictor.state, bounded).initial)
+      expect(tokens).toBeLessThanOrEqual(7 + 1e-9);
+  });
 });
 
 test("what is chosen was fastest in the steps before, or fast enough that no equal workers were better by a tenth", () => {
@@ -200,7 +210,8 @@ describe("predictions of a simulated step", () => {
     const index = episodes.findIndex(({ turns }) => turns.length > 1);
     const { prompt, contextTokens, turns } = episodes[index]!;
     for (const [i, episode] of episodes.entries()) {
-      predictor.begin(`${i}`, { prompt: episode.prompt, group: episode.prompt, contextTokens: episode.contextTokens });
+      const { prompt: group, contextTokens, limits } = episode;
+      predictor.begin(`${i}`, { prompt: group, group, contextTokens, limits });
     }
     const said = () => Math.max(1, Math.expm1(predictor.predict(`${index}`).tokens.logMean));
     expect([prompt, contextTokens]).toEqual([episodes[index]!.prompt, episodes[index]!.contextTokens]);

@@ -33,7 +33,9 @@ export {
   type EpisodeStart,
   type Estimate,
   PredictorState,
+  quantileOf,
 } from "./predict/predictor.ts";
+export type { EpisodeLimits } from "./predict/progress.ts";
 export type { LogNormal } from "./predict/prompt-model.ts";
 export { PredictionScores, type PredictorReport, type PredictorRow } from "./predict/scores.ts";
 export { normalFrom, seededRandom } from "./random.ts";

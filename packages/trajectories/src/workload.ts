@@ -102,5 +102,6 @@ function drawEpisode(
       meanLogProbability: -Math.abs(0.4 + 0.1 * excess + 0.05 * normal()),
     });
   }
-  return { prompt, contextTokens: Math.round(shape.contextTokens * Math.exp(0.3 * normal())), turns };
+  const contextTokens = Math.round(shape.contextTokens * Math.exp(0.3 * normal()));
+  return { prompt, contextTokens, limits: { maxTokens: mostTokens }, turns };
 }

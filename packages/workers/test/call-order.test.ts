@@ -3,6 +3,7 @@ import { createArithmeticTask } from "@treadle/learning";
 import { EpisodeOrder } from "@treadle/trajectories";
 import { beforeEach, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
+import { limitsOf } from "../src/rollout/order-config.ts";
 
 const prompt = (id: string) => ({ id, tokens: Int32Array.of(1, 2, 3) });
 
@@ -129,4 +130,29 @@ test("the engine may keep three more a place, and displaces by a margin", () => 
   expect(call.options.priority(2)).toBe(call.options.priority(0));
   const blind = new EpisodeOrder({ scheduler: "las", predictor: "learned" });
   expect(new CallOrder(blind, [prompt("a")], { places: 1, step: 0 }).options.displace).toBeUndefined();
+});
+
+test("PG4: no episode of a call is predicted to exceed what its rank lets it choose, nor what its model's context holds", () => {
+  const order = new EpisodeOrder({ scheduler: "pps", predictor: "learned" });
+  const teaching = new CallOrder(order, [prompt("a"), prompt("b")], { places: 2, step: 1 });
+  for (const index of [0, 1]) teaching.ended(index, completion(900, 0));
+  order.learn();
+  const limited = (config: { maxTokens: number; contextLength: number; maxCalls?: number }) => {
+    const { maxTokens, contextLength, maxCalls } = config;
+    const call = maxCalls === undefined ? {} : { call: { maxCalls } };
+    const model = { contextLength } as Parameters<typeof limitsOf>[0]["model"];
+    const limits = limitsOf({ maxTokens, model, ...call });
+    return new CallOrder(order, [prompt("a")], { places: 2, step: 2, limits });
+  };
+  expect(limited({ maxTokens: 4000, contextLength: 4000 }).predicted(0).tokens).toBeGreaterThan(400);
+  expect(limited({ maxTokens: 50, contextLength: 4000 }).predicted(0).tokens).toBeCloseTo(50, 6);
+  // The prompt has three.
+  const inContext = limited({ maxTokens: 4000, contextLength: 103 });
+  expect(inContext.predicted(0).tokens).toBeCloseTo(100, 6);
+  inContext.turnEnded(0, completion(20, 0));
+  inContext.toolEnded(0, { toolSeconds: 0, hasToolFailed: false, observedTokens: 30 });
+  expect(inContext.predicted(0).tokens).toBeCloseTo(50, 6);
+  const lastTurn = limited({ maxTokens: 4000, contextLength: 4000, maxCalls: 0 });
+  lastTurn.turnEnded(0, completion(20, 0));
+  expect(lastTurn.predicted(0).tokens, "at least one, as of any that goes on").toBe(1);
 });

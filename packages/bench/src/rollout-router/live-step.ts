@@ -37,7 +37,7 @@ export type StepResult = {
 };
 
 const latencyMs = 0.2;
-const sampling = { maxTokens: 65_536, temperature: 1, stopTokens: [0], seed: 1 };
+export const sampling = { maxTokens: 65_536, temperature: 1, stopTokens: [0], seed: 1 };
 
 /** One step of all ranks, on virtual time: decisions and messages are those of a run. */
 export async function playLive(given: LiveStep): Promise<StepResult> {
@@ -59,7 +59,8 @@ export async function playLive(given: LiveStep): Promise<StepResult> {
     const engine = EmulatedEngine.create(profile, { clock: time, rank, turnTokens });
     const { order: episodeOrder, measured } = learned[rank] as Learned;
     const prompts = rows.map(({ prompt }) => prompt);
-    const order = new CallOrder(episodeOrder, prompts, { places: slots, step });
+    const limits = { maxTokens: sampling.maxTokens, contextTokens: contextLength };
+    const order = new CallOrder(episodeOrder, prompts, { places: slots, step, limits });
     const ended = (index: number, completion: Completion) => {
       made.set((rows[index] as Script).name, completion);
       ms = time.now();

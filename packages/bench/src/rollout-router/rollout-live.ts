@@ -30,7 +30,7 @@ import {
 import { historyKey } from "@treadle/workers";
 import { z } from "zod";
 import { type BenchRow, row } from "../row.ts";
-import { type LiveWay, playLive } from "./live-step.ts";
+import { type LiveWay, playLive, sampling } from "./live-step.ts";
 import type { Script } from "./workload.ts";
 
 type Workload = (typeof workloadNames)[number];
@@ -71,6 +71,7 @@ export function settingOf(workload: Workload, size: Size, slope: number, seed: n
   const promptsPerStep = size.episodes / samples;
   const drawn = { steps: numLearned + 1, promptsPerStep, samples, prompts: 2 * promptsPerStep, seed };
   const contextTokens = Math.round(workloadShapes[workload].contextTokens / tokenScale);
+  const limits = { maxTokens: sampling.maxTokens, contextTokens: contextLength };
   // A prompt is its own number, and as long as all others.
   const tokensOf = (prompt: string) => new Int32Array(contextTokens).fill(1).fill(3 + Number(prompt), 0, 1);
   const raw = drawEpisodes(workloadShapes[workload], drawn);
@@ -79,6 +80,7 @@ export function settingOf(workload: Workload, size: Size, slope: number, seed: n
       ({ prompt, turns }): RecordedEpisode => ({
         prompt: historyKey(tokensOf(prompt)),
         contextTokens,
+        limits,
         turns: turns.map(({ tokens, observedTokens = 0, ...turn }) => ({
           ...turn,
           tokens: Math.ceil(tokens / tokenScale),
@@ -105,6 +107,7 @@ export function settingOf(workload: Workload, size: Size, slope: number, seed: n
 }
 
 const vocabSize = 16;
+const contextLength = 65_536;
 
 const profileOf = ({ scenario: { maxBatch, prefillRatio, tokenTime }, F }: Setting, devices: number) => ({
   devices,
@@ -113,7 +116,7 @@ const profileOf = ({ scenario: { maxBatch, prefillRatio, tokenTime }, F }: Setti
   decode: { baseSeconds: 1 - F.slope, unitSeconds: F.slope },
   prefillSteps: prefillRatio,
   vocabSize,
-  contextLength: 65_536,
+  contextLength,
 });
 
 /** Episodes as scripts; the engine's lengths are theirs. */

@@ -28,8 +28,8 @@ export function learnedForecasting(
   const of = (estimate: Estimate): LogNormal => (model === "learned" ? estimate : estimate.models[model]);
   const start = (): { predictor: EpisodePredictor; initial: number[]; logSd: number } => {
     const predictor = new EpisodePredictor(state, { learns: false });
-    for (const [i, { prompt, contextTokens }] of episodes.entries()) {
-      predictor.begin(`${i}`, { prompt, group: prompt, contextTokens });
+    for (const [i, { prompt, contextTokens, limits }] of episodes.entries()) {
+      predictor.begin(`${i}`, { prompt, group: prompt, contextTokens, limits });
     }
     const said = episodes.map((_, i) => of(predictor.predictOnly(`${i}`, "tokens")));
     return { predictor, initial: said.map(({ logMean }) => tokensOf(logMean)), logSd: said[0]?.logSd ?? 0 };

@@ -1,12 +1,14 @@
 import type { z } from "zod";
 import { EpisodePredictor } from "./predictor.ts";
-import type { Quantity, Turn } from "./progress.ts";
+import type { EpisodeLimits, Quantity, Turn } from "./progress.ts";
 import { PredictionScores, type PredictorReport } from "./scores.ts";
 
 /** An episode as it went. */
 export type RecordedEpisode = {
   readonly prompt: string;
   readonly contextTokens: number;
+  /** that it was under */
+  readonly limits?: EpisodeLimits | undefined;
   readonly turns: readonly z.input<typeof Turn>[];
 };
 
@@ -52,8 +54,8 @@ function playStep(
 ): void {
   const idOf = (index: number): string => `${step}/${index}`;
   const moments: { readonly at: number; readonly index: number; readonly turn: number }[] = [];
-  for (const [index, { prompt, contextTokens, turns }] of episodes.entries()) {
-    predictor.begin(idOf(index), { prompt, contextTokens, group: `${step}/${prompt}` });
+  for (const [index, { prompt, contextTokens, limits, turns }] of episodes.entries()) {
+    predictor.begin(idOf(index), { prompt, contextTokens, limits, group: `${step}/${prompt}` });
     let at = 0;
     for (const [turn, { tokens, toolSeconds = 0 }] of turns.entries()) {
       moments.push({ at, index, turn });

@@ -6,12 +6,22 @@
  * - PG1 a prediction is judged before its outcome is learned, so errors are those of data that came later
  * - PG2 where the learned model was not better than prompt history, the answer is that of prompt history
  * - PG3 an episode that is not finished counts as at least what it has
+ * - PG4 no model foretells more than an episode's limits leave it, and what is judged and learned is what was foretold so
  */
 import { readProblem, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { inverseNormal } from "../normal.ts";
 import { Calibration, CalibrationState, emptyCalibration } from "./calibration.ts";
 import { emptyModels, type ModelName, Models, ModelsState, modelNames, type Sample } from "./models.ts";
-import { type Progress, type Quantity, quantities, stageOf, ToolOutcome, Turn } from "./progress.ts";
+import {
+  type EpisodeLimits,
+  type Progress,
+  type Quantity,
+  quantities,
+  stageOf,
+  ToolOutcome,
+  Turn,
+} from "./progress.ts";
 import { emptyPromptModel, type LogNormal } from "./prompt-model.ts";
 
 const Learned = z.strictObject({
@@ -27,8 +37,10 @@ export const PredictorState = z.strictObject({
 });
 export type PredictorState = z.infer<typeof PredictorState>;
 
-/** What is still to come: log(1 + x) is normal with these; the median of x is `expm1(logMean)`. */
+/** What is still to come: log(1 + x) is normal with these, and cut at `mostLeft`; the median of x is `expm1(logMean)`. */
 export type Estimate = LogNormal & {
+  /** PG4; infinite where no limit is known */
+  readonly mostLeft: number;
   readonly from: ModelName;
   /** what each model says, with its own log-sd */
   readonly models: Readonly<Record<ModelName, LogNormal>>;
@@ -40,7 +52,13 @@ export type EpisodeStart = {
   /** samples of one prompt in one step */
   readonly group: string;
   readonly contextTokens: number;
+  readonly limits?: EpisodeLimits | undefined;
 };
+
+/** What is left with a probability of `share` at most: never more than the limits leave (PG4). */
+export function quantileOf({ logMean, logSd, mostLeft }: Omit<Estimate, "from" | "models">, share: number): number {
+  return Math.min(mostLeft, Math.max(0, Math.expm1(logMean + logSd * inverseNormal(share))));
+}
 
 type Asked = Omit<Sample, "logRest"> & { readonly centers: Readonly<Record<ModelName, number>>; isBounded: boolean };
 
@@ -48,6 +66,7 @@ type Episode = EpisodeStart & {
   state: "running" | "finished" | "cut";
   turns: number;
   failures: number;
+  observedTokens: number;
   last: Turn | undefined;
   readonly spent: Record<Quantity, number>;
   /** by quantity, one a turn that was asked about */
@@ -87,6 +106,7 @@ export class EpisodePredictor {
       state: "running",
       turns: 0,
       failures: 0,
+      observedTokens: 0,
       last: undefined,
       spent: { tokens: 0, toolSeconds: 0 },
       asked: { tokens: [], toolSeconds: [] },
@@ -103,6 +123,7 @@ export class EpisodePredictor {
     const episode = this.#running(id);
     episode.turns++;
     episode.failures += turn.hasToolFailed ? 1 : 0;
+    episode.observedTokens += turn.observedTokens;
     episode.last = turn;
     for (const quantity of quantities) episode.spent[quantity] += turn[quantity];
   }
@@ -116,6 +137,7 @@ export class EpisodePredictor {
     }
     episode.last = { ...episode.last, ...outcome };
     episode.failures += outcome.hasToolFailed ? 1 : 0;
+    episode.observedTokens += outcome.observedTokens;
     episode.spent.toolSeconds += outcome.toolSeconds;
   }
 
@@ -175,9 +197,23 @@ export class EpisodePredictor {
       toolSeconds: spent.toolSeconds,
       numFailures: failures,
       last,
+      mostLeft: mostLeftOf(episode, quantity),
       siblings: { finished, running },
     });
   }
+}
+
+/** PG4 */
+function mostLeftOf({ limits = {}, contextTokens, turns, spent, observedTokens }: Episode, quantity: Quantity): number {
+  const {
+    maxTokens = Number.POSITIVE_INFINITY,
+    contextTokens: context = Number.POSITIVE_INFINITY,
+    maxTurns = Number.POSITIVE_INFINITY,
+  } = limits;
+  // The last turn calls no tool.
+  if (quantity === "toolSeconds") return turns < maxTurns - 1 ? Number.POSITIVE_INFINITY : 0;
+  if (turns >= maxTurns) return 0;
+  return Math.max(0, Math.min(maxTokens - spent.tokens, context - contextTokens - observedTokens - spent.tokens));
 }
 
 class QuantityPredictor {
@@ -195,17 +231,20 @@ class QuantityPredictor {
 
   /** `asked`: where it is kept that this was asked. */
   ask(asked: Asked[] | undefined, progress: Progress): Estimate {
-    const { centers, base, features } = this.#models.ask(progress);
+    const { centers: free, base, features } = this.#models.ask(progress);
+    const { mostLeft } = progress;
+    const most = Math.log1p(mostLeft);
+    const centers = byModel((name) => Math.max(0, Math.min(most, free[name]))); // PG4
     // The last answer before a turn is the one that is judged.
     if (asked?.at(-1)?.progress.turns === progress.turns) asked.pop();
     asked?.push({ progress, centers, base, features, isBounded: false });
     const stage = stageOf(progress.turns);
     const models = byModel((name) => ({
-      logMean: Math.max(0, centers[name]),
+      logMean: centers[name],
       logSd: this.#calibration[name].logSd(stage),
     }));
     const from = this.#better(stage);
-    return { ...models[from], from, models };
+    return { ...models[from], mostLeft, from, models };
   }
 
   learn(quantity: Quantity, episodes: readonly Episode[]): void {
@@ -230,7 +269,7 @@ class QuantityPredictor {
     // PG1 all errors are of what was said before
     for (const { progress, centers, logRest } of this.#models.isEmpty ? [] : outcomes) {
       for (const name of modelNames) {
-        this.#calibration[name].learn(stageOf(progress.turns), logRest - Math.max(0, centers[name]));
+        this.#calibration[name].learn(stageOf(progress.turns), logRest - centers[name]);
       }
     }
     const clipOf = ({ progress }: Sample) => believedSds * this.#calibration.learned.logSd(stageOf(progress.turns));

@@ -23,6 +23,15 @@ export type Quantity = (typeof quantities)[number];
 /** Totals of the other samples of a group: of those that finished, and of those that run, so far. */
 export type Siblings = { readonly finished: readonly number[]; readonly running: readonly number[] };
 
+/** What an episode is ended by, whatever it would still have done. */
+export type EpisodeLimits = {
+  /** that it may choose in all */
+  readonly maxTokens?: number | undefined;
+  /** of its prompt, what it chooses and what tools say */
+  readonly contextTokens?: number | undefined;
+  readonly maxTurns?: number | undefined;
+};
+
 /** What is known of one episode before a turn, seen from one quantity. */
 export type Progress = {
   readonly prompt: string;
@@ -34,6 +43,8 @@ export type Progress = {
   readonly toolSeconds: number;
   readonly numFailures: number;
   readonly last: Turn | undefined;
+  /** of the quantity: what its limits leave at most */
+  readonly mostLeft: number;
   readonly siblings: Siblings;
 };
 

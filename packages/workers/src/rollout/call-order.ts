@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Completion, Prompt } from "@treadle/contracts";
 import type { GenerationOrder } from "@treadle/engines";
-import type { EpisodeOrder } from "@treadle/trajectories";
+import type { EpisodeLimits, EpisodeOrder } from "@treadle/trajectories";
 
 /** So that a prediction which errs by its usual half displaces nothing, and nothing is displaced for a few tokens. */
 const displace = { margin: 0.5, minTokens: 8 };
@@ -9,12 +9,17 @@ const displace = { margin: 0.5, minTokens: 8 };
 /** So that places stay taken while most of those that have begun wait for a tool; none beyond the number of episodes. */
 const sparePerPlace = 3;
 
-export type CallOrderOptions = {
+export type CallPace = {
   /** episodes that are computed at once */
   readonly places: number;
-  readonly step: number;
   /** what a token takes while every place is taken, where that is measured while episodes run */
   readonly tokenSeconds?: (() => number | undefined) | undefined;
+};
+
+export type CallOrderOptions = CallPace & {
+  readonly step: number;
+  /** that each of its episodes is ended by: none is predicted to go on beyond them */
+  readonly limits?: EpisodeLimits | undefined;
 };
 
 type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
@@ -26,16 +31,18 @@ export class CallOrder {
   readonly #step: number;
   readonly #told: Told[];
   readonly #tokenSeconds: () => number | undefined;
+  readonly #limits: EpisodeLimits | undefined;
   /** of the engine */
   readonly options: GenerationOrder;
 
   /** `prompts`: of the first episodes, one each. */
   constructor(order: EpisodeOrder, prompts: readonly Prompt[], options: CallOrderOptions) {
-    const { places, step, tokenSeconds = () => undefined } = options;
+    const { places, step, tokenSeconds = () => undefined, limits } = options;
     this.#order = order;
     this.#prompts = [...prompts];
     this.#step = step;
     this.#tokenSeconds = tokenSeconds;
+    this.#limits = limits;
     this.#told = prompts.map((_, index) => this.#begin(index));
     this.options = {
       priority: (index) => this.priority(index),
@@ -110,8 +117,12 @@ export class CallOrder {
 
   #begin(index: number): Told {
     const { id: occurrence, tokens } = this.#prompts[index] as Prompt;
-    const start = { prompt: historyKey(tokens), group: `${this.#step}/${occurrence}`, contextTokens: tokens.length };
-    const id = this.#order.begin(start);
+    const id = this.#order.begin({
+      prompt: historyKey(tokens),
+      group: `${this.#step}/${occurrence}`,
+      contextTokens: tokens.length,
+      limits: this.#limits,
+    });
     return { id, policyVersion: undefined, numTokens: 0 };
   }
 }

@@ -22,7 +22,7 @@ import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
-import { CallOrder, type CallOrderOptions } from "./call-order.ts";
+import { CallOrder, type CallPace } from "./call-order.ts";
 import { CompletionJournal, type ResumedMetrics } from "./completion-journal.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import { checkDegrees, degreesSizer, tokenTimesOf } from "./degrees.ts";
@@ -30,6 +30,7 @@ import { nameOf } from "./episode-name.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
 import type { GroupDelivery } from "./group-delivery.ts";
 import {
+  limitsOf,
   oversamplingOf,
   type PredictionMetrics,
   placesOf,
@@ -153,8 +154,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await this.reward.close?.();
   }
 
-  #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], options: Omit<CallOrderOptions, "step">): CallOrder {
-    return new CallOrder(order, prompts, { ...options, step: this.step ?? 0 });
+  #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], options: CallPace): CallOrder {
+    return new CallOrder(order, prompts, { ...options, limits: limitsOf(this.config), step: this.step ?? 0 });
   }
 
   /**

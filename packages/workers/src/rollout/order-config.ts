@@ -1,4 +1,5 @@
 import {
+  type EpisodeLimits,
   Interference,
   liveMigrations,
   livePlacements,
@@ -74,6 +75,14 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
   if (engine?.kind === "sglang" || engine?.kind === "vllm") return engine.maxRunning;
   return engine?.kind === "torch" ? undefined : model.slots;
 }
+
+/** What ends an episode at the latest. */
+export const limitsOf = (
+  config: Pick<EngineConfig, "model"> & { readonly maxTokens: number; readonly call?: { readonly maxCalls: number } },
+): EpisodeLimits => {
+  const { maxTokens, model, call } = config;
+  return { maxTokens, contextTokens: model.contextLength, ...(call ? { maxTurns: call.maxCalls + 1 } : {}) };
+};
 
 /** Whether a step may leave prompts, which later ones play or none does: `generate` is given a channel for them. */
 export const leavesPrompts = (config: RolloutOrderConfig): boolean => {
