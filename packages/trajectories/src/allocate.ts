@@ -4,8 +4,8 @@ import type { Allocated, Allocation } from "./allocation.ts";
 import { anneal } from "./anneal.ts";
 import { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 import { Lengths, sortedDescending } from "./lengths.ts";
-import { between, groupSeconds, LongestRun } from "./longest-run.ts";
-import { queueAwareFactor } from "./rollout/groups.ts";
+import { asLongest, between, LongestRun } from "./longest-run.ts";
+import { paperEstimate, scheduledEstimate } from "./rollout/groups.ts";
 
 const degree = z
   .string()
@@ -66,13 +66,9 @@ export function solveAllocate(input: unknown, options: SolveOptions = {}): Alloc
     .map(([key, seconds]) => ({ degree: Number(key), tokenTime: seconds }))
     .sort((a, b) => b.degree - a.degree)
     .filter((option) => option.degree <= gpus);
-  const problem = {
-    sorted: sortedDescending(lengths),
-    options: degreeOptions,
-    gpus,
-    factor: interferenceFactor(F),
-    order,
-  };
+  const sorted = sortedDescending(lengths);
+  const tokensOf = asLongest(sorted, interferenceFactor(F));
+  const problem = { sorted, options: degreeOptions, gpus, tokensOf, order };
   const used = method === "exact" && !monotone ? "dp" : method;
   const startedMs = nowMs?.() ?? 0;
   const solve = { exact: allocateExact, dp: allocateByDynamicProgram, anneal: (p: Allocation) => anneal(p, seed) }[
@@ -95,20 +91,20 @@ const isObject = (value: unknown): value is Record<string, unknown> => typeof va
  * appended to reach[g-d] extends it by the longest run it can finish, and a longer prefix never hurts, so the maximum
  * over d is all that matters. `sorted` lets degrees come in descending phases; `any` takes them in any order.
  */
-export function allocateExact({ sorted, options, gpus, factor, order }: Allocation): Allocated | undefined {
+export function allocateExact({ sorted, options, gpus, tokensOf, order }: Allocation): Allocated | undefined {
   const n = sorted.length;
   const reach = new Int32Array(gpus + 1);
   /** index of the option that last extended reach[g]; -1 where the value is that of g - 1 or of nothing */
   const last = new Int32Array(gpus + 1);
   const from = new Int32Array(gpus + 1);
   const guess = options.map(() => 1);
-  const run = new LongestRun(factor);
+  const run = new LongestRun(tokensOf);
   let probes = 0;
 
   const longestRun = (start: number, option: number, bound: number): number => {
     const left = n - start;
     if (left === 0) return 0;
-    const size = run.find(sorted[start]!, options[option]!.tokenTime, bound, left, guess[option]!);
+    const size = run.find(start, options[option]!.tokenTime, bound, left, guess[option]!);
     guess[option] = size;
     return size;
   };
@@ -158,7 +154,7 @@ export function allocateExact({ sorted, options, gpus, factor, order }: Allocati
   if (most < 0) return undefined;
   let best = read(most, Number.MAX_VALUE);
   const fastest = Math.min(...options.map((option) => option.tokenTime));
-  let floor = n === 0 ? 0 : groupSeconds(factor(1), sorted[0]!, fastest);
+  let floor = n === 0 ? 0 : tokensOf(0, 1) * fastest;
   while (floor < best.makespan) {
     const middle = between(floor, best.makespan);
     const bound = middle < best.makespan ? middle : floor;
@@ -180,23 +176,32 @@ export function allocateRollout(input: {
   readonly maxBatch: number;
   readonly robust: number;
   readonly predictions: readonly number[];
-  /** as `queueAwareFactor` has it; default: 1, the paper's */
-  readonly company?: number;
+  /** as `queueAwareFactor` has it, 1 being the paper's; default: as `scheduledEstimate` has it */
+  readonly company?: number | undefined;
 }): readonly number[] | undefined {
   const { gpus, tokenTime, F, maxBatch, robust, predictions, company } = input;
   const options = Object.entries(tokenTime)
     .map(([key, seconds]) => ({ degree: Number(key), tokenTime: seconds }))
     .sort((a, b) => b.degree - a.degree)
     .filter((option) => option.degree <= gpus);
-  const factor = queueAwareFactor(interferenceFactor(F), maxBatch, robust, company);
+  const estimate =
+    company === undefined
+      ? scheduledEstimate(interferenceFactor(F), maxBatch, robust)
+      : paperEstimate(interferenceFactor(F), maxBatch, robust, company);
   const solve = neverDecreases(F) ? allocateExact : allocateByDynamicProgram;
-  return solve({ sorted: sortedDescending(predictions), options, gpus, factor, order: "sorted" })?.degrees;
+  const sorted = sortedDescending(predictions);
+  return solve({ sorted, options, gpus, tokensOf: estimate(sorted), order: "sorted" })?.degrees;
 }
 
 /** Formula 3 with GPUs as a second dimension, O(gpus n² degrees): exact for any F, and what `exact` is checked against. */
-export function allocateByDynamicProgram({ sorted, options, gpus, factor, order }: Allocation): Allocated | undefined {
+export function allocateByDynamicProgram({
+  sorted,
+  options,
+  gpus,
+  tokensOf,
+  order,
+}: Allocation): Allocated | undefined {
   const n = sorted.length;
-  const factors = Float64Array.from({ length: n + 1 }, (_, k) => (k === 0 ? 0 : factor(k)));
   type Step = { readonly option: number; readonly size: number; readonly before: Step | undefined };
   // best[g][i]: least makespan of the first i trajectories on g GPUs, and how
   const best = Array.from({ length: gpus + 1 }, () => new Float64Array(n + 1).fill(Number.POSITIVE_INFINITY));
@@ -211,7 +216,7 @@ export function allocateByDynamicProgram({ sorted, options, gpus, factor, order 
     for (let i = 1; i <= n; i++) {
       for (let k = 0; k < i; k++) {
         evaluations++;
-        const seconds = Math.max(before[k]!, groupSeconds(factors[i - k]!, sorted[k]!, tokenTime));
+        const seconds = Math.max(before[k]!, tokensOf(k, i - k) * tokenTime);
         if (!(seconds < row[i]!)) continue;
         row[i] = seconds;
         steps[g]![i] = { option, size: i - k, before: steps[g - degree]![k] };

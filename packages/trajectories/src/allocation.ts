@@ -1,3 +1,5 @@
+import type { GroupTokens } from "./longest-run.ts";
+
 /** One degree of model parallelism; options are sorted by descending degree. */
 export type DegreeOption = { readonly degree: number; readonly tokenTime: number };
 
@@ -13,7 +15,6 @@ export type Allocation = {
   readonly sorted: Float64Array;
   readonly options: readonly DegreeOption[];
   readonly gpus: number;
-  /** how much k trajectories beside each other slow one another (Heddle §5.2's F) */
-  readonly factor: (k: number) => number;
+  readonly tokensOf: GroupTokens;
   readonly order: "sorted" | "any";
 };

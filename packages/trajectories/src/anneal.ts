@@ -11,7 +11,7 @@ const relativeThreshold = 1e-3;
  * sorted, and changed by redistributing between two workers, splitting one, or merging two. Each state is judged by the
  * exact placement (the paper runs Formula 3, which gives the same value). The same seed gives the same answer.
  */
-export function anneal({ sorted, options, gpus, factor }: Allocation, seed: number): Allocated | undefined {
+export function anneal({ sorted, options, gpus, tokensOf }: Allocation, seed: number): Allocated | undefined {
   const random = seededRandom(seed);
   const below = (limit: number): number => Math.floor(random() * limit);
   const degrees = options.map((option) => option.degree);
@@ -23,7 +23,7 @@ export function anneal({ sorted, options, gpus, factor }: Allocation, seed: numb
     const placed = placeExact(
       sorted,
       state.map((degree) => timeOf.get(degree)!),
-      factor,
+      tokensOf,
     );
     evaluations += placed?.evaluations ?? 0;
     return placed && { ...placed, degrees: state };

@@ -1,7 +1,11 @@
-/** The duration of a group, in this order of rounding: every method computes the same double. */
-export function groupSeconds(factor: number, longest: number, tokenTime: number): number {
-  return factor * longest * tokenTime;
-}
+/** Tokens, one after another, that a worker is busy with a group: that from `start` on of so many, the longest first. */
+export type GroupTokens = (start: number, size: number) => number;
+
+/** The paper's: all of a group are as long as its longest. */
+export const asLongest =
+  (sorted: Float64Array, factor: (k: number) => number): GroupTokens =>
+  (start, size) =>
+    factor(size) * sorted[start]!;
 
 /** A bound to try: the geometric mean while the ends are orders apart, then the arithmetic one. */
 export function between(low: number, high: number): number {
@@ -13,29 +17,29 @@ export function between(low: number, high: number): number {
  * It gallops from a guess, since bounds change little from probe to probe.
  */
 export class LongestRun {
-  readonly #factor: (k: number) => number;
+  readonly #tokensOf: GroupTokens;
   evaluations = 0;
   /** the least duration that was refused since the last `begin` */
   refused = Number.POSITIVE_INFINITY;
   /** seconds of the run found last, 0 for an empty one */
   seconds = 0;
 
-  constructor(factor: (k: number) => number) {
-    this.#factor = factor;
+  constructor(tokensOf: GroupTokens) {
+    this.#tokensOf = tokensOf;
   }
 
   begin(): void {
     this.refused = Number.POSITIVE_INFINITY;
   }
 
-  /** The size of the run, from 0 to `left` trajectories of which `longest` tokens is the longest. */
-  find(longest: number, tokenTime: number, bound: number, left: number, guess: number): number {
+  /** The size of the run, from 0 to `left` trajectories from `start` on. */
+  find(start: number, tokenTime: number, bound: number, left: number, guess: number): number {
     let [low, high, stride] = [0, left + 1, 1];
     let highSeconds = Number.POSITIVE_INFINITY;
     let next = Math.min(Math.max(guess, 1), left);
     this.seconds = 0;
     while (high - low > 1) {
-      const seconds = groupSeconds(this.#factor(next), longest, tokenTime);
+      const seconds = this.#tokensOf(start, next) * tokenTime;
       this.evaluations++;
       if (seconds <= bound) {
         low = next;

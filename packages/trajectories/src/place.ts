@@ -2,7 +2,7 @@ import { type Problem, readProblem, type SolveOptions, unknownMethod } from "@tr
 import { z } from "zod";
 import { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 import { Lengths, sortedDescending } from "./lengths.ts";
-import { between, groupSeconds, LongestRun } from "./longest-run.ts";
+import { asLongest, between, type GroupTokens, LongestRun } from "./longest-run.ts";
 
 const secondsPerToken = z.number().positive();
 
@@ -38,7 +38,6 @@ export type PlaceAnswer = {
 /** The first is the default. */
 export const placeMethods = ["exact", "dp"] as const;
 
-type Factor = (k: number) => number;
 export type Placed = {
   readonly makespan: number;
   readonly sizes: readonly number[];
@@ -57,8 +56,8 @@ export function solvePlace(input: unknown, options: SolveOptions = {}): PlaceAns
   // The greedy scan needs F to be monotone; a table that is not goes to the dynamic program, which needs nothing.
   const used = method === "exact" && neverDecreases(F) ? "exact" : "dp";
   const startedMs = nowMs?.() ?? 0;
-  const placed =
-    used === "exact" ? placeExact(sorted, tokenTimes, factor) : placeByDynamicProgram(sorted, tokenTimes, factor);
+  const tokensOf = asLongest(sorted, factor);
+  const placed = (used === "exact" ? placeExact : placeByDynamicProgram)(sorted, tokenTimes, tokensOf);
   const stats = {
     milliseconds: (nowMs?.() ?? 0) - startedMs,
     method: used,
@@ -77,13 +76,17 @@ export function solvePlace(input: unknown, options: SolveOptions = {}): PlaceAns
  * A feasible B is replaced by the makespan it gave, an infeasible one by the least duration above it that was refused
  * (below that nothing changes), so both ends are durations that occur and the result is exact to the last bit.
  *
- * `sorted` is descending. Undefined when no bound is feasible. F must never decrease.
+ * `sorted` is descending. Undefined when no bound is feasible. A group must never take less for one more, nor for a longer one.
  */
-export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], factor: Factor): Placed | undefined {
+export function placeExact(
+  sorted: Float64Array,
+  tokenTimes: readonly number[],
+  tokensOf: GroupTokens,
+): Placed | undefined {
   const numWorkers = tokenTimes.length;
   const sizes = new Int32Array(numWorkers);
   const best = new Int32Array(numWorkers);
-  const run = new LongestRun(factor);
+  const run = new LongestRun(tokensOf);
   let probes = 0;
   let reached = 0;
 
@@ -99,7 +102,7 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
         sizes.fill(0, j);
         return true;
       }
-      const size = run.find(sorted[at]!, tokenTimes[j]!, bound, left, sizes[j]!);
+      const size = run.find(at, tokenTimes[j]!, bound, left, sizes[j]!);
       sizes[j] = size;
       if (run.seconds > reached) reached = run.seconds;
       at += size;
@@ -111,7 +114,7 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
   best.set(sizes);
   let feasible = reached;
   // Nothing is below the first trajectory alone on the fastest worker.
-  let floor = sorted.length === 0 ? 0 : groupSeconds(factor(1), sorted[0]!, Math.min(...tokenTimes));
+  let floor = sorted.length === 0 ? 0 : tokensOf(0, 1) * Math.min(...tokenTimes);
   while (floor < feasible) {
     const middle = between(floor, feasible);
     if (probe(middle < feasible ? middle : floor)) {
@@ -128,10 +131,9 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
 export function placeByDynamicProgram(
   sorted: Float64Array,
   tokenTimes: readonly number[],
-  factor: Factor,
+  tokensOf: GroupTokens,
 ): Placed | undefined {
   const n = sorted.length;
-  const factors = Float64Array.from({ length: n + 1 }, (_, k) => (k === 0 ? 0 : factor(k)));
   let previous = new Float64Array(n + 1).fill(Number.POSITIVE_INFINITY);
   previous[0] = 0;
   const cutAt: Int32Array[] = [];
@@ -142,8 +144,7 @@ export function placeByDynamicProgram(
     const cut = Int32Array.from({ length: n + 1 }, (_, i) => i);
     for (let i = 1; i <= n; i++) {
       for (let k = 0; k < i; k++) {
-        const group = groupSeconds(factors[i - k]!, sorted[k]!, tokenTime);
-
+        const group = tokensOf(k, i - k) * tokenTime;
         const seconds = Math.max(previous[k]!, group);
         if (seconds < current[i]!) {
           current[i] = seconds;

@@ -51,7 +51,7 @@ export function waysOf(scenario: RolloutScenario, F: Interference, { initial, lo
   // Half the log-sd: what was best in simulations over workloads and loads.
   const robust = logSd / 2;
   const allocating = { gpus, tokenTime, F, maxBatch, robust, predictions: initial };
-  const allocated = allocateRollout(allocating) ?? equal(least);
+  const allocated = allocateRollout({ ...allocating, company: 1 }) ?? equal(least);
   const simple = (degree: number, scheduler: Way["scheduler"]): Way => ({
     name: `${scheduler}, degree ${degree}`,
     degrees: equal(degree),
@@ -161,5 +161,10 @@ export function simulateWay(
   };
   // Nothing is asked of predictions where neither queues nor placement heed them.
   const isBlind = scheduler === "rr" && placement.type !== "dp";
-  return simulateRollout(problem, { forecast: isBlind ? undefined : forecast(), migrationRule: rule, start });
+  return simulateRollout(problem, {
+    forecast: isBlind ? undefined : forecast(),
+    migrationRule: rule,
+    start,
+    estimate: "scheduled",
+  });
 }

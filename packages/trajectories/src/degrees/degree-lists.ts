@@ -36,4 +36,4 @@ export const withoutRepeats = (lists: readonly (readonly number[])[]): (readonly
   ...new Map(lists.map((degrees) => [`${degrees}`, degrees])).values(),
 ];
 
-const companyShares = [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
+const companyShares = [undefined, 1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];

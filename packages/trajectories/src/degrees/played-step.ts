@@ -90,5 +90,8 @@ export function replaySeconds(
     // What moves is read again where it goes on.
     migration: { base: 0, perToken: prefillSteps * slowest },
   };
-  return simulateRollout(problem, { migrationRule: migrate === "never" ? undefined : migrate }).makespan;
+  return simulateRollout(problem, {
+    estimate: "scheduled",
+    migrationRule: migrate === "never" ? undefined : migrate,
+  }).makespan;
 }

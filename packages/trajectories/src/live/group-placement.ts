@@ -10,7 +10,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import { type Interference, interferenceFactor, neverDecreases } from "../interference.ts";
-import { fastestFirst, queueAwareFactor } from "../rollout/groups.ts";
+import { fastestFirst, scheduledEstimate } from "../rollout/groups.ts";
 import { type Grouping, type MigrationRule, nowhere, UnfinishedGroups } from "../rollout/migration.ts";
 import type { PlacementPolicy } from "../rollout/placement.ts";
 import type { WorkerLoads } from "../rollout/worker-loads.ts";
@@ -45,6 +45,8 @@ export type GroupConditions = {
   readonly F: Interference;
   /** episodes that a rank computes at once */
   readonly places: number;
+  /** that an episode may come to (PG4) */
+  readonly mostTokens?: number | undefined;
 };
 
 /** Of one rank's episodes, by its numbers. */
@@ -248,14 +250,15 @@ export class GroupPlacement {
 
   /** Time is counted in tokens alone at the slowest rank. */
   #grouping(): Grouping {
-    const { logSd, F, places } = this.#conditions;
+    const { logSd, F, places, mostTokens } = this.#conditions;
     const tokenTimes = this.#relativeTimes();
     const factor = interferenceFactor(F);
     return {
       workers: fastestFirst(tokenTimes).filter((rank) => this.#isUp[rank]),
       tokenTimes,
-      factor: queueAwareFactor(factor, places, 0),
-      placingFactor: queueAwareFactor(factor, places, logSd / 2),
+      factor,
+      places,
+      estimate: scheduledEstimate(factor, places, logSd / 2, mostTokens),
     };
   }
 

@@ -9,9 +9,9 @@ import { EpisodeRouter } from "../live/router.ts";
 import { Admission, requestsOf } from "./admission.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { LeastTree } from "./least-tree.ts";
-import { type MigrationRule, nowhere } from "./migration.ts";
+import { nowhere } from "./migration.ts";
 import type { Outcome } from "./outcome.ts";
-import { placementPolicy } from "./placement.ts";
+import { type PlacementOptions, placementPolicy } from "./placement.ts";
 import type { RolloutProblem } from "./problem.ts";
 import { preempts, queueKey } from "./queue-order.ts";
 import { VirtualWorker } from "./virtual-worker.ts";
@@ -37,12 +37,9 @@ export type Forecast = {
   readonly finished: (trajectory: number) => void;
 };
 
-export type EventOptions = {
+export type EventOptions = PlacementOptions & {
   readonly observer?: RolloutObserver | undefined;
   readonly forecast?: Forecast | undefined;
-  readonly migrationRule?: MigrationRule | undefined;
-  /** where steps begin under `dp`: in its groups, the default, or in turn at each worker, whatever is predicted */
-  readonly start?: "groups" | "even" | undefined;
 };
 
 export function runEvents(problem: RolloutProblem, options: EventOptions = {}): Outcome {
@@ -84,7 +81,7 @@ class EventEngine {
   #exposedMigration = 0;
   #cacheMisses = 0;
 
-  constructor(problem: RolloutProblem, { observer = {}, forecast, migrationRule, start }: EventOptions) {
+  constructor(problem: RolloutProblem, { observer = {}, forecast, ...placing }: EventOptions) {
     const { trajectories, workers, F, maxBatch, scheduler, priority } = problem;
     const n = trajectories.length;
     this.#problem = problem;
@@ -98,7 +95,7 @@ class EventEngine {
       finished: () => {},
     };
     const loads = new WorkerLoads(workers.length);
-    const policy = placementPolicy(problem, loads, { migrationRule, start });
+    const policy = placementPolicy(problem, loads, placing);
     this.#groupSizes = policy.groupSizes;
     this.#router = new EpisodeRouter({ numEpisodes: n, policy, loads });
     this.#keyOf = queueKey(scheduler, priority);

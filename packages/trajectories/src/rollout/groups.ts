@@ -1,5 +1,5 @@
 import { descendingOrder } from "../lengths.ts";
-import { groupSeconds } from "../longest-run.ts";
+import { asLongest, type GroupTokens } from "../longest-run.ts";
 import { inverseNormal } from "../normal.ts";
 import { placeByDynamicProgram, placeExact } from "../place.ts";
 import { noFinitePlacement } from "./outcome.ts";
@@ -18,10 +18,54 @@ export function queueAwareFactor(factor: Factor, maxBatch: number, s: number, co
     const beside = Math.max(1, Math.ceil(k * company));
     const turns = beside <= maxBatch ? factor(beside) : (slowest * beside) / maxBatch;
     if (s === 0) return turns;
-    const expected = k === 1 ? 0 : inverseNormal((k - 0.375) / (k + 0.25));
-    return turns * Math.exp(s * expected);
+    return turns * Math.exp(s * expectedMaximum(k));
   };
 }
+
+/** Of trajectories from the longest to the shortest: what a worker is busy for with a group of them. */
+export type Estimate = (sorted: Float64Array) => GroupTokens;
+
+/** What `solve rollout` is defined by: all of a group are as long as its longest, those that wait for a place included. */
+export const paperEstimate =
+  (factor: Factor, maxBatch: number, s: number, company?: number): Estimate =>
+  (sorted) =>
+    asLongest(sorted, queueAwareFactor(factor, maxBatch, s, company));
+
+/**
+ * What a worker of so many places is busy for where the longest go first. No group of more than its places ends before its
+ * longest, which has company in all of them, nor before all of its tokens are made, each place its even share of them: the bound
+ * of list scheduling. As long as each has a place, it is as the paper has it.
+ * Predictions err: the longest of k is expected to be longer, as `queueAwareFactor` has it, and no longer than `most`. So is their
+ * sum taken to be, which is more than it errs by: without that, the many that are predicted to be short fill few workers, and those
+ * of them that are long wait there.
+ */
+export function scheduledEstimate(
+  factor: Factor,
+  places: number,
+  s: number,
+  most: number = Number.POSITIVE_INFINITY,
+): Estimate {
+  const full = factor(places);
+  const upwards: number[] = [];
+  const upwardsOf = (k: number): number => {
+    if (s === 0) return 1;
+    upwards[k] ??= Math.exp(s * expectedMaximum(k));
+    return upwards[k];
+  };
+  return (sorted) => {
+    const sums = new Float64Array(sorted.length + 1);
+    for (const [i, tokens] of sorted.entries()) sums[i + 1] = sums[i]! + tokens;
+    return (start, size) => {
+      const upward = upwardsOf(size);
+      const longest = Math.min(sorted[start]! * upward, Math.max(sorted[start]!, most));
+      if (size <= places) return longest * factor(size);
+      return full * Math.max(longest, (upward * (sums[start + size]! - sums[start]!)) / places);
+    };
+  };
+}
+
+/** Of k normals, by Blom's formula. */
+const expectedMaximum = (k: number): number => (k === 1 ? 0 : inverseNormal((k - 0.375) / (k + 0.25)));
 
 export type Groups = {
   /** workers by ascending seconds per token; group g is that of `workers[g]` */
@@ -39,15 +83,16 @@ export const fastestFirst = (tokenTimes: readonly number[]): number[] =>
 export function formGroups(input: {
   readonly predictions: readonly number[];
   readonly tokenTimes: readonly number[];
-  readonly factor: Factor;
+  readonly estimate: Estimate;
   readonly isMonotone: boolean;
 }): Groups {
-  const { predictions, tokenTimes, factor, isMonotone } = input;
+  const { predictions, tokenTimes, estimate, isMonotone } = input;
   const workers = fastestFirst(tokenTimes);
   const order = descendingOrder(predictions);
   const sorted = Float64Array.from(order, (i) => predictions[i]!);
   const seconds = workers.map((j) => tokenTimes[j]!);
-  const sizes = isMonotone ? placeExact(sorted, seconds, factor)?.sizes : largestFirst(sorted, seconds, factor);
+  const tokensOf = estimate(sorted);
+  const sizes = isMonotone ? placeExact(sorted, seconds, tokensOf)?.sizes : largestFirst(sorted, seconds, tokensOf);
   if (sizes === undefined) throw noFinitePlacement();
   const workerOf = new Int32Array(predictions.length);
   let at = 0;
@@ -61,12 +106,12 @@ export function formGroups(input: {
  * Where F falls somewhere, a longer run may hurt those after it: each worker takes the most that leaves the others
  * within the least makespan. Where F never falls, that is what `placeExact` answers.
  */
-function largestFirst(sorted: Float64Array, seconds: readonly number[], factor: Factor): number[] | undefined {
-  const bound = placeByDynamicProgram(sorted, seconds, factor)?.makespan;
+function largestFirst(sorted: Float64Array, seconds: readonly number[], tokensOf: GroupTokens): number[] | undefined {
+  const bound = placeByDynamicProgram(sorted, seconds, tokensOf)?.makespan;
   if (bound === undefined) return undefined;
   const n = sorted.length;
   const fits = (j: number, from: number, size: number): boolean =>
-    size === 0 || groupSeconds(factor(size), sorted[from]!, seconds[j]!) <= bound;
+    size === 0 || tokensOf(from, size) * seconds[j]! <= bound;
   // isLeft[j][i]: workers from j on finish all from the i-th trajectory on
   const isLeft = Array.from({ length: seconds.length + 1 }, () => new Uint8Array(n + 1));
   const sizeAt = (j: number, from: number): number => {

@@ -1,5 +1,5 @@
 import { placeExact } from "../place.ts";
-import type { Groups } from "./groups.ts";
+import type { Estimate, Groups } from "./groups.ts";
 import { RankedSet } from "./ranked-set.ts";
 
 /** A trajectory without a home. */
@@ -29,8 +29,10 @@ export type Grouping = {
   /** of every worker */
   readonly tokenTimes: readonly number[];
   readonly factor: (k: number) => number;
+  /** trajectories that a worker computes at once */
+  readonly places: number;
   /** noise-aware, for placing; must never decrease, unless groups are given and never made anew */
-  readonly placingFactor: (k: number) => number;
+  readonly estimate: Estimate;
 };
 
 /** The unfinished are placed anew once more than this share of them has changed; it takes 0.03 ms for 6400. */
@@ -52,8 +54,14 @@ export class UnfinishedGroups {
   #grouping: Grouping;
   readonly #unfinished = new RankedSet(64);
   readonly #home: number[] = [];
-  /** unfinished trajectories of each worker */
+  /** as it is ranked by */
+  readonly #tokens: number[] = [];
+  /** unfinished trajectories of each worker, and those without one */
   readonly #living: number[];
+  #waiting = 0;
+  /** what they are ranked by, together */
+  readonly #tokensAt: number[];
+  #waitingTokens = 0;
   #ends: readonly number[] = [];
   #lastNonEmpty = -1;
   /** trajectories when groups were made */
@@ -65,6 +73,7 @@ export class UnfinishedGroups {
     this.#rule = rule;
     this.#grouping = grouping;
     this.#living = new Array<number>(grouping.tokenTimes.length).fill(0);
+    this.#tokensAt = new Array<number>(grouping.tokenTimes.length).fill(0);
   }
 
   /** Those of a rollout that begins with these groups. */
@@ -86,26 +95,30 @@ export class UnfinishedGroups {
   add(trajectory: number, tokens: number, worker: number, tie = trajectory): void {
     this.#unfinished.add(trajectory, tokens, tie);
     this.#home[trajectory] = worker;
-    this.#count(worker, 1);
+    this.#tokens[trajectory] = tokens;
+    this.#count(worker, 1, tokens);
     this.#stale = this.#rule === "scaled" ? Number.POSITIVE_INFINITY : this.#stale + 1;
   }
 
   finished(trajectory: number): void {
     this.#unfinished.remove(trajectory);
-    this.#count(this.#home[trajectory]!, -1);
+    this.#count(this.#home[trajectory]!, -1, -this.#tokens[trajectory]!);
     this.#stale++;
   }
 
   predicted(trajectory: number, rankedTokens: number, tie = trajectory): void {
     this.#unfinished.remove(trajectory);
     this.#unfinished.add(trajectory, rankedTokens, tie);
+    this.#count(this.#home[trajectory]!, 0, rankedTokens - this.#tokens[trajectory]!);
+    this.#tokens[trajectory] = rankedTokens;
     this.#stale++;
   }
 
   /** It is at another worker now, or shall begin there. */
   moved(trajectory: number, worker: number): void {
-    this.#count(this.#home[trajectory]!, -1);
-    this.#count(worker, 1);
+    const tokens = this.#tokens[trajectory]!;
+    this.#count(this.#home[trajectory]!, -1, -tokens);
+    this.#count(worker, 1, tokens);
     this.#home[trajectory] = worker;
   }
 
@@ -128,15 +141,30 @@ export class UnfinishedGroups {
   target(trajectory: number, { home, remainingTokens, transferSeconds }: Omit<Predicted, "rankedTokens">): number {
     const target = this.workerOf(trajectory);
     if (target === home || this.#rule !== "pays") return target;
-    const { tokenTimes, factor } = this.#grouping;
-    const seconds = (worker: number, more: number): number =>
-      remainingTokens * tokenTimes[worker]! * factor(Math.max(1, this.#living[worker]! + more));
-    const isLonger = seconds(target, 1) + transferSeconds > (1 - worthwhileShare) * seconds(home, 0);
+    const { workers, tokenTimes, factor, places } = this.#grouping;
+    const isComing = (worker: number): number => (worker === home ? 0 : 1);
+    const seconds = (worker: number): number => {
+      // Those that wait go wherever there is room, so each worker will have a share of them.
+      const share = Math.ceil(this.#waiting / workers.length);
+      const company = Math.max(1, this.#living[worker]! + share + isComing(worker));
+      const alone = remainingTokens * factor(Math.min(places, company));
+      if (company <= places) return tokenTimes[worker]! * alone;
+      const tokens =
+        this.#tokensAt[worker]! + this.#waitingTokens / workers.length + isComing(worker) * this.#tokens[trajectory]!;
+      return tokenTimes[worker]! * Math.max(alone, (tokens * factor(places)) / places);
+    };
+    const isLonger = seconds(target) + transferSeconds > (1 - worthwhileShare) * seconds(home);
     return isLonger ? home : target;
   }
 
-  #count(worker: number, change: number): void {
-    if (worker !== nowhere) this.#living[worker]! += change;
+  #count(worker: number, change: number, tokens: number): void {
+    if (worker === nowhere) {
+      this.#waiting += change;
+      this.#waitingTokens += tokens;
+    } else {
+      this.#living[worker]! += change;
+      this.#tokensAt[worker]! += tokens;
+    }
   }
 
   #isStale(): boolean {
@@ -145,9 +173,10 @@ export class UnfinishedGroups {
   }
 
   #replace(): void {
-    const { workers, tokenTimes, placingFactor } = this.#grouping;
+    const { workers, tokenTimes, estimate } = this.#grouping;
     const seconds = workers.map((worker) => tokenTimes[worker]!);
-    const sizes = placeExact(this.#unfinished.values(), seconds, placingFactor)?.sizes;
+    const sorted = this.#unfinished.values();
+    const sizes = placeExact(sorted, seconds, estimate(sorted))?.sizes;
     if (sizes !== undefined) this.#end(sizes);
     // Where a factor that ends leaves no room for all, they stay in the groups that they are in.
     else if (this.#ends.length === 0) this.#end(workers.map(() => Math.ceil(this.#unfinished.size / workers.length)));

@@ -211,7 +211,7 @@ function groupsOf(problem: RolloutProblem, factor: (k: number) => number): Group
   };
   const lengths = Float64Array.from(sorted, first);
   const times = order.map((j) => workers[j]!.tokenTime);
-  const placed = placeByDynamicProgram(lengths, times, noisy);
+  const placed = placeByDynamicProgram(lengths, times, (from, k) => noisy(k) * lengths[from]!);
   if (placed === undefined) throw noFinitePlacement();
   const { makespan } = placed;
   const known = new Map<string, number>();

@@ -1,5 +1,5 @@
 import { interferenceFactor, neverDecreases } from "../interference.ts";
-import { formGroups, queueAwareFactor } from "./groups.ts";
+import { formGroups, paperEstimate, scheduledEstimate } from "./groups.ts";
 import { type MigrationRule, nowhere, UnfinishedGroups } from "./migration.ts";
 import type { RolloutProblem } from "./problem.ts";
 import type { WorkerLoads } from "./worker-loads.ts";
@@ -29,7 +29,10 @@ export type Stated = Pick<RolloutProblem, "trajectories" | "workers" | "F" | "ma
 /** What a problem does not say. */
 export type PlacementOptions = {
   readonly migrationRule?: MigrationRule | undefined;
+  /** where steps begin under `dp`: in its groups, the default, or in turn at each worker, whatever is predicted */
   readonly start?: "groups" | "even" | undefined;
+  /** how long a group takes: `paper`, the default, as `solve rollout` is defined, or as ranks of a run estimate it */
+  readonly estimate?: "paper" | "scheduled" | undefined;
 };
 
 export function placementPolicy(problem: Stated, loads: WorkerLoads, options: PlacementOptions = {}): PlacementPolicy {
@@ -58,14 +61,16 @@ const unmoved = { worksOnAt: (_: number, home: number) => home, moved: () => {},
 
 function grouped(
   { trajectories, workers, F, maxBatch, placement }: Stated,
-  { migrationRule = "scaled", start = "groups" }: PlacementOptions,
+  { migrationRule = "scaled", start = "groups", estimate: chosen = "paper" }: PlacementOptions,
 ): PlacementPolicy {
   const predictions = trajectories.map(({ steps }) => steps[0]!.pred);
   const tokenTimes = workers.map(({ tokenTime }) => tokenTime);
   const factor = interferenceFactor(F);
-  const placingFactor = queueAwareFactor(factor, maxBatch, placement.robust ?? 0);
+  const { robust = 0 } = placement;
+  const estimate =
+    chosen === "paper" ? paperEstimate(factor, maxBatch, robust) : scheduledEstimate(factor, maxBatch, robust);
   const isMonotone = neverDecreases(F);
-  const formed = formGroups({ predictions, tokenTimes, factor: placingFactor, isMonotone });
+  const formed = formGroups({ predictions, tokenTimes, estimate, isMonotone });
   const groups = start === "even" ? { ...formed, workerOf: formed.workerOf.map((_, i) => i % workers.length) } : formed;
   const placed = {
     workerFor: (trajectory: number, home: number) => (home === nowhere ? groups.workerOf[trajectory]! : home),
@@ -75,8 +80,9 @@ function grouped(
   // Placing anew needs a factor that never falls; where one does, groups shrink as they are.
   const unfinished = UnfinishedGroups.of(isMonotone ? migrationRule : "scaled", groups, predictions, {
     tokenTimes,
-    factor: queueAwareFactor(factor, maxBatch, 0),
-    placingFactor,
+    factor,
+    places: maxBatch,
+    estimate,
   });
   const isByTotal = placement.rankBy === "total";
   return {

@@ -9,10 +9,11 @@ import {
   liveMigrations,
   type PlayedEpisode,
   PlayedStep,
+  RolloutProblem,
   replaySeconds,
   Scheduler,
   type SharingWay,
-  solveRollout,
+  simulateRollout,
   workloadShapes,
 } from "../../src/index.ts";
 
@@ -206,7 +207,7 @@ describe("a decision on the devices of each rank", () => {
 });
 
 describe("a played step", () => {
-  test("takes again what the naive engine says that it took, with its predictions as they were", () => {
+  test("takes again what a simulation says that it took, with its predictions as they were, and groups as ranks of a run estimate them", () => {
     const plain = way.map((each) => ({
       ...each,
       migrate: each.migrate === "never" ? ("never" as const) : ("scaled" as const),
@@ -232,7 +233,11 @@ describe("a played step", () => {
           },
           migration: { perToken: prefillSteps * Math.max(...Object.values(tokenTime)) },
         };
-        const { makespan } = solveRollout(problem, { method: "naive" });
+        const rule = migrate === "never" ? undefined : migrate;
+        const { makespan } = simulateRollout(RolloutProblem.parse(problem), {
+          estimate: "scheduled",
+          migrationRule: rule,
+        });
         expect(replaySeconds(played, degrees, F, sharing)).toBe(makespan);
       }),
     );

@@ -1,10 +1,11 @@
 import { type GroupConditions, GroupPlacement, interferenceFactor, WorkerLoads } from "@treadle/trajectories";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import { fastestFirst } from "../../src/rollout/groups.ts";
 import { nowhere } from "../../src/rollout/migration.ts";
 
 const F = { type: "affine", slope: 0.3 } as const;
-const places = 8;
+const places = 4;
 
 type Given = Partial<GroupConditions> & {
   readonly placement?: "own" | "predicted";
@@ -35,13 +36,13 @@ const homesOf = (group: GroupPlacement, count: number, numRanks: number): number
   return Array.from({ length: count }, (_, episode) => policy.workerFor(episode, nowhere));
 };
 
-/** The slowest rank. */
+/** Of the slowest rank: its longest in the company of all its places, or an even share of all over them where that is more. */
 const makespan = (homes: readonly number[], lengths: readonly number[], tokenTimes: readonly number[]): number => {
   const factor = interferenceFactor(F);
   const spans = tokenTimes.map((seconds, rank) => {
     const own = lengths.filter((_, i) => homes[i] === rank);
-    const slowdown = own.length <= places ? factor(own.length) : (factor(places) * own.length) / places;
-    return own.length === 0 ? 0 : seconds * Math.max(...own) * slowdown;
+    const share = own.length <= places ? 0 : own.reduce((total, each) => total + each, 0) / places;
+    return own.length === 0 ? 0 : seconds * Math.max(share, ...own) * factor(Math.min(places, own.length));
   });
   return Math.max(...spans);
 };
@@ -70,10 +71,12 @@ test("UG1: what all ranks took is placed as by one, which is the fastest with th
       });
       const [all, at] = [lengths.flat(), homes.flat()];
       let least = Number.POSITIVE_INFINITY;
+      const place = fastestFirst(tokenTimes).reduce(
+        (places, rank, at) => places.set(rank, at),
+        new Map<number, number>(),
+      );
       const isSorted = (each: readonly number[]) =>
-        all.every((a, i) =>
-          all.every((b, j) => a <= b || (tokenTimes[each[i]!] as number) <= (tokenTimes[each[j]!] as number)),
-        );
+        all.every((a, i) => all.every((b, j) => a <= b || place.get(each[i]!)! <= place.get(each[j]!)!));
       expect(isSorted(at)).toBe(true);
       for (const each of assignments(all.length, numRanks))
         if (isSorted(each)) least = Math.min(least, makespan(each, all, tokenTimes));

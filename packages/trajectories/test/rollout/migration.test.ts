@@ -1,16 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { formGroups } from "../../src/rollout/groups.ts";
+import { formGroups, paperEstimate } from "../../src/rollout/groups.ts";
 import { type MigrationRule, nowhere, UnfinishedGroups } from "../../src/rollout/migration.ts";
 
 const factor = (k: number) => 1 + 0.5 * (k - 1);
+const estimate = paperEstimate(factor, 10, 0);
 
 /** A fast worker for the longest of five trajectories, and a slow one for the rest. */
 function rules() {
   const predictions = [100, 20, 18, 16, 14];
   const tokenTimes = [2, 1];
-  const groups = formGroups({ predictions, tokenTimes, factor, isMonotone: true });
+  const groups = formGroups({ predictions, tokenTimes, estimate, isMonotone: true });
   const by = (rule: MigrationRule) =>
-    UnfinishedGroups.of(rule, groups, predictions, { tokenTimes, factor, placingFactor: factor });
+    UnfinishedGroups.of(rule, groups, predictions, { tokenTimes, factor, places: 10, estimate });
   return { groups, scaled: by("scaled"), anew: by("anew"), pays: by("pays") };
 }
 
@@ -58,7 +59,7 @@ describe("where a trajectory goes on", () => {
     for (const short of [1, 2, 3, 4]) scaled.finished(short);
     for (const [at, tokens] of [90, 80, 70, 60].entries()) scaled.add(5 + at, tokens, nowhere);
     const { groups } = rules();
-    const fresh = formGroups({ predictions: [100, 90, 80, 70, 60], tokenTimes: [2, 1], factor, isMonotone: true });
+    const fresh = formGroups({ predictions: [100, 90, 80, 70, 60], tokenTimes: [2, 1], estimate, isMonotone: true });
     expect(fresh.sizes).not.toEqual(groups.sizes);
     expect([0, 5, 6, 7, 8].map((each) => scaled.workerOf(each))).toEqual([...fresh.workerOf]);
   });
