@@ -1,6 +1,6 @@
 import type { Completion } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
-import { EpisodeOrder, type LivePlacement, MeasuredInterference } from "@treadle/trajectories";
+import { EpisodeOrder, type LivePlacement, MeasuredInterference, mostTold } from "@treadle/trajectories";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
 import type { EpisodeRow } from "../src/rollout/episode-batch.ts";
@@ -69,8 +69,13 @@ const load = (given: Partial<RankLoad> = {}): RankMessage => ({
   load: { active: 0, waiting: 0, yours: 0, ...given },
 });
 /** Of the peer: as many episodes of so many tokens, where each is. */
-const episodes = (tokens: readonly number[] = [], homes: readonly number[] = tokens.map(() => -1)): RankMessage => ({
+const episodes = (
+  tokens: readonly number[] = [],
+  homes: readonly number[] = tokens.map(() => -1),
+  numUntold = 0,
+): RankMessage => ({
   type: "episodes",
+  numUntold,
   episodes: Int32Array.from(tokens.keys()),
   tokens: Float64Array.from(tokens),
   homes: Int32Array.from(homes),
@@ -246,6 +251,30 @@ describe("SH4: what others took decides where own episodes begin", () => {
     expect(sent(), "once").toEqual([0, 1]);
   });
 
+  test("UG6: a peer has told only when it has told of all that one message does not hold", async () => {
+    const clock = new ManualClock();
+    begin(8, { ...equal, clock }, "predicted");
+    void play(2, 8);
+    await peer.say(hello(8), load(), episodes([1], [-1], 2));
+    expect([sent(), engine.joined.length], "two are still to come").toEqual([[], 0]);
+    const rest = { ...episodes([1e6, 1e6]), episodes: Int32Array.of(1, 2) };
+    await peer.say(rest as RankMessage);
+    expect(sent()).toEqual([0, 1]);
+  });
+
+  test("UG5, UG6: a rank tells what it has measured, and of more episodes than a message holds in the next ones", async () => {
+    begin(8, { ...equal, clock: new ManualClock() }, "predicted");
+    void play(mostTold + 100, 8);
+    await peer.say(hello(8), load(), episodes());
+    for (let tick = 0; tick < 4; tick++) await turns();
+    const told = peer.said("episodes");
+    expect(told.map(({ episodes }) => episodes.length)).toContain(mostTold);
+    expect(told.at(-1)!.numUntold).toBe(0);
+    expect(told[0]!.numUntold).toBe(100);
+    expect(new Set(told.flatMap(({ episodes }) => [...episodes])).size).toBe(mostTold + 100);
+    for (const { measured } of told) expect(measured?.logSd).toBeGreaterThan(0);
+  });
+
   test.each([
     ["has none", { type: "done" } as RankMessage],
     ["is another", { type: "gone" } as RankMessage],
@@ -325,6 +354,7 @@ describe("SH4: what others took decides where own episodes begin", () => {
     ["finite tokens", { tokens: Float64Array.of(Number.NaN) }],
     ["numbers from 0 on", { episodes: Int32Array.of(-1) }],
     ["a bounded number", { ended: new Int32Array(5000) }],
+    ["a finite error of predictions", { measured: { logSd: Number.NaN } }],
   ])("a message without %s fails the call", async (_, wrong) => {
     begin(8, equal, "predicted");
     const playing = play(1, 8);

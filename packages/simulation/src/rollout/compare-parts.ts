@@ -13,7 +13,7 @@ import { drawSteps, fastestBefore, secondsBefore, simulateWay, type Way, type Wo
 
 /** By what a table calls them, in its order. */
 export const leftOut = ["order", "placement", "moves", "degrees", "learning", "predictions"] as const;
-export type Part = (typeof leftOut)[number];
+type Part = (typeof leftOut)[number];
 
 /** Tokens a second of one step. */
 export type PartsComparison = {

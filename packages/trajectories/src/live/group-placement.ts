@@ -7,6 +7,9 @@
  * - UG2 ranks that know the same place alike, whatever came first: of equal predictions the number goes first, then the owner
  * - UG3 what a rank has told counts until it says otherwise or is down; of what it had before it went down nothing counts
  * - UG4 what is heard is bounded: no more is kept of a rank than `mostKnown` episodes, and a home that is no rank is none
+ * - UG5 ranks place by the same interference and the same error of predictions: what each has measured it tells with its
+ *   episodes, and of all that ranks which are up have told, the middle slope and the mean log-sd count
+ * - UG6 a rank has told of its episodes once it has told of all: of more than one message holds, the rest follows
  */
 import { TreadleError } from "@treadle/contracts";
 import { type Interference, interferenceFactor, neverDecreases } from "../interference.ts";
@@ -39,10 +42,12 @@ export type GroupPlacementOptions = {
 export type GroupConditions = {
   /** of each rank: seconds that a token takes alone; ranks count as equal unless that is known of all that are up */
   readonly tokenTimes?: readonly (number | undefined)[] | undefined;
-  /** of the predictions: the noise-aware factor takes half of it */
+  /** of this rank's predictions: the noise-aware factor takes half of what it comes to over all ranks (UG5) */
   readonly logSd: number;
-  /** must never fall */
+  /** until any rank has measured it; must never fall */
   readonly F: Interference;
+  /** by this rank (UG5) */
+  readonly measured?: Interference | undefined;
   /** episodes that a rank computes at once */
   readonly places: number;
   /** that an episode may come to (PG4) */
@@ -58,6 +63,15 @@ export type ToldEpisodes = {
   readonly homes: Int32Array;
   /** that are unfinished no more */
   readonly ended: Int32Array;
+  /** UG5; absent before it has predicted anything */
+  readonly measured?: ToldMeasures | undefined;
+};
+
+/** What a rank has measured. */
+type ToldMeasures = {
+  readonly logSd: number;
+  /** of an affine interference; absent before enough of it was seen */
+  readonly slope?: number | undefined;
 };
 
 /** Of episodes in one message. */
@@ -76,6 +90,8 @@ export class GroupPlacement {
   readonly #free: number[] = [];
   /** of each rank: slots by its numbers */
   readonly #slots: readonly Map<number, number>[];
+  /** UG5: of each rank */
+  readonly #measures: (ToldMeasures | undefined)[];
 
   /** Throws `problem.invalid` for rules that do not go together. */
   constructor(options: GroupPlacementOptions) {
@@ -89,6 +105,7 @@ export class GroupPlacement {
     this.#options = options;
     this.#isUp = Array.from({ length: numRanks }, (_, rank) => rank === own);
     this.#slots = this.#isUp.map(() => new Map());
+    this.#measures = this.#isUp.map(() => undefined);
     if (placement !== "predicted" && migrate === "never") return;
     this.#groups = new UnfinishedGroups(migrate === "never" ? "anew" : migrate, this.#grouping());
   }
@@ -102,6 +119,8 @@ export class GroupPlacement {
       );
     }
     this.#conditions = conditions;
+    const { logSd, measured } = conditions;
+    this.#measures[this.#options.own] = { logSd, slope: measured?.type === "affine" ? measured.slope : undefined };
     this.#regroup();
   }
 
@@ -113,6 +132,7 @@ export class GroupPlacement {
   /** UG3 */
   down(rank: number): void {
     this.#isUp[rank] = false;
+    this.#measures[rank] = undefined;
     for (const episode of [...this.#slots[rank]!.keys()]) this.#forget(rank, episode);
     const wereThere = [...this.#known.entries()].filter(([, known]) => known?.home === rank);
     for (const [slot, known] of wereThere) this.#move(known!, slot, nowhere);
@@ -120,11 +140,15 @@ export class GroupPlacement {
     if (this.#options.placement === "predicted") for (const [slot, known] of wereThere) this.#place(known!, slot);
   }
 
-  /** Own episodes that wait to be placed: as many tokens as each is predicted to come to. */
+  /**
+   * Own episodes that wait to be placed: as many tokens as each is predicted to come to. Where they begin at this rank anyway,
+   * they are of its company as soon as they wait for it.
+   */
   begin(base: number, predictions: readonly number[]): void {
     if (!this.#groups) return;
+    const { own, placement } = this.#options;
     for (const [index, tokens] of predictions.entries()) {
-      this.#keep(this.#options.own, base + index, tokens, nowhere);
+      this.#keep(own, base + index, tokens, placement === "own" ? own : nowhere);
       this.#options.changed?.(base + index);
     }
   }
@@ -164,8 +188,13 @@ export class GroupPlacement {
   }
 
   /** UG3, UG4 */
-  hear(owner: number, { episodes, tokens, homes, ended }: ToldEpisodes): void {
+  hear(owner: number, { episodes, tokens, homes, ended, measured }: ToldEpisodes): void {
     if (!this.#groups || !this.#isUp[owner] || owner === this.#options.own) return; // UG1
+    const before = this.#measures[owner];
+    if (measured && (measured.slope !== before?.slope || measured.logSd !== before?.logSd)) {
+      this.#measures[owner] = measured;
+      this.#regroup();
+    }
     for (const episode of ended) this.#forget(owner, episode);
     const slots = this.#slots[owner]!;
     for (const [at, episode] of episodes.entries()) {
@@ -193,6 +222,7 @@ export class GroupPlacement {
       tokens: Float64Array.from(known, (each) => each.tokens),
       homes: Int32Array.from(known, ({ home }) => home),
       ended: Int32Array.from(episodes.filter((episode) => !own.has(episode))),
+      measured: this.#measures[this.#options.own],
     };
   }
 
@@ -250,7 +280,8 @@ export class GroupPlacement {
 
   /** Time is counted in tokens alone at the slowest rank. */
   #grouping(): Grouping {
-    const { logSd, F, places, mostTokens } = this.#conditions;
+    const { places, mostTokens } = this.#conditions;
+    const { logSd, F } = this.#combined();
     const tokenTimes = this.#relativeTimes();
     const factor = interferenceFactor(F);
     return {
@@ -260,6 +291,16 @@ export class GroupPlacement {
       places,
       estimate: scheduledEstimate(factor, places, logSd / 2, mostTokens),
     };
+  }
+
+  /** UG5 */
+  #combined(): { readonly logSd: number; readonly F: Interference } {
+    const told = this.#measures.flatMap((each) => each ?? []);
+    const slopes = told.flatMap(({ slope }) => slope ?? []).sort((a, b) => a - b);
+    const slope = slopes[Math.floor(slopes.length / 2)];
+    // Summed in an order that does not depend on who heard whom first.
+    const logSd = told.reduce((sum, each) => sum + each.logSd, 0) / Math.max(1, told.length);
+    return { logSd, F: slope === undefined ? this.#conditions.F : { type: "affine", slope } };
   }
 
   #relativeTimes(): number[] {

@@ -150,6 +150,103 @@ test("UG4: whatever a rank tells, what is kept of it is bounded, and a home that
   expect(group.numKnown).toBe(65_536 + 1);
 });
 
+test("UG5: ranks that have measured other interference, and err by other amounts, place alike once each has told", () => {
+  const tokens = fc.array(fc.integer({ min: 1, max: 900 }), { minLength: 1, maxLength: 12 });
+  const rank = fc.record({
+    own: tokens,
+    logSd: fc.double({ min: 0, max: 1.5, noNaN: true }),
+    slope: fc.option(fc.double({ min: 0, max: 0.9, noNaN: true })),
+  });
+  fc.assert(
+    fc.property(fc.array(rank, { minLength: 2, maxLength: 4 }), fc.constantFrom("own", "heard"), (ranks, first) => {
+      const tokenTimes = ranks.map((_, at) => 1 / (at + 1));
+      const groups = ranks.map(({ logSd, slope }, own) =>
+        groupOf({ tokenTimes, own, logSd, measured: slope === null ? undefined : { type: "affine", slope } }),
+      );
+      if (first === "own") for (const [at, group] of groups.entries()) group.begin(0, ranks[at]!.own);
+      const hearAll = () => {
+        for (const [owner, teller] of groups.entries())
+          for (const [own, group] of groups.entries())
+            if (own !== owner) group.hear(owner, teller.tell([...ranks[owner]!.own.keys()]));
+      };
+      hearAll();
+      if (first === "heard") for (const [at, group] of groups.entries()) group.begin(0, ranks[at]!.own);
+      hearAll();
+      for (const group of groups) group.place();
+      // What one places of another is where that one has placed it.
+      const placed = groups.map((group, at) => group.tell([...ranks[at]!.own.keys()]).homes);
+      const all = ranks.flatMap(({ own }, owner) => own.map((each, episode) => ({ each, owner, episode })));
+      const alone = groupOf({
+        tokenTimes,
+        own: 0,
+        logSd: ranks.reduce((sum, { logSd }) => sum + logSd, 0) / ranks.length,
+        measured: middleOf(ranks.flatMap(({ slope }) => slope ?? [])),
+      });
+      // Equal ones go by number, then by owner (UG2).
+      all.sort((a, b) => a.episode - b.episode || a.owner - b.owner);
+      alone.begin(
+        0,
+        all.map(({ each }) => each),
+      );
+      alone.place();
+      const { homes } = alone.tell([...all.keys()]);
+      expect(all.map(({ owner, episode }) => placed[owner]![episode])).toEqual([...homes]);
+    }),
+  );
+});
+
+const middleOf = (slopes: readonly number[]): GroupConditions["F"] | undefined =>
+  slopes.length === 0
+    ? undefined
+    : { type: "affine", slope: slopes.toSorted((a, b) => a - b)[Math.floor(slopes.length / 2)]! };
+
+test("UG5: of a rank that is down nothing counts, not even what it measured", () => {
+  const predictions = [100, 90, 80, 70, 60, 50];
+  const homes = (hears: boolean, dies: boolean) => {
+    const group = groupOf({ tokenTimes: [1, 0.5, 0.9], F: { type: "affine", slope: 0 } });
+    if (hears) group.hear(1, { ...toldOf([]), measured: { logSd: 0, slope: 0.9 } });
+    if (dies) {
+      group.down(1);
+      group.up(1);
+    }
+    group.begin(0, predictions);
+    group.place();
+    return homesOf(group, predictions.length, 3);
+  };
+  expect(homes(true, false)).not.toEqual(homes(false, false));
+  expect(homes(true, true)).toEqual(homes(false, true));
+});
+
+test("what begins at its own rank is of its company as soon as it waits there, so others keep away and it may leave", () => {
+  const told = new Set<number>();
+  const group = groupOf({ numRanks: 2, placement: "own", migrate: "pays", changed: (episode) => told.add(episode) });
+  group.begin(0, [100, 90, 80, 70]);
+  expect([...group.tell([...told]).homes]).toEqual([0, 0, 0, 0]);
+  const policy = group.policy(0, new WorkerLoads(2));
+  // One runs, and three wait for its place.
+  policy.moved(3, 0);
+  expect(policy.worksOnAt(3, 0, { remainingTokens: 60, generatedTokens: 10, transferSeconds: 1 })).toBe(1);
+});
+
+test("what waits to begin wherever there is room counts as company of every rank alike", () => {
+  const isMoved = (waiting: number) => {
+    const group = groupOf({
+      tokenTimes: [1, 0.8],
+      placement: "own",
+      migrate: "pays",
+      F: { type: "affine", slope: 0.3 },
+    });
+    group.begin(0, [100]);
+    const policy = group.policy(0, new WorkerLoads(2));
+    policy.moved(0, 0);
+    group.hear(1, toldOf(new Array<number>(waiting).fill(1)));
+    // Alone it is over sooner at the fast rank by a fifth; what the move costs is little beside what all that company does.
+    return policy.worksOnAt(0, 0, { remainingTokens: 90, generatedTokens: 10, transferSeconds: 15 }) === 1;
+  };
+  expect(isMoved(0)).toBe(false);
+  expect(isMoved(12)).toBe(true);
+});
+
 test("what others are told of is what has changed: where each is or shall be, and what has ended", () => {
   const changed = new Set<number>();
   const group = groupOf({ tokenTimes: [1, 0.001], migrate: "pays", changed: (episode) => changed.add(episode) });

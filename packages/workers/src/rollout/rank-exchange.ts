@@ -180,7 +180,7 @@ export class RankExchange {
     if (!isUp || untold.size === 0) return;
     const some = [...untold].slice(0, mostTold);
     for (const episode of some) untold.delete(episode);
-    out.push({ type: "episodes", ...this.#options.events.episodes.tell(some) });
+    out.push({ type: "episodes", ...this.#options.events.episodes.tell(some), numUntold: untold.size });
   }
 
   #hasOtherLoad(other: Other): boolean {

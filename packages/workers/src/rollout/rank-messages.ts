@@ -68,6 +68,11 @@ const EpisodesMessage = z
     tokens: numbersOf<Float64Array>(Float64Array, (each) => each >= 0 && Number.isFinite(each)),
     homes: numbersOf<Int32Array>(Int32Array, (each) => each >= -1),
     ended: numbersOf<Int32Array>(Int32Array, (each) => each >= 0),
+    measured: z
+      .strictObject({ logSd: z.number().nonnegative(), slope: z.number().nonnegative().optional() })
+      .optional(),
+    /** of which a next message tells (UG6) */
+    numUntold: z.int().nonnegative(),
   })
   .refine(
     ({ episodes, tokens, homes }) => [tokens, homes].every(({ length }) => length === episodes.length),

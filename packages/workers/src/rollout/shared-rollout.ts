@@ -48,7 +48,7 @@ export type SharedRolloutOptions = Pick<GroupConditions, "F" | "places"> &
     readonly migrate: LiveMigration;
     /** of each rank, as `GroupConditions` has it, with what others say; undefined where ranks are equal */
     readonly tokenTimes?: (number | undefined)[] | undefined;
-    /** of this rank over all of its calls; what it has seen enough of goes before `F` */
+    /** of this rank over all of its calls */
     readonly measured: MeasuredInterference;
     /** default: the machine's */
     readonly clock?: Clock | undefined;
@@ -195,13 +195,13 @@ export class SharedRollout {
     const promise = new Promise<void>((settle) => {
       resolve = settle;
     });
-    const { placement, measured, places, worldSize, tokenTimes } = this.#options;
+    const { placement, measured, worldSize, sampling } = this.#options;
     const base = this.#base;
     this.#base += rows.length;
     this.#numUnfinished += rows.length;
     const predicted = rows.map((_, index) => order.predicted(index));
-    const F = measured.factor ?? this.#options.F;
-    this.#group.conditions = { tokenTimes, logSd: predicted[0]?.logSd ?? 0, F, places };
+    const noise = { logSd: predicted[0]?.logSd ?? 0, measured: measured.factor };
+    this.#group.conditions = { ...this.#options, ...noise, mostTokens: sampling.maxTokens };
     const tokens = predicted.map((each) => each.tokens);
     this.#group.begin(base, tokens);
     if (placement === "predicted") await Promise.race([this.#gathering.over(), this.#failure.happened]); // SH4
@@ -215,8 +215,8 @@ export class SharedRollout {
       room: (other) => (placement === "predicted" ? (this.#places[other] as number) : this.#roomAt(other)),
       sharedRoom: placement === "own" ? undefined : (other) => this.#roomAt(other),
     });
-    const begun = { states: rows.map(() => undefined), losses: rows.map(() => 0) };
-    const batch: Batch = { base, rows, ...begun, router, order, ended, over: resolve };
+    const [states, losses] = [rows.map(() => undefined), rows.map(() => 0)];
+    const batch: Batch = { base, rows, states, losses, router, order, ended, over: resolve };
     this.#batches.add(batch);
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#route(batch, () => router.down(other));
@@ -315,7 +315,7 @@ export class SharedRollout {
         return;
       case "episodes":
         this.#group.hear(rank, message);
-        this.#gathering.told(rank);
+        if (message.numUntold === 0) this.#gathering.told(rank); // UG6
         return;
       case "kept":
         this.#adopt(message.episodes);
