@@ -56,6 +56,40 @@ test.each([0, 1])(
   480_000,
 );
 
+test("RS8, J1: with a state of each step, the next one begins while it is written, and a trainer's death loses no prompt", async () => {
+  const random = createRandom(`${seed}/each`);
+  const events: RunEvent[] = [];
+  let strikes = 0;
+  let isAhead = false;
+  const onEvent = (event: RunEvent) => {
+    events.push(event);
+    if (event.type !== "step-started") return;
+    const finished = events.filter(({ type }) => type === "step-finished").length;
+    isAhead ||= event.step > 1 && finished < event.step - 1 && strikes === 0;
+    if (event.step < 3 || strikes === 3) return;
+    strikes++;
+    setTimeout(() => {
+      try {
+        process.kill(pidOf(events, "trainer/0"), "SIGKILL");
+      } catch {
+        // it is starting again just now
+      }
+    }, random.float() * 40);
+  };
+  const own = ["checkpoints.stateEverySteps=1", "checkpoints.inBackground=true"];
+  const options = ledgerOptions(runners.root, onEvent, [...overrides, ...own]);
+  const { summary } = await runWorkflow(options).catch((cause: unknown) => {
+    throw new Error(`seed ${seed}: failed after '${strikes}' deaths`, { cause });
+  });
+  expect(summary).toMatchObject({ steps: 8 });
+  expect(isAhead, "a step began before the one before had finished").toBe(true);
+  expect(events.filter((event) => event.type === "run-failed")).toEqual([]);
+  const folder = join(runners.root, summary.runId);
+  await expectWholeLedger(folder, 8, 12, 4);
+  expect(await readdir(join(folder, "state"))).toHaveLength(1);
+  await expectCleanEnd(summary.runId, folder, pidsOf(events));
+}, 480_000);
+
 test("J1: a runner that is killed goes on after the newest state that is whole, no prompt lost and none trained twice", async () => {
   const random = createRandom(`${seed}/runner`);
   let runId = "new";

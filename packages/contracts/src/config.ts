@@ -218,6 +218,8 @@ export const SupervisionConfig = z.strictObject({
 export const CheckpointsConfig = z.strictObject({
   /** steps between two saved states; with more than 1 they are written while later steps compute, a step counts when a state of it or of a later one is on the disk, and a death redoes the steps since */
   stateEverySteps: z.int().positive().max(10_000).default(1),
+  /** states are written while later steps compute, also where each step saves one: the next step begins before the state of the one before is on the disk, and a trainer's death until then redoes that step as well */
+  inBackground: z.boolean().default(false),
   /** steps between two checkpoints */
   everySteps: z.int().positive().default(10),
   /** newest checkpoints that are kept */
@@ -227,6 +229,13 @@ export const CheckpointsConfig = z.strictObject({
   /** the reported metric by which the best checkpoints are chosen, higher is better; it must be of problems that nobody reports as held out, since what has chosen no longer judges; checkpoints of steps that do not report it cannot be the best, and the run says so when it removes one */
   bestBy: z.string().default("validation"),
 });
+
+/** Whether steps go on while the states of those before are still being written. */
+export const savesInBackground = ({
+  stateEverySteps,
+  inBackground,
+}: Pick<z.infer<typeof CheckpointsConfig>, "stateEverySteps" | "inBackground">): boolean =>
+  stateEverySteps > 1 || inBackground;
 
 /** Where metrics are served, in the text format of Prometheus. A token comes from TREADLE_METRICS_TOKEN alone. */
 export const MetricsConfig = z.strictObject({

@@ -19,6 +19,7 @@ export {
   PlacementConfig,
   RuntimeConfig,
   SupervisionConfig,
+  savesInBackground,
   TrackerConfig,
   WorkerPermissions,
 } from "./config.ts";

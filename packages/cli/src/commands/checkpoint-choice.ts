@@ -12,4 +12,4 @@ export function checkpointChoice(text: string): "best" | "last" | number {
 }
 
 export const checkpointsOf = (run: RunFolder) =>
-  new Checkpoints(run.checkpoints, { everySteps: 1, keepLast: 0, keepBest: 0, bestBy: "", stateEverySteps: 1 }).list();
+  new Checkpoints(run.checkpoints, { everySteps: 1, keepLast: 0, keepBest: 0, bestBy: "" }).list();

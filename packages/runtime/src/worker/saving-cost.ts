@@ -32,7 +32,7 @@ export class SavingCost {
     if (this.#isSaid || this.#calls < fewestCalls || meanMs < leastMs || share < leastShare) return;
     this.#isSaid = true;
     this.#say(
-      `waits ${(meanMs / 1000).toFixed(1)} s after each call until its state is on the disk, ${Math.round(100 * share)} % of the time; with checkpoints.stateEverySteps above 1, it is written while later steps compute`,
+      `waits ${(meanMs / 1000).toFixed(1)} s after each call until its state is on the disk, ${Math.round(100 * share)} % of the time; with checkpoints.inBackground, or checkpoints.stateEverySteps above 1, it is written while later steps compute`,
     );
   }
 }

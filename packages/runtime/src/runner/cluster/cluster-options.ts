@@ -1,5 +1,13 @@
 /** What a cluster is made with. */
-import type { ReadRunFile, RunEvent, RunFilePart, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
+import {
+  type ReadRunFile,
+  type RunEvent,
+  type RunFilePart,
+  type RuntimeConfig,
+  type SpanBatch,
+  type StateManifest,
+  savesInBackground,
+} from "@treadle/contracts";
 import type { RunnerOptions } from "@treadle/core";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { PoolClient } from "../nodes/pool-client.ts";
@@ -50,7 +58,7 @@ export function machineOptions({ config, pool }: Pick<ClusterOptions, "config" |
     rejoinMs: cluster.rejoinMs,
     placeWaitMs: cluster.placeWaitMs,
     maxStaleness: flow.maxStaleness,
-    ...(checkpoints.stateEverySteps > 1 ? { runsAhead: true } : {}),
+    ...(savesInBackground(checkpoints) ? { runsAhead: true } : {}),
     ...(pool ? { isLeased: true } : {}),
   };
 }

@@ -15,11 +15,14 @@ export type CheckpointNote = z.infer<typeof CheckpointNote>;
 export const checkpointNote = "checkpoint.json";
 const partial = ".partial";
 
+/** When a checkpoint is made, and which are kept. */
+type CheckpointPolicy = Pick<RuntimeConfig["checkpoints"], "everySteps" | "keepLast" | "keepBest" | "bestBy">;
+
 export class Checkpoints {
   readonly #folder: string;
-  readonly #policy: RuntimeConfig["checkpoints"];
+  readonly #policy: CheckpointPolicy;
 
-  constructor(folder: string, policy: RuntimeConfig["checkpoints"]) {
+  constructor(folder: string, policy: CheckpointPolicy) {
     this.#folder = folder;
     this.#policy = policy;
   }

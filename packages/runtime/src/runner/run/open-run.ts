@@ -10,6 +10,7 @@ import {
   type RunEvent,
   type RunSummary,
   type RuntimeConfig,
+  savesInBackground,
   type TreadleError,
 } from "@treadle/contracts";
 import { EventWriter, MetricsWriter, Trackers } from "@treadle/observe";
@@ -79,7 +80,7 @@ export type RunStart = {
 };
 
 /** Steps go on while the states of those before are still being written. */
-export const runsAhead = ({ checkpoints }: RuntimeConfig): boolean => checkpoints.stateEverySteps > 1;
+export const runsAhead = ({ checkpoints }: RuntimeConfig): boolean => savesInBackground(checkpoints);
 
 export type OpenedRun = RunStart & {
   readonly startedMs: number;

@@ -53,7 +53,7 @@ export class Reports {
       if (this.#tracker.current !== undefined) {
         throw new TreadleError(
           "workflow.invalid",
-          `once('${name}') was called within a step, whose changes are saved later; call it outside of steps, or set checkpoints.stateEverySteps to 1`,
+          `once('${name}') was called within a step, whose changes are saved later; call it outside of steps, or set checkpoints.stateEverySteps to 1 and checkpoints.inBackground to false`,
         );
       }
       await this.#tracker.drained();

@@ -44,7 +44,7 @@ export const keptSettings = {
     ...under("flow", "granularity maxStaleness capacity inlineLimitKiB"),
     ...under("supervision", "maxRestarts restartWindowMs heartbeatTimeoutMs startTimeoutMs callTimeoutMs"),
     ...under("supervision", "peerTimeoutMs stallMs lockTimeoutMs stopGraceMs"),
-    ...under("checkpoints", "stateEverySteps everySteps keepLast keepBest bestBy"),
+    ...under("checkpoints", "stateEverySteps inBackground everySteps keepLast keepBest bestBy"),
     ...under("pool", "priority weight maxSlowdown memoryPerDeviceMiB share"),
     ...under("observe", "record recordMaxMiB"),
   ],
