@@ -19,7 +19,7 @@ type Settle = { resolve: (answer: Answer) => void; reject: (error: unknown) => v
 /** `order`: which of what may happen next does, as often as it has numbers; afterwards always the first. */
 async function play(
   order: readonly number[],
-  shape: { items: number; atOnce: number; capacity: number; chunk: number },
+  shape: { items: number; atOnce: number; capacity: number; chunk: number; isAhead: boolean; isFedLate: boolean },
 ) {
   const settled = new Map<number, Settle>();
   const toRunner: (() => void)[] = [];
@@ -79,17 +79,18 @@ async function play(
       });
     });
 
-  await here((request) =>
-    exchange.put({
-      ...{ type: "put", request, call: feeding, channel: "prompts" },
-      items: Array.from({ length: shape.items }, (_, payload) => ({ payload, sizeBytes: 1 })),
-    }),
-  );
-  exchange.closeCall(feeding, { ok: true });
+  const feeds = Array.from({ length: shape.items }, (_, payload) => () => {
+    const put = { type: "put", call: feeding, channel: "prompts", items: [{ payload, sizeBytes: 1 }] } as const;
+    void here((request) => exchange.put({ ...put, request }));
+    if (payload === shape.items - 1) exchange.closeCall(feeding, { ok: true });
+  });
+  if (!shape.isFedLate) for (const feed of feeds.splice(0)) feed();
 
   let idle: { promise: Promise<void>; resolve: () => void } | undefined;
   const decode = (prompt: number) =>
     new Promise<void>((resolve) => {
+      const held = exchange.lockSnapshot().holds.find(({ worker }) => worker === "producer");
+      expect(held, "what computes has its devices").toMatchObject({ lent: false });
       if (idle === undefined) {
         let end = () => {};
         idle = { promise: new Promise<void>((over) => (end = over)), resolve: () => end() };
@@ -120,8 +121,11 @@ async function play(
 
   const context = { call: producing, method: "generate", step: 1, signal: new AbortController().signal, timers: {} };
   const produced = runInCall(context, async () => {
-    const lock = await devices.lock();
+    const locking = devices.lock();
+    if (!shape.isAhead) await locking;
+    const delivering: Promise<void>[] = [];
     const deliver = async (prompt: number, delivery: number) => {
+      await locking;
       await decode(prompt);
       await devices.waiting(producing, "put", (terms) =>
         far((request) =>
@@ -130,6 +134,7 @@ async function play(
             outputs: { channel: "groups", items: [{ payload: prompt, sizeBytes: 1 }] },
           }),
         ),
+        { committed: 1 },
       );
     };
     for (;;) {
@@ -140,11 +145,15 @@ async function play(
             ...{ acknowledge: false, streams: true, ...terms },
           }),
         ),
+        { given: (answer) => (answer.type === "batch" ? answer.items.length : 0) },
       );
       if (answer.type !== "batch") break;
-      await Promise.all(answer.items.map(({ payload, delivery }) => deliver(payload as number, delivery)));
+      const given = answer.items.map(({ payload, delivery }) => deliver(payload as number, delivery));
+      if (shape.isAhead) delivering.push(...given);
+      else await Promise.all(given);
     }
-    await lock[Symbol.asyncDispose]();
+    await Promise.all(delivering);
+    await (await locking)[Symbol.asyncDispose]();
     exchange.closeCall(producing, { ok: true });
   });
 
@@ -168,7 +177,7 @@ async function play(
   for (let turn = 0; ; turn++) {
     for (let i = 0; i < 4; i++) await new Promise<void>((resolve) => setImmediate(resolve));
     const next = [
-      ...[toRunner, toWorker, swaps].filter((queue) => queue.length > 0).map((queue) => () => queue.shift()?.()),
+      ...[toRunner, toWorker, swaps, feeds].filter((queue) => queue.length > 0).map((queue) => () => queue.shift()?.()),
       ...[...decoding.keys()].map((prompt) => () => complete(prompt)),
     ];
     if (next.length === 0) break;
@@ -184,6 +193,9 @@ test("EX3: a call with many puts at once lends its devices while any of them wai
     atOnce: fc.integer({ min: 1, max: 6 }),
     capacity: fc.integer({ min: 1, max: 4 }),
     chunk: fc.integer({ min: 1, max: 3 }),
+    // it takes while it waits for its devices
+    isAhead: fc.boolean(),
+    isFedLate: fc.boolean(),
   });
   await fc.assert(fc.asyncProperty(fc.array(fc.nat({ max: 60 }), { maxLength: 80 }), shape, play), { numRuns: 150 });
 }, 120_000);

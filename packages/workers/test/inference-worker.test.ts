@@ -20,13 +20,24 @@ const model = {
 async function score(groups: readonly EpisodeGroup[]) {
   const worker = new InferenceWorker(contextOf(InferenceConfig.parse({ model }), "inference"));
   await worker.setup();
+  const puts: EpisodeGroup[][] = [];
+  const sink = {} as Sink<EpisodeGroup>;
+  let ofTurn: EpisodeGroup[] | undefined;
+  const commit = async (_to: unknown, group: EpisodeGroup) => {
+    if (ofTurn === undefined) {
+      ofTurn = [];
+      puts.push(ofTurn);
+      queueMicrotask(() => {
+        ofTurn = undefined;
+      });
+    }
+    ofTurn.push(group);
+  };
   const source = {
-    async *batches() {
-      yield groups;
+    async *itemBatches() {
+      yield groups.map((value) => ({ value, commit }));
     },
   } as unknown as Source<EpisodeGroup>;
-  const puts: EpisodeGroup[][] = [];
-  const sink = { put: async (...some: EpisodeGroup[]) => void puts.push(some) } as unknown as Sink<EpisodeGroup>;
   const { tokens } = await worker.score(source, sink);
   return { tokens, scored: puts.flat(), puts };
 }
@@ -51,7 +62,7 @@ test("an aborted episode passes as it is, whatever its numbers, and the others a
 
 const seed = Number(process.env["TREADLE_SEED"]);
 
-test(`each group leaves with its micro-batch, once and in order, scored as if it were alone (seed ${seed})`, async () => {
+test(`each group is committed with its micro-batch, once and in order, scored as if it were alone (seed ${seed})`, async () => {
   const random = createRandom(seed).split("groups");
   const groups = Array.from({ length: 12 }, (_, at): EpisodeGroup => {
     const own = random.split(at);

@@ -145,8 +145,9 @@ export class DeviceLock {
   }
 
   /**
-   * Makes a request that may wait, for items or for room, and says with it whether the call keeps its devices meanwhile. A call
-   * may wait in several places: while it does in any, and computes nothing, others have the devices.
+   * Makes a request that may wait, for items or for room, and says with it whether the call keeps its devices meanwhile. It may have
+   * asked for them and not have them yet: then it waits for both. A call may wait in several places: while it does in any, and
+   * computes nothing, others have the devices.
    */
   async waiting<T>(
     call: string,
@@ -157,13 +158,19 @@ export class DeviceLock {
     this.#tell(call);
     const waits = this.#waitsOf(call);
     const asked = this.#held.get(call);
-    const held = asked && (await asked.catch(() => undefined));
+    const held = this.#granted.has(call) ? await asked?.catch(() => undefined) : undefined;
+    // The grant may be on its way: what is granted meanwhile the call keeps until it has said otherwise.
+    const isPending = asked !== undefined && held === undefined;
     const lends = held?.numKept === 0;
     // The call may lock its devices while it waits.
     const mayLend = held === undefined || lends;
     const computes = lends && this.#idle() !== undefined;
     if (committed > 0 && waits.lending.committed(committed)) waits.change();
-    const terms = held === undefined ? {} : waits.lending.terms({ keeps: !lends, computes });
+    const terms: WaitTerms = isPending
+      ? { keeps: "for-now" }
+      : held === undefined
+        ? {}
+        : waits.lending.terms({ keeps: !lends, computes });
     const answer = ask(terms);
     if (mayLend) waits.lending.asked();
     if (computes) waits.change();

@@ -27,6 +27,7 @@ import { createEngine, EngineConfig, trainerFacts } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
 import { encodeKept } from "../mismatch/kept-batch.ts";
 import { MismatchWatch } from "../mismatch/mismatch-watch.ts";
+import { askedAhead, DevicesAhead } from "./ahead.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
 import { momentsOverRanks } from "./rank-moments.ts";
 import { TrainingTotals } from "./training-totals.ts";
@@ -96,8 +97,6 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   async #train(groups: Source<EpisodeGroup>, learningRate: number): Promise<Record<string, number>> {
-    await using _ = await this.devices.lock();
-    await this.dropPartialGradient();
     const { keptBatches, keptMebibytes } = this.config.rolloutCorrection;
     const { policyVersion } = this.engine;
     this.#watch = new MismatchWatch(this.#numKept < keptBatches ? keptMebibytes * 2 ** 20 : 0);
@@ -105,17 +104,27 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
     const seen = new TrainingTotals();
+    // A rank that is alone and trains on all of it takes what has come, while others have its devices.
+    const isGathered = !streams && this.worldSize === 1 && groups.granularity === "all";
     // Gradients are state until the step is taken, so batches come back if this process dies before.
-    for await (const batch of groups.batches({ acknowledge: "call", gang: true })) {
+    const options = { acknowledge: "call", ...(isGathered ? { asTheyCome: true } : { gang: true }) } as const;
+    // Its first batch is asked for before the devices: it need not wait for them to look at what it gets.
+    const batches = askedAhead(groups.batches(options));
+    await using devices = new DevicesAhead(this.devices.lock());
+    const ready = () => devices.ready(() => this.dropPartialGradient());
+    for await (const batch of batches) {
       this.#refuseStale(batch);
       seen.observe(batch);
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
       seen.trainedGroups += kept.length - withoutPolicyTerm;
-      const samples = this.#algorithm.advantages(await this.#rescore(kept));
-      if (streams) await this.#forwardBackward(this.#pack(this.#correct(samples, seen)), this.#algorithm.loss, seen);
-      else collected.push(...samples);
+      const samples = this.#algorithm.advantages(await this.#rescore(kept, ready));
+      if (streams) {
+        await ready();
+        await this.#forwardBackward(this.#pack(this.#correct(samples, seen)), this.#algorithm.loss, seen);
+      } else collected.push(...samples);
     }
     if (streams) {
+      await ready();
       const gradNorm = await this.#step(learningRate, seen);
       return await this.#finishTraining(seen, gradNorm, policyVersion);
     }
@@ -125,6 +134,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const drawn = [...minibatchesOf(samples, this.config, random)];
     // Every sample is in the first epoch: what is bad in a later minibatch is refused before an earlier one moves the weights.
     const firstEpoch = drawn.slice(0, minibatches).map((minibatch) => this.#pack(minibatch));
+    await ready();
     const totals = new TrainingTotals();
     let part = seen; // what was seen is summed over ranks with the first minibatch
     let gradNorm = 0;
@@ -186,7 +196,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
    * importance weight makes up for the sampler. Another policy is one of older weights (inference, which pulls weights when
    * rollout does, has scored with the sampler's version or one in between) or, where nobody has scored, of another engine.
    */
-  async #rescore(groups: readonly EpisodeGroup[]): Promise<readonly EpisodeGroup[]> {
+  async #rescore(groups: readonly EpisodeGroup[], ready: () => Promise<void>): Promise<readonly EpisodeGroup[]> {
     const { policyVersion, kind } = this.engine;
     const isOfOther = (episode: Episode): boolean =>
       wasSampledBefore(episode, policyVersion) ||
@@ -195,6 +205,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const packed = packForScoring(others, this.#packing);
     const numBatches = await this.#mostOfRanks(packed.length);
     if (numBatches === 0) return groups;
+    await ready();
     using _ = this.timer("rescore");
     const rectangles: Float32Array[] = [];
     for (const { batch } of packed) rectangles.push(await this.engine.logprobs(batch));

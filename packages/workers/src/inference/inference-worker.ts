@@ -1,7 +1,7 @@
 import { type EngineFacts, type Episode, type EpisodeGroup, TreadleError, type Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
-import type { Sink, Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, StateReader, StateWriter, StreamItem, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createEngine, EngineConfig, trainerFacts } from "../engine.ts";
@@ -76,23 +76,23 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
     await using _ = await this.devices.lock({ tags: ["weights"] });
     let tokens = 0;
-    for await (const batch of groups.batches()) {
+    for await (const batch of groups.itemBatches()) {
       // References are swapped in once for all of it.
       const parts = this.#reference ? [batch] : partsOf(batch, this.config.model.microBatchTokens);
-      let scoring = this.#scored(parts[0] ?? []);
+      let scoring = this.#scored(valuesOf(parts[0]));
       try {
-        for (const [at] of parts.entries()) {
+        for (const [at, part] of parts.entries()) {
           const filled = await scoring;
-          // What is scored leaves while the engine computes the next.
+          // What is scored leaves while the engine computes the next, and whoever takes it may have it then.
           const next = parts[at + 1];
-          if (next) scoring = this.#scored(next);
-          scoring.catch(() => {}); // which is awaited after the put
+          if (next) scoring = this.#scored(valuesOf(next));
+          scoring.catch(() => {}); // which is awaited after the commit
           for (const { episodes } of filled)
             for (const each of episodes) if (isScored(each)) tokens += each.tokens.length;
-          await scored.put(...filled);
+          await Promise.all(part.map((item, index) => item.commit(scored, filled[index] as EpisodeGroup)));
         }
       } finally {
-        await scoring.catch(() => {}); // of a failed put: the devices are this call's until the engine is done
+        await scoring.catch(() => {}); // of a failed commit: the devices are this call's until the engine is done
       }
     }
     return { tokens };
@@ -144,11 +144,11 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 const isScored = ({ finishReason }: Episode): boolean => finishReason !== "abort";
 
 /** As many groups in turn as are one micro-batch of the engine, at least one. */
-function partsOf(groups: readonly EpisodeGroup[], microBatchTokens: number): EpisodeGroup[][] {
-  const parts: EpisodeGroup[][] = [];
+function partsOf(groups: readonly StreamItem<EpisodeGroup>[], microBatchTokens: number): StreamItem<EpisodeGroup>[][] {
+  const parts: StreamItem<EpisodeGroup>[][] = [];
   let room = 0;
   for (const group of groups) {
-    const size = group.episodes.reduce((sum, each) => sum + (isScored(each) ? each.tokens.length : 0), 0);
+    const size = group.value.episodes.reduce((sum, each) => sum + (isScored(each) ? each.tokens.length : 0), 0);
     if (size > room || parts.length === 0) {
       parts.push([]);
       room = microBatchTokens;
@@ -158,6 +158,8 @@ function partsOf(groups: readonly EpisodeGroup[], microBatchTokens: number): Epi
   }
   return parts;
 }
+
+const valuesOf = (items: readonly StreamItem<EpisodeGroup>[] = []): EpisodeGroup[] => items.map(({ value }) => value);
 
 async function piecesIn(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> {
   const all: Uint8Array[] = [];

@@ -311,14 +311,20 @@ export class SourceClient<T> implements Source<T> {
   /** With `streamed` the items are committed one by one: it gets their deliveries. */
   async #take(options: BatchOptions, asked: ChannelWait, streamed?: Streamed): Promise<T[] | undefined> {
     using wait = asked;
-    this.#checkGang(options);
-    const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
+    this.#checkOptions(options);
+    const { asTheyCome = false } = options;
+    const planned = this.#ref.granularity === "all" ? undefined : this.#ref.granularity;
+    const most = asTheyCome ? Number.MAX_SAFE_INTEGER : (options.items ?? planned);
     const reply = await this.#port.take({
       channel: this.name,
       call: this.#call(),
       acknowledge: !streamed && options.acknowledge !== "call",
       ...(most === undefined ? {} : { maxItems: most }),
-      ...(options.gang ? { inGang: true } : most === undefined ? {} : { minItems: streamed?.minItems ?? most }),
+      ...(options.gang
+        ? { inGang: true }
+        : most === undefined
+          ? {}
+          : { minItems: asTheyCome ? 1 : (streamed?.minItems ?? most) }),
       ...(streamed ? { streams: true } : {}),
       ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       ...(options.key === undefined ? {} : { key: options.key }),
@@ -335,8 +341,13 @@ export class SourceClient<T> implements Source<T> {
     return items;
   }
 
-  /** A round is dealt by weight alone. */
-  #checkGang({ gang, weight, key = this.#ref.key }: BatchOptions): void {
+  /** A round is dealt by weight alone, and what has come to whoever asks. */
+  #checkOptions({ gang, weight, items, asTheyCome, key = this.#ref.key }: BatchOptions): void {
+    if (asTheyCome && (gang || items !== undefined)) {
+      const other = gang ? "'gang'" : `the items '${items}'`;
+      const message = `a take of '${this.name}' has 'asTheyCome' and ${other}; what has come is of any number, and one rank's`;
+      throw new TreadleError("workflow.invalid", message);
+    }
     if (!gang || (weight === undefined && key === undefined)) return;
     const what = weight === undefined ? `key '${key}'` : `weight '${weight}'`;
     const message = `a take of '${this.name}' has 'gang' and the ${what}; ranks that take together are bounded by 'items', from a channel without a key`;

@@ -21,6 +21,11 @@ export type BatchOptions = {
    * without `weight`, and on a channel without a key.
    */
   readonly gang?: boolean | undefined;
+  /**
+   * What there is, one item at least, in place of so many: for a worker that gathers a whole stream, and prepares what has come while the
+   * rest is made. Without `items` and `gang`.
+   */
+  readonly asTheyCome?: boolean | undefined;
 };
 
 /**
@@ -30,7 +35,7 @@ export type BatchOptions = {
 export type InFlight = number | (() => number) | "all";
 
 export type ItemBatchOptions =
-  | (Omit<BatchOptions, "acknowledge" | "gang"> & { readonly inFlight?: undefined })
+  | (Omit<BatchOptions, "acknowledge" | "gang" | "asTheyCome"> & { readonly inFlight?: undefined })
   | { readonly inFlight: InFlight };
 
 /** Where items come from. Iteration ends when every producing call of the stream has ended (C4). */
