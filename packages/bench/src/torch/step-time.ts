@@ -8,6 +8,8 @@ import { runWorkflow } from "@treadle/runtime/runner";
 import { type BenchRow, row } from "../row.ts";
 
 const steps = 5;
+/** Of a step's groups. */
+const leastTrained = 0.25;
 
 /** Of the shipped sizes a step is short, and what episodes cost on their way is much of it; of 3 million parameters it is what is promised. */
 const sizes = [
@@ -35,11 +37,18 @@ async function measure({ name, overrides, isPromised }: (typeof sizes)[number]):
       runsRoot,
       overrides: [
         ...overrides,
-        ...[`steps=${steps}`, "imitation.maxRounds=1", "imitation.updates=2"],
+        // A model that knows nothing is rewarded alike for all it says, and trains on none of it.
+        ...[`steps=${steps}`, "imitation.maxRounds=1", "imitation.updates=40"],
         ...[`evaluation.everySteps=${steps}`, `checkpoints.everySteps=${steps}`, "trace=true"],
       ],
       onEvent: (event) => events.push(event),
     });
+    for (const event of events) {
+      if (event.type !== "step-finished" || (event.metrics["trainedGroups"] ?? 0) >= leastTrained) continue;
+      throw new Error(
+        `step ${event.step} trained on ${event.metrics["trainedGroups"]} of its groups, so it is no step to measure`,
+      );
+    }
     const computing: Stretch[] = [];
     for await (const { records } of readTrace([join(runsRoot, summary.runId, "trace.jsonl")]))
       for (const record of records)
