@@ -1,4 +1,5 @@
 import { Prompt, type TreadleError } from "@treadle/contracts";
+import type { PickFunction } from "@treadle/core";
 import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { z } from "zod";
@@ -7,8 +8,15 @@ import { PlacedItem } from "../support/workers/placed-item.ts";
 import * as probeModule from "../support/workers/probe.ts";
 import { Item, Nested, ProbeWorker } from "../support/workers/probe.ts";
 
+/** Pick policies as a workflow's module exports them. */
+const lightest: PickFunction = (items, { maxItems }) =>
+  [...items.keys()].sort((a, b) => (items[a]?.weight ?? 0) - (items[b]?.weight ?? 0)).slice(0, maxItems);
+const mute: PickFunction = () => {
+  throw Object.create(null);
+};
+
 /** The probe's module stands for a workflow's, so that workers find `Nested` there. */
-const workflow = { url: ProbeWorker.module, exports: { ...probeModule } };
+const workflow = { url: ProbeWorker.module, exports: { ...probeModule, lightest, mute } };
 const items = (num: number, from = 0) => Array.from({ length: num }, (_, i) => ({ id: from + i, cost: 1 }));
 const ids = (batch: unknown) => (batch as { id: number }[]).map(({ id }) => id);
 
@@ -102,6 +110,13 @@ describe("on one cluster", () => {
     const ofOther = perRank.find((mine) => !mine.includes(0)) as number[];
     expect(ofHeavy.length + ofOther.length).toBe(13);
     expect(ofOther.length).toBeGreaterThan(0);
+  });
+
+  test("C5: by a function of the workflow's module, who takes gets what it chooses", async () => {
+    const channel = channelOf(Item, { pick: lightest, weight: "cost" } as never);
+    await channel.put(...[7, 3, 9, 1].map((cost, id) => ({ id, cost })));
+    const [got] = await consumer.onRanks(0).consume(channel.source, 1, 4);
+    expect(ids(got)).toEqual([3, 1, 0, 2]);
   });
 
   test.each([
@@ -210,6 +225,28 @@ describe("what fails the run", () => {
     expect(world.cluster.failure).toBe(produced);
     expect(produced?.message).toContain("the well ran dry");
   });
+
+  test.each([
+    ["before its consumer asks", true],
+    ["while it waits, so that the policy is asked when the producer ends", false],
+  ])(
+    "C5: a pick policy that throws what has no text, of items that are put %s: the run fails with its name",
+    async (_, isFirst) => {
+      const { producer, consumer } = await launch();
+      await world.cluster.start();
+      const channel = world.cluster.channel("things", Item, { pick: mute });
+      const produced = isFirst ? producer.produce(channel.sink, items(3)) : undefined;
+      if (isFirst) await produced;
+      const taken = thrownBy(consumer.consume(channel.source, 10));
+      if (!isFirst) await thrownBy(producer.produce(channel.sink, items(3)));
+      const error = await world.failure;
+      expect(error).toMatchObject({ code: "channel.pick-failed" });
+      expect(error.message).toContain(
+        "the pick policy 'mute' of channel 'things' failed: it threw what cannot be read",
+      );
+      expect(await taken).toMatchObject({ code: "channel.pick-failed" });
+    },
+  );
 
   test("S3: a run that waits for what nobody will bring says so, and ends", async () => {
     world = await startCluster({ cluster: { devices: 2 }, supervision: { stallMs: 600 } }, workflow);

@@ -2,7 +2,14 @@
 export type { ItemList, ItemView, PutItem } from "./channel/channel-messages.ts";
 export { runnerName } from "./channel/channel-messages.ts";
 export type { PayloadEffect } from "./channel/kept-payloads.ts";
-export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
+export {
+  type PickFunction,
+  type PickItem,
+  type PickTake,
+  type PolicyName,
+  pickFailure,
+  type UserPolicy,
+} from "./channel/pick-policy.ts";
 export { LendState } from "./device-lock/lend-state.ts";
 export type { LeaseEffect, LeaseInput } from "./device-lock/lock-messages.ts";
 export { canKeepBounds } from "./device-pool/bounds.ts";

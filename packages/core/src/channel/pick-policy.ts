@@ -77,7 +77,8 @@ export type UserPolicy = { readonly module: string; readonly exportName: string;
 
 /**
  * C5: a user's policy among items that may be delivered now. One that throws, or that answers with anything but indices
- * of items, each once, is reported; the put order decides until the run has ended.
+ * of items, each once, is reported; the put order decides until the run has ended. What it throws and answers is its own,
+ * too: to read it may throw again.
  */
 export function policyOfUser(
   channel: string,
@@ -94,12 +95,12 @@ export function policyOfUser(
     const { worker, min, maxItems, maxWeight, loadWeight } = take;
     const items = candidates.map(({ key, weight, priority, sizeBytes }) => ({ key, weight, priority, sizeBytes }));
     try {
-      const answer = pick(items, { worker, min, maxItems, maxWeight, loadWeight });
-      const problem = problemOf(answer, items.length);
-      if (problem === undefined) return answer;
-      fail(`'${exportName}' ${problem}; it was given ${items.length} items`);
-    } catch (cause) {
-      fail(cause instanceof Error ? cause.message : String(cause), { cause });
+      const answer = indicesOf(pick(items, { worker, min, maxItems, maxWeight, loadWeight }), items.length);
+      if (typeof answer !== "string") return answer;
+      fail(`'${exportName}' ${answer}; it was given ${items.length} items`);
+    } catch (thrown) {
+      const why = pickFailure(thrown);
+      fail(why.message, { cause: why });
     }
     return undefined;
   };
@@ -110,10 +111,39 @@ export function policyOfUser(
   };
 }
 
-function problemOf(picked: unknown, numItems: number): string | undefined {
-  if (!Array.isArray(picked)) return `answered with '${String(picked)}', which is no array`;
-  const isIndex = (each: unknown) => Number.isInteger(each) && (each as number) >= 0 && (each as number) < numItems;
-  const strange = picked.findIndex((each) => !isIndex(each));
-  if (strange >= 0) return `answered with '${String(picked[strange])}', which is no index`;
-  return new Set(picked).size < picked.length ? "answered with an index twice" : undefined;
+/** What a policy threw, as an error that can be read: `String` of an object without a prototype throws, and so may a getter. */
+export function pickFailure(thrown: unknown): Error {
+  try {
+    if (thrown instanceof Error && typeof thrown.message === "string") {
+      const { name, message, stack } = thrown;
+      return Object.assign(new Error(String(message)), { name: String(name), stack: String(stack) });
+    }
+    return new Error(String(thrown));
+  } catch {
+    return new Error("it threw what cannot be read");
+  }
+}
+
+/** A copy of its own, since what was answered may be another array at the next look; or what is wrong with it. */
+function indicesOf(picked: unknown, numItems: number): readonly number[] | string {
+  if (!Array.isArray(picked)) return `answered with '${textOf(picked)}', which is no array`;
+  const { length } = picked;
+  if (length > numItems) return `answered with ${length} indices`;
+  const indices = new Set<number>();
+  for (let at = 0; at < length; at++) {
+    const index: unknown = picked[at];
+    const isIndex = typeof index === "number" && Number.isInteger(index) && index >= 0 && index < numItems;
+    if (!isIndex) return `answered with '${textOf(index)}', which is no index`;
+    if (indices.has(index)) return "answered with an index twice";
+    indices.add(index);
+  }
+  return [...indices];
+}
+
+function textOf(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return `an ${typeof value} that cannot be read`;
+  }
 }

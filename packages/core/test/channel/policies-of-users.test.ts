@@ -60,6 +60,23 @@ test("a function that declines is overruled when nothing else can come", () => {
   expect(take(5)).toEqual([0, 1]);
 });
 
+/** The same, of which one property throws. */
+const unreadable = <T extends object>(of: T, property: string): T =>
+  new Proxy(of, {
+    get: (target, name) => {
+      if (name === property) throw new Error(`no '${property}' today`);
+      return Reflect.get(target, name);
+    },
+  });
+
+test("what it answers is read once: a changing answer neither repeats an item nor fails what reads it", () => {
+  let reads = 0;
+  const changing = new Proxy([0, 1], { get: (of, name) => (name === "1" && reads++ > 0 ? 0 : Reflect.get(of, name)) });
+  const { take, runner } = world(() => changing, [1, 2]);
+  expect(take(5)).toEqual([0, 1]);
+  expect(runner.state.failure).toBeUndefined();
+});
+
 test.each<[string, PickFunction, string]>([
   [
     "throws",
@@ -73,6 +90,24 @@ test.each<[string, PickFunction, string]>([
   ["names what is not there", () => [7], "answered with '7', which is no index; it was given 3 items"],
   ["names half an item", () => [0.5], "answered with '0.5', which is no index"],
   ["names an item twice", () => [1, 1], "answered with an index twice"],
+  ["names more than there is", () => [0, 1, 2, 0], "answered with 4 indices"],
+  [
+    "throws what has no text",
+    () => {
+      throw Object.create(null);
+    },
+    "it threw what cannot be read",
+  ],
+  [
+    "throws an error whose message throws",
+    () => {
+      throw unreadable(new Error("hidden"), "message");
+    },
+    "it threw what cannot be read",
+  ],
+  ["answers with what has no text", () => Object.create(null) as never, "an object that cannot be read"],
+  ["names an item by what has no text", () => [Object.create(null)], "an object that cannot be read"],
+  ["answers with an array whose length throws", () => unreadable([0], "length"), "failed: no 'length' today"],
 ])("one that %s fails the run with its name, and nobody waits for it", (_, pick, says) => {
   const { runner, take } = world(pick, [1, 2, 3]);
   expect(take(2)).toEqual([0, 1]);
@@ -80,4 +115,21 @@ test.each<[string, PickFunction, string]>([
   expect(runner.state.failure?.message).toContain("the pick policy 'mine' of channel 'in' failed: ");
   expect(runner.state.failure?.message).toContain(says);
   expect(runner.all("settle-failed")).toHaveLength(1);
+});
+
+test("one that fails while a call ends fails the run with its name: the call that ended is told, and the machine goes on", () => {
+  const { runner } = world(() => {
+    throw Object.create(null);
+  }, []);
+  const stream = "step-2";
+  runner.feed({ type: "open", call: "later", end: { channel: "in", role: "sink", stream } });
+  const ends = [{ channel: "in", role: "source", stream } as const];
+  runner.feed({ type: "call", sequence: 2, component: "actor", method: "work", ranks: [0], ends });
+  const from = { from: runner.id("actor/0"), call: "2/0" };
+  const take = { type: "take", request: 7, ...from, channel: "in", acknowledge: true } as const;
+  runner.feed({ ...take, maxItems: 3, minItems: 3 });
+  runner.feed({ type: "put", request: 1001, call: "later", channel: "in", items: [{ payload: 1, sizeBytes: 1 }] });
+  const effects = runner.feed({ type: "close", call: "later", outcome: { ok: true } });
+  expect(effects.map(({ type }) => type)).toContain("failed");
+  expect(runner.state.failure?.message).toContain("the pick policy 'mine' of channel 'in' failed");
 });

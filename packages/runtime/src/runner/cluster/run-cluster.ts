@@ -66,6 +66,7 @@ export class RunCluster implements Cluster {
   readonly #calls: CallDesk;
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
   readonly #recording: RecordingWriter | undefined;
+  readonly #warn: (line: string) => void;
   #planned: PlannedChange | undefined;
   #placedOn: PlacementFacts["devices"] = [];
   readonly #devices = new Map<string, DeviceSpec>();
@@ -87,6 +88,7 @@ export class RunCluster implements Cluster {
     const log = (level: "info" | "warn") => (line: string) =>
       onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level });
     const warn = log("warn");
+    this.#warn = warn;
     const mode = placement.mode === "auto" ? "temporal" : placement.mode;
     this.sized = new SizedRanks({ mode, totalSteps: config.steps, tell: log("info") });
     const machine = machineOptions(options);
@@ -245,7 +247,9 @@ export class RunCluster implements Cluster {
       name,
       capacity: options.capacity ?? config.flow.capacity,
       pick:
-        typeof options.pick === "function" ? userPolicy(name, options.pick, workflowModule) : (options.pick ?? "fifo"),
+        typeof options.pick === "function"
+          ? userPolicy(name, options.pick, workflowModule, this.#warn)
+          : (options.pick ?? "fifo"),
     });
     const reference = (role: "source" | "sink"): ChannelRef => ({
       $channel: name,

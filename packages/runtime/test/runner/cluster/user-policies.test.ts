@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bounded, userPolicy } from "../../../src/runner/cluster/user-policy.ts";
+import { bounded, timed, userPolicy } from "../../../src/runner/cluster/user-policy.ts";
 
 const take = { worker: "actor/0", min: 1, maxItems: 2, maxWeight: 9, loadWeight: 0 };
 const items = [1, 2, 3].map((weight) => ({ key: undefined, weight, priority: 0, sizeBytes: 1 }));
@@ -16,15 +16,49 @@ test("what it throws is what comes out", () => {
   const failing = bounded(() => {
     throw new RangeError("of its own");
   });
-  expect(() => failing(items, take)).toThrow(RangeError);
+  expect(() => failing(items, take)).toThrow(expect.objectContaining({ name: "RangeError", message: "of its own" }));
+});
+
+test("what it throws and answers is read within its time, too", () => {
+  const forever = {
+    get: (): never => {
+      for (;;);
+    },
+  };
+  const thrown = bounded(() => {
+    throw Object.defineProperty(new Error("hidden"), "message", forever);
+  });
+  expect(() => thrown(items, take)).toThrow("it did not answer within 1000 ms");
+  const answered = bounded(() => Object.defineProperty([0, 0], 1, forever));
+  expect(() => answered(items, take)).toThrow("it did not answer within 1000 ms");
+  const mute = bounded(() => {
+    throw Object.create(null);
+  });
+  expect(() => mute(items, take)).toThrow("it threw what cannot be read");
+});
+
+test("one that answers in time each time, and takes long together, is told once", () => {
+  const told: number[] = [];
+  let nowMs = 0;
+  const mine = timed(
+    () => {
+      nowMs += 900;
+      return [0];
+    },
+    (numCalls) => told.push(numCalls),
+    () => nowMs,
+  );
+  for (let call = 0; call < 40; call++) expect(mine(items, take)).toEqual([0]);
+  expect(told).toEqual([12]);
 });
 
 test("one that no module exports is refused, since a replay could not find it", () => {
   const mine = () => [0];
+  const quiet = () => {};
   const module = { url: "file:///project/run.ts", exports: { mine } };
-  expect(userPolicy("in", mine, module)).toMatchObject({ module: module.url, exportName: "mine" });
-  expect(() => userPolicy("in", () => [0], module)).toThrow(
+  expect(userPolicy("in", mine, module, quiet)).toMatchObject({ module: module.url, exportName: "mine" });
+  expect(() => userPolicy("in", () => [0], module, quiet)).toThrow(
     "is not exported by the workflow's module; export it there",
   );
-  expect(() => userPolicy("in", mine, undefined)).toThrow("channel 'in'");
+  expect(() => userPolicy("in", mine, undefined, quiet)).toThrow("channel 'in'");
 });
