@@ -1,9 +1,13 @@
-/** What a run that records itself writes down: a header, then a line for each input of its state machine. */
+/**
+ * What a run that records itself writes down: a header, then a line for each input of its state machine, `[tie,turn]`, then an
+ * end. The tie is a hash of the turn's text and of the tie before it, the first of the header's. So whatever was altered, left
+ * out, put in or moved is found at the first line that is not as it was written.
+ */
 import { z } from "zod";
 import { ErrorRecordShape } from "./events.ts";
 
 /** Raised whenever what is recorded, or what is decided, is written differently. */
-export const recordingFormat = 2;
+export const recordingFormat = 3;
 
 const nonNegative = z.number().nonnegative();
 
@@ -36,8 +40,12 @@ export type RecordingHeader = z.infer<typeof RecordingHeader>;
 export const RecordedTurn = z.tuple([z.number(), z.int().nonnegative(), z.looseObject({ type: z.string() })]);
 export type RecordedTurn = z.infer<typeof RecordedTurn>;
 
-/** The last line: why nothing follows. */
-export const RecordingEnd = z.strictObject({ end: z.enum(["closed", "limit"]) });
+/** The last line: why nothing follows, and after how many inputs; its tie is over both. */
+export const RecordingEnd = z.strictObject({
+  end: z.enum(["closed", "limit"]),
+  inputs: z.int().nonnegative(),
+  tie: z.int().nonnegative(),
+});
 export type RecordingEnd = z.infer<typeof RecordingEnd>;
 
 /** Columns, since items of one put are much alike; an absent one is absent of all items. */

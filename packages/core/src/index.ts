@@ -28,7 +28,7 @@ export {
 } from "./membership/node-membership.ts";
 export { kindOf, relocate } from "./ranks/relocate.ts";
 export type { SupervisionLimits } from "./ranks/supervisor-state.ts";
-export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";
+export { digestOf, digestOfRefusal, tied } from "./recording/effects-digest.ts";
 export { recordInput } from "./recording/recorded-input.ts";
 export { Replay } from "./recording/replay.ts";
 export { streamOf } from "./runner/channel-book.ts";

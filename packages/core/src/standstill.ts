@@ -39,6 +39,8 @@ type OpenCall = {
   readonly method: string;
   readonly worker: string;
   readonly replied: boolean;
+  /** why no process has it; absent where one has */
+  readonly unsent?: string | undefined;
 };
 
 /**
@@ -85,7 +87,8 @@ export function describeStandstill(
   const waits = [...waiting].map((who) => ({ who, on: describeChain(waitChain(who, edges)) }));
   const running = calls
     .filter((call) => !call.replied && !waiting.has(call.worker))
-    .map(({ worker, method }) => {
+    .map(({ worker, method, unsent }) => {
+      if (unsent !== undefined) return { who: worker, on: `${unsent}, before it gets '${method}'` };
       const busy = Math.round(busyMs(worker) / 1000);
       return {
         who: worker,

@@ -15,7 +15,7 @@ export function replayCommand(): Command {
     .option("--runs <folder>", "where runs keep their folders")
     .option(
       "--until <instant>",
-      "shows the whole state after a step ('12') or a time since the start ('90s', '1500ms')",
+      "shows the whole state after a step ('12'), at a time since the start ('90s', '1500ms') or at the 'end'",
     )
     .option("--json", "prints the result as JSON")
     .action(async (runId: string | undefined, flags: { runs?: string; until?: string; json?: boolean }) => {
@@ -31,6 +31,7 @@ export function replayCommand(): Command {
 }
 
 function untilOf(text: string): ReplayUntil {
+  if (text === "end") return "end";
   const [, digits = "", unit] = /^(\d+(?:\.\d+)?)(ms|s|m)?$/.exec(text) ?? [];
   const value = Number(digits);
   if (digits !== "" && unit === undefined && Number.isInteger(value) && value > 0) return { step: value };
@@ -38,6 +39,6 @@ function untilOf(text: string): ReplayUntil {
     return { seconds: value * { ms: 0.001, s: 1, m: 60 }[unit as "ms" | "s" | "m"] };
   throw new TreadleError(
     "config.invalid",
-    `--until '${text}' is not allowed: a step such as '12' is, or a time since the start such as '90s', '1.5m' or '1500ms'`,
+    `--until '${text}' is not allowed: a step such as '12' is, a time since the start such as '90s', '1.5m' or '1500ms', or 'end'`,
   );
 }

@@ -5,7 +5,7 @@ import { singleLine } from "./text.ts";
 const ends: Readonly<Record<ReplayedRecording["end"], string>> = {
   closed: "",
   limit: "; it ends where it had grown to observe.recordMaxMiB",
-  "cut-short": "; it is cut short, as when its runner was killed",
+  "cut-short": "; it is cut short, as when its runner was killed or its file is damaged",
 };
 
 export function renderReplay(recordings: readonly ReplayedRecording[]): string {
@@ -18,9 +18,29 @@ export function renderReplay(recordings: readonly ReplayedRecording[]): string {
 }
 
 export function renderState(state: ReplayedState): string {
-  const { recording, input, seconds, ranks, devices, channels, waits, failure } = state;
+  const { recording, input, seconds, ranks, shown, devices, channels, waits, failure } = state;
   const lines = [`${seconds.toFixed(3)} s after the start, after input ${input} of recording ${recording}`];
   if (failure !== undefined) lines.push(`the run has failed: ${failure}`);
+  lines.push("", `Nodes: ${shown.nodes.join(", ") || "none"}`, "", "Steps");
+  for (const { step, state: reached, pending, blocks } of shown.steps) {
+    const ahead = blocks === undefined ? "" : `; step ${blocks} begins when it is committed`;
+    lines.push(`  ${step}: ${reached}, waits for ${pending} calls${ahead}`);
+  }
+  if (shown.steps.length === 0) lines.push("  none is open");
+  lines.push("", "Calls");
+  for (const { call, worker, method, step, replied, sentMs, attempts, retry } of shown.calls) {
+    const of = step === undefined ? "outside of steps" : `of step ${step}`;
+    const again = retry?.culprit === undefined ? "" : ` once '${retry.culprit}' is back`;
+    const how = replied
+      ? "has replied, and waits for its group"
+      : retry !== undefined
+        ? `starts over${again}, after ${attempts} attempts`
+        : sentMs === undefined
+          ? "has not been sent"
+          : `under way, attempt ${attempts}`;
+    lines.push(`  ${call} '${method}' ${of} on ${worker}: ${how}`);
+  }
+  if (shown.calls.length === 0) lines.push("  none is open");
   lines.push("", "Ranks");
   for (const { worker, phase, incarnation, place } of ranks)
     lines.push(`  ${worker}: ${phase}, process ${incarnation}, on ${place.devices.join(", ") || place.node}`);
@@ -35,6 +55,8 @@ export function renderState(state: ReplayedState): string {
   }
   for (const { worker, call, token, lent } of devices.holds)
     lines.push(`  ${worker} holds with token ${token} in call ${call}${lent ? ", lent while it waits" : ""}`);
+  for (const { devices: of, component = "nobody", state: how } of devices.leases)
+    lines.push(`  lease of ${of.join(", ")} for ${component}: ${how}`);
   lines.push("", "Channels");
   for (const { channel, streams } of channels) {
     if (streams.length === 0) lines.push(`  ${channel}: empty, no stream is open`);

@@ -284,7 +284,7 @@ export class DeviceLockState {
   }
 
   snapshot(): LockSnapshot {
-    return lockSnapshot(this.#members.byCall.values(), this.#parties.holders, this.#residency);
+    return lockSnapshot(this.#members.byCall.values(), this.#parties.holders, this.#residency, this.#lease.shown());
   }
 
   #ask({ request, call: id, nowMs, timeoutMs, tags }: AcquireInput, isReclaim: boolean): LockEffect[] {

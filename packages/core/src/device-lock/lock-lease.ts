@@ -14,7 +14,7 @@
  *   has named. A party of another one has the lease released first, and asks for one of its own.
  */
 import type { DeviceLease } from "@treadle/contracts";
-import type { LockEffect } from "./lock-messages.ts";
+import type { LockEffect, LockSnapshot } from "./lock-messages.ts";
 
 type Lease = {
   readonly token: number;
@@ -49,6 +49,15 @@ export class LockLease {
   /** Some of the run waits for other runs. */
   get isAwaited(): boolean {
     return this.#asked.size > 0;
+  }
+
+  shown(): LockSnapshot["leases"] {
+    const held = [...this.#leases.values()].map(({ devices, component, drains, isWanted }) => {
+      const state = drains ? ("drains" as const) : isWanted ? ("wanted by others" as const) : ("held" as const);
+      return { devices: [...devices], component, state };
+    });
+    const asked = [...this.#asked].map(([devices, component]) => ({ devices: [...devices], component }));
+    return [...held, ...asked.map((each) => ({ ...each, state: "asked" as const }))];
   }
 
   granted({ token, devices, only }: DeviceLease): void {

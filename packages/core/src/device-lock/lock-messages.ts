@@ -112,6 +112,12 @@ export type LockSnapshot = {
     readonly count: number;
     readonly lent: boolean;
   }[];
+  /** of a pool: what the run has, and what it has asked for */
+  readonly leases: readonly {
+    readonly devices: readonly string[];
+    readonly component: string | undefined;
+    readonly state: "asked" | "held" | "wanted by others" | "drains";
+  }[];
   readonly waiting: readonly {
     readonly call: string;
     readonly worker: string;

@@ -145,6 +145,7 @@ export function lockSnapshot(
   all: Iterable<Member>,
   holders: ReadonlyMap<string, Party>,
   residency: ResidencyTable,
+  leases: LockSnapshot["leases"],
 ): LockSnapshot {
   const members = [...all];
   return {
@@ -160,6 +161,7 @@ export function lockSnapshot(
       residency: residencyOf(each),
       residentBytes: each.residentBytes ?? 0,
     })),
+    leases,
     holds: members
       .filter((member) => member.state !== "asking")
       .map(({ call, worker, token, count, state }) => ({

@@ -53,6 +53,11 @@ export class RankTable {
     return this.#components.get(component) as Component;
   }
 
+  /** Those that there are. */
+  get nodes(): readonly string[] {
+    return [...this.#present];
+  }
+
   get all(): readonly RankState[] {
     return this.#all;
   }

@@ -12,6 +12,12 @@ export function digestOf(effects: readonly RunnerEffect[]): number {
 /** Of an input that was refused at once. */
 export const digestOfRefusal = (error: unknown): number => add(0x811c9dc5, describe(error)) >>> 0;
 
+/**
+ * The next tie of a recording's lines. One character that differs always leads to another tie, and so to other ones of all
+ * lines that follow, since each step of the hash is one to one. It finds mistakes and damage; a forger can tie anew.
+ */
+export const tied = (before: number, text: string): number => add(before, text) >>> 0;
+
 function add(hash: number, text: string): number {
   let next = hash;
   for (let i = 0; i < text.length; i++) next = Math.imul(next ^ text.charCodeAt(i), 0x01000193);

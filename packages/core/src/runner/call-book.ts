@@ -56,11 +56,12 @@ export class CallBook {
     return this.#open.size === 0;
   }
 
-  get open(): { call: string; method: string; worker: string; replied: boolean }[] {
-    return [...this.#open.values()].flatMap(({ method, ranks }) =>
+  get open(): { call: string; method: string; step: number | undefined; worker: string; replied: boolean }[] {
+    return [...this.#open.values()].flatMap(({ method, step, ranks }) =>
       ranks.map(({ call, worker, isSettled, hasReplied }) => ({
         call,
         method,
+        step,
         worker,
         replied: isSettled || hasReplied,
       })),

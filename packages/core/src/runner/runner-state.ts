@@ -27,6 +27,7 @@ import { streamOf } from "./channel-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChanges } from "./plan-changes.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
+import { type ShownState, shownState } from "./shown-state.ts";
 import { Stillness } from "./stillness.ts";
 
 export type RunnerOptions = {
@@ -134,7 +135,7 @@ export class RunnerState {
       calls: this.#calls,
       exchange: this.#exchange,
       supervisor: this.#supervisor,
-      messageWaits: () => this.#ranks.messageWaits,
+      ranks: this.#ranks,
       stallMs: options.supervision.stallMs,
       emit: (effect) => this.#emit(effect),
       fail: (error) => this.#fail(error),
@@ -198,7 +199,6 @@ export class RunnerState {
   newestState(component: string): string | undefined {
     return this.#commits.newest(component);
   }
-  /** Components with what no saved state has. */
   get unsaved(): readonly string[] {
     return this.#commits.unsaved;
   }
@@ -209,6 +209,10 @@ export class RunnerState {
   /** The newest state of every component. */
   get newestStates(): Readonly<Record<string, string>> {
     return this.#commits.newestStates;
+  }
+  /** What is under way. */
+  get shown(): ShownState {
+    return shownState(this.#calls, this.#ranks, this.#commits);
   }
   /** Who waits for whom (S3). */
   standstill(): Standstill {

@@ -1,18 +1,18 @@
 /** What is said, and done in the end, while nothing moves (S3), and of what will never move again. */
 import { TreadleError } from "@treadle/contracts";
-import type { WaitEdge } from "../device-lock/wait-for.ts";
+import type { RankTable } from "../ranks/rank-table.ts";
 import type { SupervisorState, TickDecision } from "../ranks/supervisor-state.ts";
 import { channelWaits, describeMissingCalls, describeStandstill, type Standstill } from "../standstill.ts";
 import type { CallBook } from "./call-book.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Emit } from "./runner-messages.ts";
+import { whyUnsent } from "./shown-state.ts";
 
 export type StillnessOptions = {
   readonly calls: CallBook;
   readonly exchange: Exchange;
   readonly supervisor: SupervisorState;
-  /** what processes have told of each other's messages */
-  readonly messageWaits: () => readonly WaitEdge[];
+  readonly ranks: RankTable;
   readonly stallMs: number;
   readonly emit: Emit;
   readonly fail: (error: TreadleError) => void;
@@ -37,10 +37,11 @@ export class Stillness {
 
   /** Who waits for whom. */
   get standstill(): Standstill {
-    const { calls, exchange, supervisor, messageWaits } = this.#options;
+    const { calls, exchange, supervisor, ranks } = this.#options;
     const busyMs = (worker: string) => supervisor.busyMs(worker);
-    const edges = [...exchange.lockEdges(), ...messageWaits()];
-    return describeStandstill(calls.open, exchange.snapshots(), edges, busyMs);
+    const edges = [...exchange.lockEdges(), ...ranks.messageWaits];
+    const open = calls.open.map((each) => ({ ...each, unsent: whyUnsent(ranks, each.worker, each.call) }));
+    return describeStandstill(open, exchange.snapshots(), edges, busyMs);
   }
 
   /**

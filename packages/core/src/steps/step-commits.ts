@@ -66,6 +66,11 @@ export class StepCommits {
     return this.#uncommitted.map(({ step }) => step);
   }
 
+  /** Steps that are not committed, and what each waits for. */
+  shown(): ReturnType<StepOrder["shown"]> {
+    return this.#order.shown();
+  }
+
   begin(step: number): void {
     this.#order.begin(step, this.#nowMs);
   }

@@ -27,6 +27,15 @@ export class StepOrder {
     return step === undefined || (this.#runsAhead && step.hasEnded) ? undefined : blocker;
   }
 
+  /** `pending`: what it called and waits for; `blocks`: the first step that does not begin before it. */
+  shown(): { step: number; state: "open" | "body ended" | "ended"; pending: number; blocks: number | undefined }[] {
+    return [...this.#open].map(([step, { pending, bodyEnded, hasEnded }]) => {
+      const blocks = step + 1 + this.#maxStaleness;
+      const state = hasEnded ? "ended" : bodyEnded ? "body ended" : "open";
+      return { step, state, pending, blocks: this.blockerOf(blocks) === step ? blocks : undefined };
+    });
+  }
+
   /** Steps begin in ascending order. */
   begin(index: number, nowMs: number): void {
     this.#open.set(index, { startedMs: nowMs, pending: 0, bodyEnded: false, hasEnded: false });

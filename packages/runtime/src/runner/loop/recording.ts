@@ -2,14 +2,15 @@
  * The recording of a run: what went into `RunnerState`, when, and a digest of what came out, in compressed segments
  * below `recordings/<n>` of the run's folder. A runner that resumes the run begins the next one.
  *
+ * Read again by `recorded-runs.ts`.
+ *
  * It never fails a run: where the disk is full or too slow, or the limit is reached, it ends with a warning.
  */
-import { createReadStream, createWriteStream, mkdirSync, readdirSync, type WriteStream } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { createWriteStream, mkdirSync, readdirSync, type WriteStream } from "node:fs";
 import { join } from "node:path";
 import { finished } from "node:stream/promises";
-import { constants, createGunzip, createGzip, type Gzip } from "node:zlib";
-import { RecordedTurn, RecordingEnd, RecordingHeader, recordingFormat, TreadleError } from "@treadle/contracts";
+import { constants, createGzip, type Gzip } from "node:zlib";
+import { type RecordingEnd, type RecordingHeader, recordingFormat } from "@treadle/contracts";
 import {
   digestOf,
   digestOfRefusal,
@@ -17,8 +18,8 @@ import {
   type RunnerInput,
   type RunnerOptions,
   recordInput,
+  tied,
 } from "@treadle/core";
-import { z } from "zod";
 
 /** Before compression, so that a damaged segment costs little. */
 const segmentBytes = 16 * 2 ** 20;
@@ -27,6 +28,10 @@ const flushMs = 1000;
 /** So much waits for the disk at most. */
 const maxPendingBytes = 64 * 2 ** 20;
 const mebibyte = 2 ** 20;
+
+/** Of the folder of one runner's recording, and of a segment in it. */
+export const recordingName = /^\d{4,}$/;
+export const segmentName = /^\d{5,}\.jsonl\.gz$/;
 
 type Segment = { readonly gzip: Gzip; readonly file: WriteStream; readonly closed: Promise<void>; bytes: number };
 
@@ -46,12 +51,16 @@ export class RecordingWriter {
   #numSegments = 0;
   #writtenBytes = 0;
   #lines: string[] = [];
+  #numInputs = 0;
+  #tie: number;
 
   constructor(options: RecordingOptions) {
     this.#options = options;
     const root = join(options.folder, "recordings");
     mkdirSync(root, { recursive: true, mode: 0o700 });
-    this.#folder = join(root, String(readdirSync(root).length).padStart(4, "0"));
+    const before = readdirSync(root).filter((name) => recordingName.test(name));
+    const number = Math.max(-1, ...before.map(Number)) + 1; // after the newest, whatever else there is or was
+    this.#folder = join(root, String(number).padStart(4, "0"));
     mkdirSync(this.#folder, { mode: 0o700 });
     this.#segment = this.#begin();
     const { runId, startMs } = options.header;
@@ -65,6 +74,7 @@ export class RecordingWriter {
       options: { supervision, rejoinMs, placeWaitMs, maxStaleness, runsAhead, isLeased },
     };
     this.#line(JSON.stringify(header));
+    this.#tie = tied(0, JSON.stringify(header));
     this.#flush = setInterval(() => this.#write(true), flushMs);
     this.#flush.unref();
   }
@@ -83,7 +93,10 @@ export class RecordingWriter {
   }
 
   #turn(input: RunnerInput, nowMs: number, digest: number): void {
-    this.#line(`[${nowMs},${digest},${JSON.stringify(recordInput(input))}]`);
+    const turn = `[${nowMs},${digest},${JSON.stringify(recordInput(input))}]`;
+    this.#tie = tied(this.#tie, turn);
+    this.#line(`[${this.#tie},${turn}]`);
+    this.#numInputs++;
     if (this.#lines.length >= 512) this.#write(false);
   }
 
@@ -131,103 +144,10 @@ export class RecordingWriter {
     const segment = this.#segment;
     if (segment === undefined) return;
     this.#segment = undefined;
-    this.#line(JSON.stringify({ end: why } satisfies RecordingEnd));
+    const end = { end: why, inputs: this.#numInputs };
+    this.#line(JSON.stringify({ ...end, tie: tied(this.#tie, JSON.stringify(end)) } satisfies RecordingEnd));
     segment.gzip.end(`${this.#lines.join("\n")}\n`);
     this.#lines = [];
     await segment.closed;
-  }
-}
-
-export type Recording = {
-  readonly name: string;
-  /** undefined: its runner was killed before it had written what it decided */
-  readonly header: RecordingHeader | undefined;
-  /** How it ends; undefined before it has been read, or when it is cut short. */
-  end(): RecordingEnd["end"] | undefined;
-  /** Rejects with `recording.invalid` where it is damaged. */
-  turns(): AsyncGenerator<RecordedTurn>;
-};
-
-/** The recordings of a run, one for each runner that it has had. Rejects with `recording.invalid`. */
-export async function openRecordings(folder: string): Promise<Recording[]> {
-  const root = join(folder, "recordings");
-  const names = (await readdir(root).catch(() => [])).sort();
-  return Promise.all(names.map((name) => openRecording(join(root, name), name)));
-}
-
-async function openRecording(folder: string, name: string): Promise<Recording> {
-  const segments = (await readdir(folder)).sort();
-  const lines = linesOf(segments.map((segment) => join(folder, segment)));
-  const first = await lines.next().catch((error: NodeJS.ErrnoException) => ({ done: isCut(error), value: "" }));
-  if (first.done && segments.length <= 1) return { name, header: undefined, end: () => undefined, turns: noTurns };
-  const value = first.done ? undefined : parseLine(first.value);
-  const header = RecordingHeader.safeParse(value);
-  if (!header.success) {
-    const { format } = z.object({ format: z.unknown() }).catch({ format: undefined }).parse(value);
-    throw new TreadleError(
-      "recording.invalid",
-      format !== undefined && format !== recordingFormat
-        ? `recording '${folder}' is of format '${format}'; this version of Treadle reads '${recordingFormat}': replay it with the one that recorded it`
-        : `recording '${folder}' does not begin with a header; record the run again with observe.record=true`,
-    );
-  }
-  let end: RecordingEnd["end"] | undefined;
-  let read = 0;
-  async function* turns(): AsyncGenerator<RecordedTurn> {
-    try {
-      for await (const line of lines) {
-        read++;
-        const value = parseLine(line);
-        const last = RecordingEnd.safeParse(value);
-        if (last.success) {
-          end = last.data.end;
-          return;
-        }
-        const turn = RecordedTurn.safeParse(value);
-        if (!turn.success)
-          throw new TreadleError("recording.invalid", `input ${read} of recording '${name}' is no input`);
-        yield turn.data;
-      }
-    } catch (error) {
-      if (isCut(error as NodeJS.ErrnoException)) return; // which is said by `end`
-      if (error instanceof TreadleError) throw error;
-      throw new TreadleError("recording.invalid", `recording '${name}' is damaged after input ${read}`, {
-        cause: error,
-      });
-    }
-  }
-  return { name, header: header.data, end: () => end, turns };
-}
-
-/** What a killed runner leaves ends in the middle of a block. */
-const isCut = ({ code }: NodeJS.ErrnoException): boolean => code === "Z_BUF_ERROR";
-
-async function* noTurns(): AsyncGenerator<RecordedTurn> {}
-
-async function* linesOf(paths: readonly string[]): AsyncGenerator<string> {
-  for (const path of paths) {
-    const source = createReadStream(path);
-    const text = source.pipe(createGunzip());
-    source.on("error", (error) => text.destroy(error));
-    yield* wholeLines(text);
-  }
-}
-
-/** Those that end: the last one of a file that is cut may be a part. An error comes after the lines before it. */
-async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for await (const chunk of chunks) {
-    const parts = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = parts.pop() as string;
-    yield* parts;
-  }
-}
-
-function parseLine(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    return undefined;
   }
 }
