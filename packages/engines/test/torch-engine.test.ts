@@ -344,7 +344,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     });
   });
 
-  test("does nothing twice for a turn that is repeated, and refuses an older one (PS2)", async () => {
+  test("does nothing twice for a turn that is repeated, and refuses an older one (TS2)", async () => {
     const client = await TorchClient.create(own, patient);
     const { epoch } = (await client.unary("Describe", {})) as { epoch: string };
     const tokens = Int32Array.of(1, 2, 3, 4);
@@ -374,7 +374,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     client.close();
   });
 
-  test("listens where only its user may look, and answers nobody without its token (PS1, TP2)", async () => {
+  test("listens where only its user may look, and answers nobody without its token (TS1, TP2)", async () => {
     const client = await TorchClient.create(
       Object.assign(Object.create(own), { token: "guessed", address: own.address }),
       patient,

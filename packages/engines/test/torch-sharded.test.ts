@@ -95,7 +95,7 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
   test("answers for its weights before it is first loaded, and trains as one that was not asked", () =>
     answersFirst(two));
 
-  test("has its losses, gradients, norms and steps, of any rows, fewer than there are processes, too", async () => {
+  test("SD1: has its losses, gradients, norms and steps, of any rows, fewer than there are processes, too", async () => {
     await level();
     await fc.assert(
       fc.asyncProperty(
@@ -261,7 +261,7 @@ describe.skipIf(reason)(reason ?? "a model over several processes", () => {
     expect(await three.gradients()).toEqual(given);
   });
 
-  test("is as it was after a release, and refuses what cannot be without harm to any process", async () => {
+  test("SD2: is as it was after a release, and refuses what cannot be without harm to any process", async () => {
     await level();
     const expected = await dataOf(two);
     await two.forwardBackward(randomBatch(3, 6, 2), losses[0]!);

@@ -147,7 +147,7 @@ describe.skipIf(reason)(reason ?? "an engine in its trainer's process", () => {
     });
   });
 
-  test("PE2 completions start over at each step of the trainer, and are of one version", async () => {
+  test("EJ2 completions start over at each step of the trainer, and are of one version", async () => {
     const prompts = Array.from({ length: 300 }, (_, index) => Int32Array.of(1 + (index % 6)));
     const first = trainer.policyVersion;
     const generating = sampler.generate(prompts, { ...sampling, maxTokens: 5 });

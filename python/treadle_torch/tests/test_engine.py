@@ -137,6 +137,7 @@ class Placement(unittest.TestCase):
             self.assertEqual(refused.exception.code, "config.invalid")
 
     def test_each_tag_is_released_and_restored_by_itself(self):
+        """EJ3."""
         engine = engine_of(tiny("bfloat16"), "bfloat16")
         batch = batch_of(rows=3, columns=8)
         train = lambda: engine.submit(lambda: engine.forward_backward(batch, POLICY)).result()  # noqa: E731
@@ -202,6 +203,7 @@ class Placement(unittest.TestCase):
         engine.close()
 
     def test_health_is_told_while_a_job_runs(self):
+        """EJ1: the next job waits for it."""
         engine = engine_of(tiny())
         ends = threading.Event()
         running = engine.submit(ends.wait)
@@ -211,6 +213,7 @@ class Placement(unittest.TestCase):
         health = engine.health
         self.assertGreater(health.busy_seconds, 0)
         self.assertEqual(health.num_waiting, 1)
+        self.assertFalse(waiting.done())
         ends.set()
         running.result()
         waiting.result()

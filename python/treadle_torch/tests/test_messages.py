@@ -89,7 +89,7 @@ class Messages(unittest.TestCase):
                 self.assertEqual([start for each in progress for start in each.starts], [one.start for one in pieces])
 
     def test_prompts_whose_columns_disagree_are_refused(self):
-        """PS3."""
+        """TS3."""
         draw = random.Random(SEED)
         ints = lambda *numbers: array("i", numbers).tobytes()  # noqa: E731
         plain = {"keys": [7, 2**32 - 1], "lengths": [2, 1], "tokens": ints(1, 2, 3)}

@@ -87,7 +87,7 @@ class Resharding(Files):
                 other.close()
 
     def test_one_that_is_not_loaded_yet_saves_the_parts_of_all(self):
-        """SH3."""
+        """SD3."""
         fresh = self.peers(3)
         paths = [os.path.join(self.folder, f"part-{rank}") for rank in range(3)]
         expected = fresh.only_first("state")

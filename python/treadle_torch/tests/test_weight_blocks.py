@@ -157,7 +157,7 @@ class Published(unittest.TestCase):
                 self.assertEqual(again, written)
 
     def test_a_block_that_is_mapped_outlives_newer_ones_and_a_release(self):
-        """WB2."""
+        """WB1, WB2."""
         ticket = self.publish()
         with weight_blocks.verified(ticket, self.roots, self.blocks) as views:
             before = [each.float().flatten().tolist() for each in views]

@@ -5,7 +5,7 @@
  * It has attached to that process and ends none: with the process end its calls, and it itself (`ended`).
  * OM1 what it says of its weights is what the process said last: a version that has been trained since is told as that, and
  *     `weightsId` is undefined until it takes what the trainer has published.
- * OM2 it changes nothing that the trainer has: what would is refused here, and by the process (PS1).
+ * OM2 it changes nothing that the trainer has: what would is refused here, and by the process (TS1).
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";

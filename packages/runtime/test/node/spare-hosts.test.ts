@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { randomOf } from "../../../../test/soak/virtual-network.ts";
 import { childrenOf } from "../../../../test/support/cluster.ts";
 import { projectRoot as checkout } from "../../../../test/support/project.ts";
@@ -132,4 +132,23 @@ test("SPH4: one whose loading never ends is gone with the agent, however it went
   const exited = once(host.child, "exit");
   for (const stream of host.child.stdio) stream?.destroy(); // as those of an agent that was killed
   expect(await exited).toEqual([null, "SIGKILL"]);
+});
+
+test("SPH3: none is started while workers are, however long that goes on; then it is", async () => {
+  vi.useFakeTimers();
+  const started = vi.spyOn(HostProcess, "start").mockRejectedValue(new Error("not in this test"));
+  const quiet = new SpareHosts({ node: "a", count: 2, quietMs: 1000 });
+  try {
+    for (let worker = 0; worker < 20; worker++) {
+      quiet.take(start(), "code");
+      await vi.advanceTimersByTimeAsync(900);
+    }
+    expect(started).not.toHaveBeenCalled();
+    await vi.advanceTimersByTimeAsync(200);
+    expect(started).toHaveBeenCalledOnce();
+  } finally {
+    quiet.close();
+    started.mockRestore();
+    vi.useRealTimers();
+  }
 });

@@ -1,6 +1,7 @@
 """The device's side of generation: what each slot reads next, its draws, and one token of all of them.
 
-GD1 the host learns of a pass's tokens by one transfer, and tells the device of its slots only when they have changed.
+The host learns of a pass's tokens by one transfer, and tells the device of its slots only when they have changed.
+
 GD2 a pass over the first slots has one of a few shapes, whoever sits there: slots without a sequence read and write the
     position behind the context, which no sequence sees.
 """
@@ -133,7 +134,7 @@ class SlotModel:
     def step(self, readings: list[Reading] | None, count: int, longest: int) -> Chosen:
         """One token of each of the first `count` slots, which have read at most `longest`, this token included.
 
-        `readings` says what the slots are now; None, that they are as the last step left them (GD1).
+        `readings` says what the slots are now; None, that they are as the last step left them.
         """
         self._ready()
         assert self._slots is not None

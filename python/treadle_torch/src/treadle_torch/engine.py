@@ -2,12 +2,12 @@
 
 The thread owns parameters, gradients, optimiser and cache; nobody else touches them. Others hand it jobs and wait.
 
-PE1 jobs run one after another, each whole; between two of them one token of every sequence is generated.
-PE2 parameters change only between two tokens, and then what is being generated starts over from its prompts.
-PE3 on a released engine what computes is refused; what reads the host's copy still answers.
+EJ1 jobs run one after another, each whole; between two of them one token of every sequence is generated.
+EJ2 parameters change only between two tokens, and then what is being generated starts over from its prompts.
+EJ3 on a released engine what computes is refused; what reads the host's copy still answers.
 
 Over several processes each has an engine. That of the first has all jobs; those that concern the others it tells them (`tell`), and
-their engines do the same with parts of their own (SH1).
+their engines do the same with parts of their own (SD1).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Engine:
         return self._offers.uuid
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """PE1."""
+        """EJ1."""
         result: Future[T] = Future()
         with self._wake:
             self._jobs.append((job, result))
@@ -199,7 +199,7 @@ class Engine:
     # What follows runs on the thread.
 
     def refuse_released(self, method: str, *tags: str, client: str = OWNER) -> None:
-        """PE3, MC2."""
+        """EJ3, MC2."""
         if not self._needs.has(client, *(tags or TAGS)):
             raise Refusal("engine.released", f"'{method}' was called on a released engine; call restore first")
 
@@ -427,14 +427,14 @@ class Engine:
         self.parameters.gradients = [part.to(device, copy=True) for part in self.parameters.parts(wholes)]
 
     def load(self, wholes: list[torch.Tensor] | None, policy_version: int, *, adopts: bool = False) -> int:
-        """PE2. One for each parameter; they were checked. `adopts`: they are nobody else's."""
+        """EJ2. One for each parameter; they were checked. `adopts`: they are nobody else's."""
         self.refuse_released("loadWeights", "weights")
         self._tell("load", policy_version=policy_version)
         self.parameters.write(self.parameters.parts(wholes), adopts=adopts and not self.shards.has_parts)
         return self._changed(policy_version)
 
     def _changed(self, policy_version: int) -> int:
-        """PE2."""
+        """EJ2."""
         self.policy_version = policy_version
         self.weights_serial += 1
         self._decoder.restart()
@@ -464,7 +464,7 @@ class Engine:
         return self._offers.write_file(store, folder)
 
     def load_from_device(self, ticket: Ticket, roots: list[Root]) -> int:
-        """PE2, WB3."""
+        """EJ2, WB3."""
         self.refuse_released("loadWeights", "weights")
         if self._offers.blocks is None:
             raise Refusal("engine.weights-mismatch", f"weights of version '{ticket.policy_version}' refused: this engine maps no device's memory")
@@ -494,7 +494,7 @@ class Engine:
     def _passes(
         self, batch: dict[str, torch.Tensor], wanted: torch.Tensor
     ) -> Iterator[tuple[Pass, dict[str, torch.Tensor]]]:
-        """Those of this process, each with what it is a pass of. All processes make as many, so some are of nothing (SH1)."""
+        """Those of this process, each with what it is a pass of. All processes make as many, so some are of nothing (SD1)."""
         tokens, device = batch["tokens"], self.placement.device
         if not self.shards.is_alone:
             rows = list(rows_of_each(lengths_of(wanted), self.shards.size))[self.shards.rank]
@@ -562,7 +562,7 @@ class Engine:
         return self._shard()
 
     def _shard(self) -> int:
-        """SH3."""
+        """SD3."""
         both = (self.parameters, self.frozen)
         wholes = [[part.detach() for part in each.used()] if self.shards.is_lead else None for each in both]
         self.parameters.close()

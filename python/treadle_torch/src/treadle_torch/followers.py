@@ -181,7 +181,7 @@ def read_jobs(lines: IO[str]) -> queue.SimpleQueue[dict[str, Any]]:
 
 
 def follow(engine: Engine, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Does what it is told. A refusal is the first's, too, which answers with it (SH2)."""
+    """Does what it is told. A refusal is the first's, too, which answers with it (SD2)."""
     while True:
         given = jobs.get()
         call = given.pop("call")

@@ -1,6 +1,6 @@
 """The engine's terms as messages (packages/engines/protos/engines/v1/engine.proto), and messages as its terms.
 
-PS3 what a call brings is bounded before it is kept.
+TS3 what a call brings is bounded before it is kept.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _tensor_messages(tensors: Iterable[Tensor]) -> list[pb.Tensor]:
 
 
 def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
-    """PS3: of this model, which bounds what is read."""
+    """TS3: of this model, which bounds what is read."""
     tensors = tuple(Tensor(each.name, tuple(each.shape), each.dtype, each.crc32) for each in request.tensors)
     expected = [(name, tuple(shape)) for name, shape in parameters.layout]
     if [(each.name, each.shape) for each in tensors] != expected or any(each.dtype not in DTYPES for each in tensors):
@@ -245,7 +245,7 @@ def read_ticket(request: pb.LoadRequest, parameters: Parameters) -> Ticket:
 
 
 def read_place(link: pb.Link) -> Place:
-    """PS3."""
+    """TS3."""
     if len(link.secret) != SECRET_BYTES:
         raise invalid(f"a link's secret has '{len(link.secret)}' bytes where '{SECRET_BYTES}' are expected")
     return Place(link.name, link.host, link.port, link.secret)
@@ -259,7 +259,7 @@ def read_header(parts: Iterator[Any]) -> Any:
 
 
 def read_body(parts: Iterable[Any], most_bytes: int) -> bytearray:
-    """PS3."""
+    """TS3."""
     data = bytearray()
     for part in parts:
         data += part.bytes

@@ -35,7 +35,7 @@ class AdamW:
     It is PyTorch's fused kernel, in float32, once a bound of what it can write shows that every weight stays finite. A step that the bound
     does not cover, and one of tensors that lie in memory by other strides, which that kernel mixes up, is computed twice, in float64: all
     weights are looked at before the first is written. Of a sharded model each process takes the step of its parts, and all decide alike
-    (SH2).
+    (SD2).
     """
 
     def __init__(self, parameters: Parameters) -> None:

@@ -72,7 +72,7 @@ def needs_of(tag: str, held: int, use: str, placement: Placement, parameters: Pa
 
 
 def refuse_without_room(needs: list[Need], placement: Placement, shards: Shards) -> None:
-    """DRM1, SH2."""
+    """DRM1, SD2."""
     own = free_bytes(placement)
     if own is None:
         return

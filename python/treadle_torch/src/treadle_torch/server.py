@@ -1,7 +1,7 @@
 """The gRPC door to an engine (packages/engines/protos/engines/v1/engine.proto).
 
-PS1 whoever has not the token is refused, and of those that have attached, what is not theirs to call (MC2).
-PS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
+TS1 whoever has not the token is refused, and of those that have attached, what is not theirs to call (MC2).
+TS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients"}
 
 
 class Turns:
-    """PS2."""
+    """TS2."""
 
     def __init__(self) -> None:
         self.epoch = secrets.token_hex(8)
@@ -385,7 +385,7 @@ def _handler(service: EngineService, name: str, request: Any, takes_stream: bool
 
 
 class TokenCheck(grpc.ServerInterceptor):
-    """PS1."""
+    """TS1."""
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}"

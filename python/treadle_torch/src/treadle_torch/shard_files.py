@@ -102,7 +102,7 @@ class Copies:
         self._shards: dict[int, Shard] = {}
 
     def make(self, facts: Facts, shards: Shards, parts: Sequence[torch.Tensor]) -> None:
-        """Of an engine that is not loaded yet, the first process has all (SH3)."""
+        """Of an engine that is not loaded yet, the first process has all (SD3)."""
         self._shards = {}  # one that nobody has written
         own = [each.detach().to("cpu", torch.float32, copy=True).contiguous() for each in parts]
         each_of = {shards.rank: own} if shards.has_parts else {rank: _cut(own, rank, shards.size) for rank in range(shards.size)}

@@ -2,9 +2,9 @@
 
 A part is that of `torch.chunk` over the first dimension; the last may be smaller, or empty.
 
-SH1 all processes make the same calls of collectives in the same order: the first tells the others of a job before it begins.
-SH2 a refusal is decided by numbers that all of them have, so all refuse alike. Whatever else fails ends all of them.
-SH3 until a model is first loaded, the first process has it whole, on the host, and the others a shell of it: to shard it takes
+SD1 all processes make the same calls of collectives in the same order: the first tells the others of a job before it begins.
+SD2 a refusal is decided by numbers that all of them have, so all refuse alike. Whatever else fails ends all of them.
+SD3 until a model is first loaded, the first process has it whole, on the host, and the others a shell of it: to shard it takes
     memory on devices.
 """
 
@@ -49,7 +49,7 @@ class Shards:
 
     @property
     def has_parts(self) -> bool:
-        """SH3."""
+        """SD3."""
         return self._model is not None
 
     def apply(self, model: nn.Module, units: Sequence[nn.Module], placement: Placement) -> None:
