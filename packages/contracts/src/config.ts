@@ -186,7 +186,7 @@ export const PlacementConfig = z.strictObject({
 export const FlowConfig = z.strictObject({
   /** items a batch carries on its way to a consumer: for all channels, or by channel name */
   granularity: z.union([GranularitySetting, z.record(z.string(), GranularitySetting)]).default("auto"),
-  /** W2: how many optimiser steps the weights that generate may be behind those that train; 0 is on-policy */
+  /** W2: how many steps of the workflow the weights that generate may be behind those that train, each of `epochs` × `minibatches` versions; 0 is on-policy */
   maxStaleness: z.int().nonnegative().max(64).default(0),
   /** C3: items of one step that a channel holds before `put` waits; those of a step are always enough */
   capacity: z.int().positive().default(65536),

@@ -5,7 +5,7 @@
  * decided by `RunnerState`.
  *
  * W2: a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
- *    those that it trains by at most so many optimiser steps.
+ *    those that it trains by at most so many steps, each of `epochs` × `minibatches` versions.
  * J1: a step is committed when everything that it called has ended well and all steps before it are committed, with the
  *    states that it left, not those of later steps that overlap it; the commit is one synced journal record.
  */
