@@ -14,7 +14,8 @@ import {
 import { DevicePoolState, type LeaseEffect, type PoolEffect, type PoolInput, type SharingPolicy } from "@treadle/core";
 import { PoolClient } from "../../packages/runtime/src/runner/nodes/pool-client.ts";
 import { drawFaults, faultsUntilMs, longestMs } from "./faults.ts";
-import { BrokenInvariant, SimulatedCluster } from "./simulated-cluster.ts";
+import { BrokenInvariant } from "./judge.ts";
+import { SimulatedCluster } from "./simulated-cluster.ts";
 import type { SimulatedRunner } from "./simulated-runner.ts";
 import { VirtualNetwork, VirtualTime } from "./virtual-network.ts";
 

@@ -7,6 +7,7 @@ import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
 import type { LeaseEffect, RunnerState, SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
+import { BrokenInvariant } from "./judge.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
 import { SimulatedRunner } from "./simulated-runner.ts";
 import { VirtualNetwork, type VirtualTime } from "./virtual-network.ts";
@@ -79,8 +80,6 @@ export function drawScenario(random: () => number): Scenario {
     tellsTags: random() < 0.5,
   };
 }
-
-export class BrokenInvariant extends Error {}
 
 /** Of a run that shares its devices with others, each a cluster of its own. */
 export type Sharing = {

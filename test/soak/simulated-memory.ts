@@ -1,7 +1,8 @@
 /** The memory of a process on its devices: what it tells of it, and what a release has left. */
 import type { ReleasableTag, WorkerMemory } from "@treadle/contracts";
 import type { RunnerEffect, RunnerInput } from "@treadle/core";
-import { BrokenInvariant, type Scenario } from "./simulated-cluster.ts";
+import { BrokenInvariant } from "./judge.ts";
+import type { Scenario } from "./simulated-cluster.ts";
 
 export type Swap = Extract<RunnerEffect, { type: "onload" | "offload" }>;
 export type Moved<Input = Extract<RunnerInput, { type: "onloaded" | "offloaded" }>> = Input extends unknown

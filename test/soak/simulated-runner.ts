@@ -22,14 +22,8 @@ import {
   recordInput,
 } from "@treadle/core";
 import type { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
-import {
-  BrokenInvariant,
-  beatMs,
-  expectNothingHeld,
-  type Layout,
-  type SimulatedCluster,
-  tickMs,
-} from "./simulated-cluster.ts";
+import { BrokenInvariant, Judge } from "./judge.ts";
+import { beatMs, expectNothingHeld, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
 import { type Moved, memoryOf } from "./simulated-memory.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
@@ -48,6 +42,7 @@ export class SimulatedRunner {
   readonly incarnation: number;
   readonly #cluster: SimulatedCluster;
   readonly #state: RunnerState;
+  readonly #judge: Judge;
   readonly #header: RecordingHeader;
   isAlive = true;
   clockOffsetMs = 0;
@@ -89,7 +84,9 @@ export class SimulatedRunner {
     this.#header = { format: recordingFormat, runId: `run-${incarnation}`, startedAt, startMs: this.nowMs, options };
     this.#begun = journal.length;
     this.#lease = cluster.sharing?.join(this);
-    const { capacity } = scenario;
+    const { capacity, makersPull } = scenario;
+    const replayed = makersPull ? "pull" : undefined;
+    this.#judge = new Judge({ capacity, maxStaleness: options.maxStaleness, replayed });
     for (const name of ["prompts", "items"]) this.#feed({ type: "define-channel", name, capacity, pick: "fifo" });
     this.#feedNodes();
     this.#layout = this.#layoutOf(this.#begun + 1);
@@ -232,6 +229,7 @@ export class SimulatedRunner {
   #decide(input: RunnerInput): readonly RunnerEffect[] {
     const { nowMs } = this;
     const effects = this.#state.handle(input, nowMs);
+    this.#judge.turn(input, effects, this.#state);
     this.#cluster.recorder?.(this.#header, [nowMs, digestOf(effects), recordInput(input)]);
     return effects;
   }

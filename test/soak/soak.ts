@@ -1,6 +1,7 @@
 /** One seed: a scenario, its faults, and what became of them. */
 import { describeFault, drawFaults, type Fault, faultsUntilMs, longestMs, shrinkFaults } from "./faults.ts";
-import { BrokenInvariant, SimulatedCluster } from "./simulated-cluster.ts";
+import { BrokenInvariant } from "./judge.ts";
+import { SimulatedCluster } from "./simulated-cluster.ts";
 
 /** Far more virtual time than a run takes once nothing is wrong any more. */
 const deadlineMs = faultsUntilMs + longestMs + 90_000;
