@@ -1095,7 +1095,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--until <instant>",
-        "description": "shows the whole state after a step ('12') or a time since the start ('90s', '1500ms')"
+        "description": "shows the whole state after a step ('12'), at a time since the start ('90s', '1500ms') or at the 'end'"
       },
       {
         "flags": "--json",

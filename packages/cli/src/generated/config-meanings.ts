@@ -59,7 +59,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "placement.elastic.<name>.min": "fewest ranks",
     "placement.elastic.<name>.max": "most ranks; default: as many as there is room for",
     "flow.granularity": "items a batch carries on its way to a consumer: for all channels, or by channel name",
-    "flow.maxStaleness": "W2: how many optimiser steps the weights that generate may be behind those that train; 0 is on-policy",
+    "flow.maxStaleness": "W2: how many steps of the workflow the weights that generate may be behind those that train, each of `epochs` × `minibatches` versions; 0 is on-policy",
     "flow.capacity": "C3: items of one step that a channel holds before `put` waits; those of a step are always enough",
     "flow.inlineLimitKiB": "items above this size stay with their producer until a consumer takes them",
     "supervision.maxRestarts": "a component that crashes more often than this within the window, without a whole step in between, fails the run; lost nodes do not count",
