@@ -1,5 +1,6 @@
 """Completions that have begun elsewhere, and what is told of those that go on."""
 
+import dataclasses
 import os
 import random
 import unittest
@@ -14,8 +15,8 @@ PROMPTS = [(key, [1 + (key * place) % 7 for place in range(1, 2 + key % 5)]) for
 SAMPLING = Sampling(15, 1.0, frozenset([5]), 77, False)
 
 
-def made(engine, prompts: list[Prompt], progress_seconds=None) -> tuple[list[Reply], list[Piece]]:
-    generation = Generation(SAMPLING, prompts, progress_seconds=progress_seconds)
+def made(engine, prompts: list[Prompt], progress_seconds=None, sampling=SAMPLING) -> tuple[list[Reply], list[Piece]]:
+    generation = Generation(sampling, prompts, progress_seconds=progress_seconds)
     engine.submit(lambda: engine.generate(generation)).result()
     replies, pieces = {}, []
     while (told := generation.replies.get()) is not None:
@@ -49,6 +50,35 @@ class Begun(unittest.TestCase):
                 self.assertIn(len(one.begun), had, f"seed {SEED}")
             self.assertEqual(len(readings), sum(len(one.tokens) + len(one.begun) > 1 for one in begun))
             engine.close()
+
+    def test_a_held_sequence_keeps_what_it_has_read_until_it_is_answered_for(self):
+        """TG3: an answer for another attempt changes nothing; what follows the right one is what follows the same text elsewhere."""
+        engine = engine_of(tiny(), slots=16)
+        extensible = dataclasses.replace(SAMPLING, extensible=True)
+        generation = Generation(extensible, [Prompt(*one) for one in PROMPTS])
+        engine.submit(lambda: engine.generate(generation)).result()
+        decoder = engine._decoder
+        answer = lambda reply, attempt, tokens: engine.submit(  # noqa: E731
+            lambda: decoder.extend(generation, reply.index, attempt, tokens, engine.policy_version)
+        ).result()
+        answered, replies = {}, {}
+        while (told := generation.replies.get()) is not None:
+            for reply in told.replies:
+                if not reply.held or reply.index in answered:
+                    replies[reply.index] = reply
+                    if reply.held:
+                        answer(reply, reply.attempt, None)
+                    continue
+                answer(reply, reply.attempt + 1, [1])
+                self.assertTrue(any(one is not None and one.held and one.index == reply.index for one in decoder._occupants))
+                answer(reply, reply.attempt, [2, 3])
+                answered[reply.index] = reply.tokens + [2, 3]
+        self.assertGreater(len(answered), 0)
+        begun = [Prompt(*PROMPTS[at], tokens, [0.0] * len(tokens)) for at, tokens in answered.items()]
+        longer = dataclasses.replace(SAMPLING, max_tokens=SAMPLING.max_tokens + 2)
+        for expected, at in zip(made(engine, begun, sampling=longer)[0], answered):
+            self.assertEqual(replies[at].tokens, expected.tokens)
+        engine.close()
 
     def test_pieces_are_the_completion_without_its_end(self):
         """TG5: after each token, they are all of it but the last, each once."""

@@ -100,11 +100,11 @@ export class RunCluster implements Cluster {
         : undefined;
     const loop = new RunnerLoop(machine, { startMs, recorder: this.#recording });
     this.loop = loop;
-    options.pool?.serve(loop, (name) => workOf(this.#components, name, this.#places(), projectRoot));
     const sockets = new RunnerSockets();
     const nodes =
       options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets, memoryMiB: options.pool?.memoryMiB });
     this.#nodes = nodes;
+    options.pool?.serve(loop, (name) => workOf(this.#components, name, this.#places(), projectRoot));
     const links = new RunnerLinks({ cluster: options, nodes, sockets, segmentPrefix: this.#segmentPrefix, warn });
     const fleet = new Fleet({
       ...{ cluster: options, nodes, links, loop, components: this.#components },

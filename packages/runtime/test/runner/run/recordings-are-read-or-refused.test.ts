@@ -268,7 +268,8 @@ describe("what is no recording of this version", () => {
       }),
       fc.record({ kind: fc.constant("cut-line" as const), at: line, char: fc.nat() }),
     );
-    const apply = (lines: readonly string[], each: fc.TypeFrom<typeof change>): string[] => {
+    type Change = typeof change extends fc.Arbitrary<infer Each> ? Each : never;
+    const apply = (lines: readonly string[], each: Change): string[] => {
       const { kind, at } = each;
       const mine = lines[at] as string;
       if (kind === "removed") return lines.toSpliced(at, 1);
