@@ -16,6 +16,7 @@ export type JudgeOptions = {
 };
 
 type Holder = { readonly call: string; readonly worker: string };
+type Asked = Holder & { readonly takes: string | undefined; readonly inGang: boolean };
 type Sent = { readonly calls: Set<string>; last: number };
 
 export class Judge {
@@ -23,10 +24,14 @@ export class Judge {
   /** steps that have begun and are not committed */
   readonly #steps = new Set<number>();
   /** requests that wait for their answers, and the channel of those that take */
-  readonly #requests = new Map<number, Holder & { readonly takes: string | undefined }>();
+  readonly #requests = new Map<number, Asked>();
   /** by call: what it put into a channel while it held what it took */
   readonly #staged = new Map<string, Set<string>>();
   readonly #holds = new Map<string, Holder>();
+  /** by call: the rounds that it has had with the other ranks of its call */
+  readonly #rounds = new Map<string, number>();
+  /** by call number: its ranks */
+  readonly #ranks = new Map<number, readonly string[]>();
   /** by process */
   readonly #sent = new Map<string, Sent>();
   readonly #up = new Map<string, number>();
@@ -46,6 +51,7 @@ export class Judge {
     this.#asked(input);
     for (const effect of effects) this.#decided(effect);
     this.#judgeDeaths(effects);
+    if (effects.some(({ type }) => type === "answer")) this.#judgeRounds();
     if (input.type === "put" || input.type === "take" || input.type === "commit") this.#judgeCapacity(state);
   }
 
@@ -60,6 +66,10 @@ export class Judge {
         this.#steps.delete(input.step);
         return;
       case "call":
+        this.#ranks.set(
+          input.sequence,
+          input.ranks.map((index) => `${input.sequence}/${index}`),
+        );
         if (input.method === this.#options.replayed) this.#repeatable.add(input.sequence);
         return;
       case "ready": {
@@ -86,7 +96,8 @@ export class Judge {
     const { request, call, from } = input;
     if (this.#requests.has(request)) fail("RS5", `request ${request} is made twice`);
     const takes = input.type === "take" ? input.channel : undefined;
-    this.#requests.set(request, { call, worker: from?.worker ?? "runner", takes });
+    const inGang = input.type === "take" && input.inGang === true;
+    this.#requests.set(request, { call, worker: from?.worker ?? "runner", takes, inGang });
     if (from === undefined || this.#gone.has(keyOf(from))) return;
     if (input.type === "take" && input.acknowledge) this.#staged.delete(call); // C6: it is committed with this
     if (input.type !== "put") return;
@@ -102,7 +113,9 @@ export class Judge {
         const asked = this.#requests.get(effect.request);
         if (!asked) fail("RS5", `request ${effect.request} is answered twice, or never was`);
         this.#requests.delete(effect.request);
-        if (effect.type === "answer" && effect.answer.type === "batch" && asked.takes !== undefined)
+        if (effect.type !== "answer" || effect.answer.type !== "batch") return;
+        if (asked.inGang) this.#rounds.set(asked.call, (this.#rounds.get(asked.call) ?? 0) + 1);
+        if (asked.takes !== undefined)
           for (const { payload } of effect.answer.items) this.#delivered(asked, itemKey(asked.takes, payload));
         return;
       }
@@ -164,6 +177,17 @@ export class Judge {
         if (!told.has(`${worker} ${dead}`)) fail("RS2", `'${worker}' is not told that '${dead}' has died`);
   }
 
+  /** C8: when a turn is over, all ranks of a call have had a round, or none has. */
+  #judgeRounds(): void {
+    for (const call of this.#rounds.keys())
+      for (const other of this.#ranks.get(Number(call.slice(0, call.indexOf("/")))) ?? [])
+        if (this.#rounds.get(other) !== this.#rounds.get(call))
+          fail(
+            "C8",
+            `call ${call} has had ${this.#rounds.get(call)} rounds, and call ${other} ${this.#rounds.get(other) ?? 0}`,
+          );
+  }
+
   /** C3: beyond the capacity only what was let through for a take that waits, which the channel counts. */
   #judgeCapacity(state: RunnerState): void {
     const { capacity } = this.#options;
@@ -175,6 +199,10 @@ export class Judge {
 
   #startsOver(is: (holder: Holder) => boolean): void {
     for (const [item, holder] of this.#holds) if (is(holder)) this.#holds.delete(item);
+    for (const call of this.#rounds.keys()) {
+      const worker = `trainer/${call.slice(call.indexOf("/") + 1)}`; // only trainers take in rounds
+      if (is({ call, worker })) this.#rounds.delete(call);
+    }
     for (const call of this.#staged.keys()) {
       const worker = this.#workerOf(call);
       if (is({ call, worker })) this.#staged.delete(call);

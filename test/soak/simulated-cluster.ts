@@ -4,13 +4,13 @@
  * of who computes on which device, and judges by it.
  */
 import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
-import type { LeaseEffect, RunnerState, SupervisionLimits } from "@treadle/core";
+import type { LeaseEffect, PolicyName, RunnerState, SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
 import { BrokenInvariant } from "./judge.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
 import { SimulatedRunner } from "./simulated-runner.ts";
-import { VirtualNetwork, type VirtualTime } from "./virtual-network.ts";
+import { randomOf, VirtualNetwork, type VirtualTime } from "./virtual-network.ts";
 
 export const leaseMs = 2000;
 export const beatMs = 400;
@@ -49,11 +49,16 @@ export type Scenario = {
   readonly resizes: boolean;
   /** of calls that are under way when a peer of their process dies, how many miss it and end */
   readonly missesPeers: number;
+  /** which waiting item or call goes first in both channels, whose items weigh differently */
+  readonly pick: PolicyName;
+  /** trainers that hold one state together take in rounds (C8) */
+  readonly takesInRounds: boolean;
   /** from a step's end to the next one's beginning */
   readonly restMs: number;
 };
 
-export function drawScenario(random: () => number): Scenario {
+/** `others` draws what was added later, so that seeds keep the faults and times that they had. */
+export function drawScenario(random: () => number, others: () => number): Scenario {
   const upTo = (low: number, high: number) => low + Math.floor(random() * (high - low + 1));
   const numSteps = upTo(1, 3);
   const layouts: Layout[] = [];
@@ -78,8 +83,16 @@ export function drawScenario(random: () => number): Scenario {
     loads: random() < 0.5,
     makersStream: random() < 0.5,
     tellsTags: random() < 0.5,
+    pick: (["fifo", "fifo", "priority", "least-loaded", "weight"] as const)[Math.floor(others() * 5)] as PolicyName,
+    takesInRounds: others() < 0.5,
   };
 }
+
+/** What a prompt, and what is made of it, is in a channel: its weight and priority depend on its name alone. */
+export const itemOf = (payload: string) => {
+  const weight = 1 + ((Number.parseInt(payload.slice(payload.indexOf(".") + 1), 10) * 7) % 5);
+  return { payload, sizeBytes: 1, weight, priority: weight % 3 };
+};
 
 /** Of a run that shares its devices with others, each a cluster of its own. */
 export type Sharing = {
@@ -121,7 +134,7 @@ export class SimulatedCluster {
     this.sharing = sharing;
     this.#computing = sharing?.computing ?? new Map();
     this.network = new VirtualNetwork(seed, sharing?.time);
-    this.scenario = { ...drawScenario(this.network.random), ...scenario };
+    this.scenario = { ...drawScenario(this.network.random, randomOf(seed * 13 + 7)), ...scenario };
     this.limits = { ...lenient, ...limits };
     this.agents = Array.from({ length: this.scenario.numNodes }, (_, i) => new SimulatedAgent(this, `node${i}`));
     this.startRunner();

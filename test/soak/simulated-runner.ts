@@ -23,7 +23,7 @@ import {
 } from "@treadle/core";
 import type { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import { BrokenInvariant, Judge } from "./judge.ts";
-import { beatMs, expectNothingHeld, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
+import { beatMs, expectNothingHeld, itemOf, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
 import { type Moved, memoryOf } from "./simulated-memory.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
@@ -87,7 +87,8 @@ export class SimulatedRunner {
     const { capacity, makersPull } = scenario;
     const replayed = makersPull ? "pull" : undefined;
     this.#judge = new Judge({ capacity, maxStaleness: options.maxStaleness, replayed });
-    for (const name of ["prompts", "items"]) this.#feed({ type: "define-channel", name, capacity, pick: "fifo" });
+    for (const name of ["prompts", "items"])
+      this.#feed({ type: "define-channel", name, capacity, pick: scenario.pick });
     this.#feedNodes();
     this.#layout = this.#layoutOf(this.#begun + 1);
     this.#layOut();
@@ -200,17 +201,16 @@ export class SimulatedRunner {
     if (request.op === "lock") this.#feed({ type: "acquire", ...common, tags: request.tags });
     else if (request.op === "release") this.#feed({ type: "release", ...common, token: request.token });
     else if (request.op === "put") {
-      const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
-      this.#feed({ type: "put", ...common, channel: request.channel, items });
+      this.#feed({ type: "put", ...common, channel: request.channel, items: request.items.map(itemOf) });
     } else if (request.op === "commit") {
       const { delivery, terms } = request;
-      const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
-      const outputs = { channel: "items", items };
+      const outputs = { channel: "items", items: request.items.map(itemOf) };
       this.#feed({ type: "commit", ...common, channel: "prompts", deliveries: [delivery], outputs, ...terms });
     } else {
-      const { channel, max, holds = false, streams = false, terms } = request;
+      const { channel, max, holds = false, streams = false, inGang = false, terms } = request;
       const acknowledge = !holds && !streams;
-      this.#feed({ type: "take", ...common, channel, acknowledge, streams, ...terms, maxItems: max, minItems: 1 });
+      const most = { maxItems: max, minItems: 1 };
+      this.#feed({ type: "take", ...common, channel, acknowledge, streams, inGang, ...terms, ...most });
     }
   }
 
@@ -269,7 +269,7 @@ export class SimulatedRunner {
         break;
       }
       case "replay": {
-        const call: Call = { id: effect.call, kind: "pull", step: 0, max: undefined, isReplay: true };
+        const call: Call = { id: effect.call, kind: "pull", step: 0, max: undefined, isReplay: true, inGang: false };
         this.#toProcess(effect.worker, (process) => process.called(call));
         break;
       }
@@ -538,10 +538,11 @@ export class SimulatedRunner {
     this.#feed({ type: "begin-step", step });
     const own = `runner:prompts:${step}`;
     this.#feed({ type: "open", call: own, end: sink("prompts") });
-    const items = this.#cluster.promptsOf(step).map((payload) => ({ payload, sizeBytes: 1 }));
+    const items = this.#cluster.promptsOf(step).map(itemOf);
     this.#feed({ type: "put", request: ++this.#lastRequest, call: own, channel: "prompts", items });
     this.#feed({ type: "close", call: own, outcome: { ok: true } });
-    const { makersPull } = this.#cluster.scenario;
+    const { makersPull, trainersAreGroup, takesInRounds } = this.#cluster.scenario;
+    const inRounds = trainersAreGroup && takesInRounds;
     const kinds: readonly { kind: Call["kind"]; ends: readonly ChannelEnd[] }[] = [
       ...(makersPull ? [{ kind: "pull" as const, ends: [] }] : []),
       { kind: "maker", ends: [source("prompts"), sink("items")] },
@@ -557,7 +558,14 @@ export class SimulatedRunner {
         const id = `${sequence}/${index}`;
         // One in four wants all of the stream, and gets its share of it.
         const size = (step + index + sequence) % 4;
-        this.#calls.set(id, { id, kind, step, max: size === 0 ? undefined : size, isReplay: false });
+        this.#calls.set(id, {
+          id,
+          kind,
+          step,
+          max: size === 0 ? undefined : size,
+          isReplay: false,
+          inGang: kind === "trainer" && inRounds,
+        });
         this.#feed({ type: "begin-work", step });
       }
       this.#feed({ type: "call", sequence, component, method: kind, ranks, ends, step });

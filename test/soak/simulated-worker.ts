@@ -11,6 +11,8 @@ export type Call = {
   readonly step: number;
   /** items a take; all of the stream when absent */
   readonly max: number | undefined;
+  /** it takes in rounds with the other ranks of its call */
+  readonly inGang: boolean;
   /** repeats one that a process before this one has had */
   readonly isReplay: boolean;
 };
@@ -29,6 +31,7 @@ export type Request =
       readonly holds?: boolean;
       /** what it takes is committed item by item */
       readonly streams?: boolean;
+      readonly inGang?: boolean;
       readonly terms?: WaitTerms;
     }
   | {
@@ -58,11 +61,11 @@ function* maker({ max }: Call): Program {
 }
 
 /** Holds its devices while it waits, which lends them, and its items until it ends: it is one batch. */
-function* trainer({ max }: Call): Program {
+function* trainer({ max, inGang }: Call): Program {
   yield { op: "lock" };
   const trained: string[] = [];
   for (;;) {
-    const items = itemsOf(yield { op: "take", channel: "items", max, holds: true });
+    const items = itemsOf(yield { op: "take", channel: "items", max, holds: true, inGang });
     if (items === undefined) break;
     yield { op: "work" };
     trained.push(...items);

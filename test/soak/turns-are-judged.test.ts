@@ -47,6 +47,14 @@ const put: Turn = [
   { type: "put", request: 1, from: maker(), call: "1/0", channel: "items", items: [{ payload: "a", sizeBytes: 1 }] },
   [{ type: "answer", request: 1, answer: { type: "done" } }],
 ];
+const train: Turn = [
+  { type: "call", sequence: 2, component: "trainer", method: "trainer", ranks: [0, 1], ends: [] },
+  [],
+];
+const inRound = [0, 1].map((index): Turn => {
+  const from = { worker: `trainer/${index}`, incarnation: 0 };
+  return [{ ...take(5 + index, from, `2/${index}`), inGang: true } as RunnerInput, []];
+});
 const committed: Turn = [{ type: "returned", ...maker(), call: "1/0" }, []];
 
 test.each<[string, readonly Turn[], readonly Turn[]]>([
@@ -82,6 +90,11 @@ test.each<[string, readonly Turn[], readonly Turn[]]>([
     "C1: an item twice",
     [put, committed, [take(2), [batch(2, "a")]], [take(3), [batch(3, "b")]]],
     [put, committed, [take(2), [batch(2, "a")]], [take(3), [batch(3, "a")]]],
+  ],
+  [
+    "C8: a round of one rank alone",
+    [train, ...inRound, [undefined, [batch(5, "a"), batch(6, "b")]]],
+    [train, ...inRound, [undefined, [batch(5, "a")]]],
   ],
   ["RS5: an answer twice", [put], [put, [undefined, put[1]]]],
 ])("%s", (name, sound, broken) => {

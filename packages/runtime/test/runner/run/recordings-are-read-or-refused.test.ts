@@ -270,14 +270,14 @@ describe("what is no recording of this version", () => {
     );
     type Change = typeof change extends fc.Arbitrary<infer Each> ? Each : never;
     const apply = (lines: readonly string[], each: Change): string[] => {
-      const { kind, at } = each;
+      const { at } = each;
       const mine = lines[at] as string;
-      if (kind === "removed") return lines.toSpliced(at, 1);
-      if (kind === "repeated") return lines.toSpliced(at, 0, mine);
-      if (kind === "copied") return lines.toSpliced(at, 0, lines[each.other] as string);
-      if (kind === "swapped") return lines.with(at, lines[each.other] as string).with(each.other, mine);
+      if (each.kind === "removed") return lines.toSpliced(at, 1);
+      if (each.kind === "repeated") return lines.toSpliced(at, 0, mine);
+      if (each.kind === "copied") return lines.toSpliced(at, 0, lines[each.other] as string);
+      if (each.kind === "swapped") return lines.with(at, lines[each.other] as string).with(each.other, mine);
       const index = each.char % mine.length;
-      if (kind === "cut-line") return lines.with(at, mine.slice(0, index));
+      if (each.kind === "cut-line") return lines.with(at, mine.slice(0, index));
       return lines.with(at, mine.slice(0, index) + String.fromCharCode(each.to) + mine.slice(index + 1));
     };
     await fc.assert(
