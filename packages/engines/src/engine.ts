@@ -45,6 +45,8 @@ export interface Engine {
    * devices of an idle engine only. A call that has returned is not computing any more when its caller goes on.
    */
   idle(): Promise<void> | undefined;
+  /** Who is told, within the code that asks for it, whenever something begins to be computed, which `idle` tells of by then. Absent: nobody is. */
+  onComputing?(begins: () => void): void;
   /** What it has computed since this was asked last, up to now; absent where it does not count. */
   takeWork?(): WorkSums;
   /** Which components of other runs compute on its devices from here on: said to engines that are slowed by that as they are told. */

@@ -20,6 +20,11 @@ export abstract class OrderedEngine {
   readonly #released = new Set<ReleasableTag>();
   #last: Promise<unknown> = Promise.resolve();
   readonly #calls = new Set<Promise<unknown>>();
+  #begins: () => void = () => {};
+
+  onComputing(begins: () => void): void {
+    this.#begins = begins;
+  }
 
   idle(): Promise<void> | undefined {
     if (this.#calls.size === 0) return undefined;
@@ -56,6 +61,7 @@ export abstract class OrderedEngine {
   /** Counts as computing until it has settled; whoever awaits it finds it uncounted. */
   protected async computing<T>(call: Promise<T>): Promise<T> {
     this.#calls.add(call);
+    this.#begins();
     try {
       return await call;
     } finally {

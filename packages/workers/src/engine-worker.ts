@@ -48,6 +48,7 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   /** One whose own process has died computes nothing any more: this process ends with it, and both start again. */
   protected set engine(engine: E) {
     this.#engine = engine;
+    engine.onComputing?.(() => this.computes());
     this.devices.onBeside((works) => engine.computesBeside?.(works.map(componentOf)));
     void engine.ended?.then((error) => this.failProcess(error));
   }

@@ -230,6 +230,13 @@ export abstract class Worker<C = unknown> {
     return undefined;
   }
   /**
+   * Said when something begins to compute of which `idle` tells by then, in the call that it computes for. That is busy while it does,
+   * also where it waits for items, credit or others meanwhile; unsaid, `idle` is asked where a wait begins or ends. Engine workers say it.
+   */
+  protected computes(): void {
+    currentCall()?.meter?.computes();
+  }
+  /**
    * What its engine has computed since this was asked last: forward passes, tokens of all of them, and milliseconds. Undefined where
    * it does not count: then the time for which a call holds the devices counts as one pass. A pool measures by it how much slower
    * runs are beside each other. `isEmulated`: its milliseconds are of a profile, so other processes do not disturb them.

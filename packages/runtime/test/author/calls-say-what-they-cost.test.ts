@@ -1,6 +1,7 @@
 import type { ItemBlock } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { CallMeter, type ChannelWait } from "../../src/author/call/call-meter.ts";
+import { WhenAwaited } from "../../src/author/call/when-awaited.ts";
 
 function handDriven(idle: () => Promise<void> | undefined = () => undefined) {
   const time = { nowMs: 0, cpuMs: 0, queuedMs: 0 as number | undefined };
@@ -10,6 +11,8 @@ function handDriven(idle: () => Promise<void> | undefined = () => undefined) {
   };
   return { meter, pass, time };
 }
+
+const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 function awaited(wait: ChannelWait): ChannelWait {
   wait.awaited();
@@ -230,7 +233,6 @@ describe("what a call costs", () => {
     const { meter, pass } = handDriven(() =>
       left === 0 ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
     );
-    const turn = () => new Promise((resolve) => setImmediate(resolve));
     const settled = () => turn().then(turn);
     const wait = awaited(meter.channelWait("prompts", "source"));
     for (const ms of [10, 20]) {
@@ -257,6 +259,51 @@ describe("what a call costs", () => {
     expect(meter.finish(worker)).toMatchObject({ busyMs: 12, channels: [{ waitMs: 0 }] });
   });
 
+  test("what the engine begins while the call waits is busy, and so is what begins after that (CM1)", async () => {
+    let ends: (() => void) | undefined;
+    const { meter, pass } = handDriven(() => ends && new Promise<void>((resolve) => (ends = resolve)));
+    const begin = () => {
+      ends = () => {};
+      meter.computes();
+    };
+    const end = async () => {
+      const resolve = ends;
+      ends = undefined;
+      resolve?.();
+      await turn();
+    };
+    const wait = awaited(meter.channelWait("prompts", "source"));
+    for (const ms of [10, 20]) {
+      pass(3);
+      begin();
+      pass(ms);
+      await end();
+    }
+    pass(4);
+    wait.moved([blockOf(1, 1)]);
+    pass(1);
+    const { busyMs, channels } = meter.finish(worker);
+    expect(busyMs).toBe(31);
+    expect(channels).toMatchObject([{ waitMs: 10 }]);
+    expect(channels[0]?.askMs).toBeUndefined(); // it was no wait for an answer alone
+    begin(); // left running
+    await turn();
+    expect(meter.finish(worker).busyMs).toBe(31);
+  });
+
+  test("without a word of it, the engine is asked where one of several waits begins or ends (CM1)", async () => {
+    let isComputing = false;
+    const { meter, pass } = handDriven(() => (isComputing ? new Promise(() => {}) : undefined));
+    awaited(meter.channelWait("prompts", "source"));
+    const lock = meter.lockWait();
+    pass(3);
+    lock[Symbol.dispose]();
+    isComputing = true; // by what goes on with the lock
+    await turn();
+    pass(10);
+    expect(meter.finish(worker)).toMatchObject({ busyMs: 10, lockWaitMs: 3 });
+  });
+
   test("a worker whose `idle` is asynchronous is asked again and again, and others have their turns", async () => {
     let numAsked = 0;
     const { meter, pass } = handDriven(async () => void numAsked++);
@@ -268,16 +315,67 @@ describe("what a call costs", () => {
     expect(meter.finish(worker).busyMs).toBe(10);
   });
 
-  test("waits that overlap are waited for once", () => {
+  test("waits that overlap are waited for once", async () => {
     const { meter, pass } = handDriven();
     const first = awaited(meter.channelWait("a", "sink"));
     pass(2);
     const second = awaited(meter.channelWait("b", "sink"));
     pass(3);
     first.moved([blockOf(1, 1)]);
+    pass(1); // what went on with it
+    await turn();
     pass(4);
     second.moved([blockOf(1, 1)]);
     pass(5);
-    expect(meter.finish(worker).busyMs).toBe(5);
+    expect(meter.finish(worker)).toMatchObject({ busyMs: 6, channels: [{ waitMs: 5 }, { waitMs: 7 }] });
+  });
+});
+
+describe("a wait begins", () => {
+  const asked = () => {
+    let numAwaited = 0;
+    const promise = new WhenAwaited(Promise.resolve(7), () => numAwaited++);
+    return { promise, count: () => numAwaited };
+  };
+
+  test("where it is awaited, or goes on with what it brings", async () => {
+    const ways: ((promise: Promise<number>) => unknown)[] = [
+      async (promise) => expect(await promise).toBe(7),
+      async (promise) => expect(await Promise.all([promise])).toEqual([7]),
+      async (promise) => expect(await Promise.race([promise])).toBe(7),
+      (promise) => promise.then((value) => value),
+    ];
+    for (const way of ways) {
+      const { promise, count } = asked();
+      await way(promise);
+      expect(count()).toBe(1);
+    }
+  });
+
+  test("not where it is guarded, and then where what that returned is awaited", async () => {
+    const guards: ((promise: Promise<number>) => Promise<unknown>)[] = [
+      (promise) => promise.catch(() => {}),
+      (promise) => promise.finally(() => {}),
+      (promise) => promise.then(undefined, () => {}),
+      (promise) => promise.catch(() => {}).finally(() => {}),
+    ];
+    for (const guard of guards) {
+      const { promise, count } = asked();
+      const guarded = guard(promise);
+      await turn();
+      expect(count()).toBe(0);
+      expect(await guarded).toBe(7);
+      expect(count()).toBe(1);
+    }
+  });
+
+  test("guards are called as a promise calls them", async () => {
+    const failed = () => new WhenAwaited<number>(Promise.reject(new Error("no credit")), () => {});
+    expect(await failed().catch(({ message }) => message)).toBe("no credit");
+    let numSettled = 0;
+    await expect(failed().finally(() => void numSettled++)).rejects.toThrow("no credit");
+    await expect(asked().promise.finally(() => Promise.reject(new Error("late")))).rejects.toThrow("late");
+    expect(await asked().promise.finally()).toBe(7);
+    expect(numSettled).toBe(1);
   });
 });

@@ -5,8 +5,9 @@
  *
  * CM1 the call is busy while it awaits nothing that it has asked for: waits may nest and overlap, and one counts from when
  *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile. It is
- *     busy, too, while its engine computes what it began before it awaited, as in `Promise.all([source.take(), engine.train()])`.
- *     What it asks other workers for, fellow ranks included, it waits for: what those compute is theirs, and the way of a
+ *     busy, too, while its engine computes, whatever it awaits and whenever that began, as in
+ *     `Promise.all([source.take(), lockThenTrain()])`, or behind a race whose loser nobody has cancelled; and in the turn in which one
+ *     of several waits has ended. What else goes on beside a wait is not known: two timers of its own, or another process. What it asks other workers for, fellow ranks included, it waits for: what those compute is theirs, and the way of a
  *     message or an answer is what a step takes besides.
  * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
  *     to the batch that is open, so that work which follows a second take is not lost.
@@ -54,6 +55,11 @@ const processReadings: Omit<MeterReadings, "idle"> = {
   queuedMs,
 };
 
+type Begun = { readonly idleMs: number; readonly numComputed: number };
+
+/** An engine that computes one call after another is idle in none of the moments in which it is asked. */
+const mostAsksInTurn = 8;
+
 /** `waits`: each in which nothing computed, in milliseconds */
 type MeteredChannel = { readonly total: ChannelObservation; readonly waits: number[] };
 
@@ -65,6 +71,10 @@ export class CallMeter {
   readonly #peers = new Map<string, CallObservation["peers"][number]>();
   #sequences: SequenceSums | undefined;
   #numWaits = 0;
+  #numComputed = 0;
+  /** somebody asks again once what the engine computes has ended */
+  #isFollowed = false;
+  #isOver = false;
   #busyMs = 0;
   #idleMs = 0;
   #isBusy = true;
@@ -83,6 +93,11 @@ export class CallMeter {
     this.#sinceMs = this.#readings.now();
     this.#cpuAtStartMs = this.#readings.cpuMs();
     this.#queuedSinceMs = this.#readings.queuedMs();
+  }
+
+  /** The engine has begun to compute for this call (CM1): what it waits for leaves that to it. */
+  computes(): void {
+    if (this.#numWaits > 0 && !this.#isBusy && !this.#isOver) this.#followEngine();
   }
 
   /** Waiting for devices, onload included. */
@@ -120,7 +135,7 @@ export class CallMeter {
     const { total, waits } = this.#channel(channel, role);
     if (inFlight !== undefined) total.streamed = true;
     let isAwaited = false;
-    let begun: { readonly idleMs: number; readonly isBusy: boolean } | undefined;
+    let begun: Begun | undefined;
     let items = 0;
     let isOver = false;
     const end = () => {
@@ -129,7 +144,7 @@ export class CallMeter {
       if (begun) {
         const waitedMs = this.#goOn() - begun.idleMs;
         total.waitMs += waitedMs;
-        if (!begun.isBusy) waits.push(waitedMs);
+        if (begun.numComputed === this.#numComputed) waits.push(waitedMs);
       }
       // Of a stream that nobody waited for, what was in flight was worked on.
       if (role === "source" && (begun || (inFlight !== undefined && items > 0)))
@@ -184,7 +199,7 @@ export class CallMeter {
   /** The call has ended; `swaps` and memory are its worker's. */
   finish(worker: { onloadMs: number; offloadMs: number } & WorkerMemory): CallObservation {
     if (this.#isBusy) this.#rest();
-    this.#numWaits++;
+    this.#isOver = true;
     this.#closeBatch();
     return {
       busyMs: this.#busyMs,
@@ -209,34 +224,51 @@ export class CallMeter {
     return found;
   }
 
-  /** `idleMs`: how long the call has been idle until now; `isBusy`: its engine computes while it waits */
-  #pause(): { readonly idleMs: number; readonly isBusy: boolean } {
-    if (this.#numWaits++ === 0) this.#restUnlessEngineComputes();
-    return { idleMs: this.#idleNowMs(), isBusy: this.#isBusy };
+  /** `idleMs`: how long the call has been idle until now; `numComputed`: how often its engine computed beside a wait before */
+  #pause(): Begun {
+    const numComputed = this.#numComputed;
+    this.#numWaits++;
+    this.#followEngine();
+    return { idleMs: this.#idleNowMs(), numComputed };
   }
 
   /** How long the call has been idle until now. */
   #goOn(): number {
     const idleMs = this.#idleNowMs();
-    if (--this.#numWaits === 0 && !this.#isBusy) {
-      this.#turn(true);
-      this.#queuedSinceMs = this.#readings.queuedMs();
-    }
+    this.#numWaits--;
+    if (!this.#isBusy) this.#resume();
+    // What went on computes in this turn, or has an engine compute beyond it; then it waits, as the rest of the call does.
+    if (this.#numWaits > 0) process.nextTick(() => this.#followWhileWaiting());
     return idleMs;
   }
 
-  #restUnlessEngineComputes(isAgain = false): void {
+  #followWhileWaiting(numAsked?: number): void {
+    if (this.#numWaits > 0 && this.#isBusy && !this.#isOver) this.#followEngine(numAsked);
+  }
+
+  /** Of a call that waits: busy while its engine computes, and no longer. */
+  #followEngine(numAsked = 0): void {
     const computed = this.#readings.idle();
     if (!computed) {
-      this.#rest();
+      if (this.#isBusy) this.#rest();
       return;
     }
+    this.#numComputed++;
+    if (!this.#isBusy) this.#resume();
+    if (this.#isFollowed) return;
+    this.#isFollowed = true;
     const ask = () => {
-      if (this.#numWaits > 0 && this.#isBusy) this.#restUnlessEngineComputes(true);
+      this.#isFollowed = false;
+      this.#followWhileWaiting(numAsked + 1);
     };
     // One that always answers with a promise, whatever computes, leaves others their turns.
-    const goOn = isAgain ? () => void setImmediate(ask) : ask;
+    const goOn = numAsked < mostAsksInTurn ? ask : () => void setImmediate(ask);
     void computed.then(goOn, goOn);
+  }
+
+  #resume(): void {
+    this.#turn(true);
+    this.#queuedSinceMs = this.#readings.queuedMs();
   }
 
   #rest(): void {
