@@ -148,6 +148,21 @@ test("where the picture ends at another time than a step is predicted to, both a
   }
 });
 
+test("where nothing is drawn up to the end of a step, the rest is told, with the reason", () => {
+  const shownOf = (restSeconds: number): string[] => {
+    const planned = plannedCase("w", 8);
+    const [best, ...others] = planned.found.alternatives as [PlannedMode, ...PlannedMode[]];
+    const stepSeconds = best.stepSeconds + restSeconds;
+    const longer = { ...best, stepSeconds, timeline: { ...best.timeline, seconds: stepSeconds } };
+    const found = { ...planned.found, alternatives: [longer, ...others] };
+    const text = renderPlan({ ...planned, found }, undefined, { columns: 400, colour: false }).join("\n");
+    return [text, planPage("w", [{ ...planned, found: { ...found, alternatives: [longer] } }])];
+  };
+  for (const shown of shownOf(0)) expect(shown).not.toContain("what is drawn ends at");
+  for (const shown of shownOf(100))
+    expect(shown).toMatch(/what is drawn ends at [\d.]+ s; the other 1m 40s of a step are what it takes besides/);
+});
+
 test("a mode that the deadline kept from being searched is shown with that, and not as impossible", () => {
   let nowMs = 0;
   const late = plannedCase("w", 8, { deadlineMs: 0, nowMs: () => nowMs++ });

@@ -132,3 +132,25 @@ test("who may not have more devices is told by the key that says so", () => {
     by: "ranks.max",
   });
 });
+
+test("the share that a bottleneck has is of the time that a step is predicted to take, what it takes besides included", () => {
+  const profile = chainProfile({ a: { perItem: 0.4, base: 0.1 }, b: { perItem: 0.2 }, c: { perItem: 0.1 } });
+  let numShares = 0;
+  for (const overheadSeconds of [0, 2, 20]) {
+    const asked = { devices: cluster(8), ...plain, components: named(["a", "b", "c"]) };
+    for (const { limits, stepSeconds } of planFromProfile({ ...profile, overheadSeconds }, asked).alternatives) {
+      for (const limit of limits) {
+        const pipeline = limit.match(/: (\d+) chunks? of ([\d.]+) s are (\d+) % of the time; (.*)/);
+        if (!pipeline) continue;
+        const [, chunks, seconds, share, others = ""] = pipeline;
+        expect(Number(share) / 100).toBeCloseTo((Number(chunks) * Number(seconds)) / stepSeconds, 1.7);
+        for (const [, waited] of others.matchAll(/waits (\d+) % of it/g))
+          expect(Number(waited)).toBeLessThanOrEqual(Number(share) + 1); // no longer than the bottleneck computes
+        numShares++;
+        break; // what is within another is told of one of its chunks
+      }
+      for (const limit of limits) expect(limit).not.toMatch(/\d{3,} % of/);
+    }
+  }
+  expect(numShares).toBe(3); // of the spatial plans
+});

@@ -44,16 +44,27 @@ export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): s
   return plan === chosen ? "chosen" : `${(plan.stepSeconds / chosen!.stepSeconds).toFixed(2)} times as long`;
 }
 
-/** Where the picture of a plan, which was not replayed, ends at another time than a step of it is predicted to take: both, and why. */
+/** A shorter rest of a step than this is not seen. */
+const noteworthyRest = 0.03;
+
+/** Where the picture of a plan ends at another time than a step of it is predicted to take, or nothing is drawn up to there: both, and why. */
 export function pictureWords({ timeline, stepSeconds, plan: { maxStaleness } }: PlannedMode): string[] {
   const [drawn, predicted] = [formatSeconds(timeline.seconds), formatSeconds(stepSeconds)];
-  if (drawn === predicted) return [];
+  if (drawn === predicted) return restWords(timeline);
   const shown = `the picture shows the schedule by itself, ${drawn} from its beginning to its end`;
   return maxStaleness > 0
     ? [`${shown}; up to ${maxStaleness + 1} steps overlap, so one is predicted to end every ${predicted}`]
     : [
         `${shown}; a step is predicted to take ${predicted}, with messages, cores that slots share, and what it takes besides`,
       ];
+}
+
+function restWords({ lanes, seconds }: PlannedMode["timeline"]): string[] {
+  const end = Math.max(0, ...lanes.flatMap(({ segments }) => segments.map(({ endSeconds }) => endSeconds)));
+  if (seconds - end <= noteworthyRest * seconds) return [];
+  return [
+    `what is drawn ends at ${formatSeconds(end)}; the other ${formatSeconds(seconds - end)} of a step are what it takes besides: calls, replies and messages on their way, and cores that slots share`,
+  ];
 }
 
 /** What would make a step shorter, and why more devices would not. */

@@ -414,7 +414,9 @@ function placeShares(
     ),
     // Of another batch, chunks and shares are others.
     limits:
-      problem.batch === batch || replayed === undefined ? [...shared, ...limitsOf(withSchedule(cost, laid))] : busiest,
+      problem.batch === batch || replayed === undefined
+        ? [...shared, ...limitsOf(withSchedule(cost, laid), stepSeconds)]
+        : busiest,
     plan: placed,
     stepDeviation: replayed?.deviation ?? 0,
     measured: measuredSteps(profile, placed, { batch, deviation: replayed?.deviation }),

@@ -136,8 +136,12 @@ function describe(schedule: Schedule): string {
 const nameOf = ({ schedule }: Cost): string =>
   schedule.op === "node" ? `'${schedule.node}'` : `the part (${describe(schedule)})`;
 
-/** The bottleneck of every level of a schedule, from the whole down to one component, along the largest share of the time. */
-export function limitsOf(cost: Cost): string[] {
+/**
+ * The bottleneck of every level of a schedule, from the whole down to one component, along the largest share of the time. `shown`: seconds
+ * that a step is said to take, where these are others than the schedule's, whose seconds the parts keep.
+ */
+export function limitsOf(cost: Cost, shown = cost.step): string[] {
+  const ofShown = (part: number): string => shareOf(Math.min(part, shown), shown);
   const lines: string[] = [];
   let repeat = 1;
   for (let at = cost; at.parts.length > 0; ) {
@@ -148,17 +152,15 @@ export function limitsOf(cost: Cost): string[] {
       const busy = count * slowest.step * repeat;
       const faster = at.parts
         .filter((part) => part !== slowest)
-        .map((part) => `${nameOf(part)} waits ${shareOf(at.step - count * part.step, at.step)} of it`);
+        .map((part) => `${nameOf(part)} waits ${ofShown(repeat * (at.step - count * part.step))} of it`);
       lines.push(
-        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} ${count === 1 ? "chunk" : "chunks"} of ${seconds(slowest.step)} are ${shareOf(busy, cost.step)} of the time; ${faster.join("; ")}`,
+        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} ${count === 1 ? "chunk" : "chunks"} of ${seconds(slowest.step)} are ${ofShown(busy)} of the time; ${faster.join("; ")}`,
       );
       repeat *= count;
     } else if (schedule.op === "temporal") {
       const swapping = (at.swap + at.swapBack) * repeat;
       const swaps = swapping > 0 ? `; swapping costs ${seconds(swapping)}` : "";
-      lines.push(
-        `${nameOf(slowest)} is the longest turn: ${shareOf(slowest.step * repeat, cost.step)} of the time${swaps}`,
-      );
+      lines.push(`${nameOf(slowest)} is the longest turn: ${ofShown(slowest.step * repeat)} of the time${swaps}`);
     } else {
       lines.push(`${nameOf(slowest)} is the slower of the parts that run side by side`);
     }
