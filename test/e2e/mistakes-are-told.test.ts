@@ -36,7 +36,9 @@ test("a workflow that computes for ever is told of, and the next signal ends it 
   await using runs = await temporaryRuns();
   const started = startTreadle(args(runs.path, "endless-workflow"));
   const ended = once(started.child, "exit");
-  await until(() => /has computed for \d+ s without a pause, and hears no signal/.test(started.output()));
+  await until(() =>
+    /has computed for \d+ s without a pause: should it be told to stop .* it ends at once/.test(started.output()),
+  );
   const [run = ""] = await readdir(runs.path);
   const events = (await readFile(join(runs.path, run, "events.jsonl"), "utf8")).trim().split("\n");
   const pids = pidsOf(events.map((line) => JSON.parse(line) as RunEvent));

@@ -25,7 +25,7 @@ const release = () => {
     session.post("Debugger.evaluateOnCallFrame", { callFrameId, expression, silent: true }, (error) => {
       session.post("Debugger.resume", () => { try { session.post("Debugger.disable"); session.disconnect(); } catch {} });
       const seconds = Math.round(stillMs / 1000);
-      if (!error) try { writeSync(2, "this process has computed for " + seconds + " s without a pause, and hears no signal; the next one ends it at once\\n"); } catch {}
+      if (!error) try { writeSync(2, "this process has computed for " + seconds + " s without a pause: should it be told to stop (Ctrl-C, SIGTERM) before it goes on, it ends at once\\n"); } catch {}
     });
   });
   session.post("Debugger.enable", () => session.post("Debugger.pause"));

@@ -129,8 +129,10 @@ const mostProbes = 4;
 /** …or for so large a part of the steps that are left. */
 const mostShare = 0.05;
 
-/** `times`: undefined until it has been tried. */
-type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined };
+/** `times`: undefined until it has been tried. `ranBefore`: it is what the run had when it was planned again. */
+type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined; readonly ranBefore?: Unpredicted };
+/** whether its `predictedSeconds` were measured, as the planner has proposed another of its mode */
+type Unpredicted = { readonly isUnpredicted: boolean };
 
 export class ReplannerState {
   readonly #input: ReplannerInput;
@@ -298,8 +300,13 @@ export class ReplannerState {
     const profile = this.#profile as Profile;
     const proposed = this.#input.propose(profile);
     const best = proposed[0];
-    if (!best) return this.#settle(this.#plan, undefined, [...why, "no other plan is feasible"]);
-    const trials = [...alreadyTried];
+    if (!best) return this.#settle(this.#plan, undefined, this.#plan.mode, [...why, "no other plan is feasible"]);
+    const trials = alreadyTried.map((trial): Trial => {
+      const { name } = layoutOf(trial.candidate.plan);
+      const same = proposed.find(({ plan }) => layoutOf(plan).name === name);
+      const candidate = same ? { ...same, plan: trial.candidate.plan } : trial.candidate;
+      return { candidate, times: trial.times, ranBefore: { isUnpredicted: !same } };
+    });
     const known = new Set(alreadyTried.map(({ candidate }) => layoutOf(candidate.plan).name));
     for (const candidate of proposed) {
       const { name } = layoutOf(candidate.plan);
@@ -346,21 +353,24 @@ export class ReplannerState {
 
   /** `isOpen`: which one is the fastest is not certain, and not worth finding out. */
   #conclude(trials: readonly Trial[], why: readonly string[], isOpen: boolean): PlanChange {
-    const inOrder = trials.flatMap(({ candidate, times }) => (times ? [{ candidate, ...times }] : []));
+    const inOrder = trials.flatMap(({ times, ...trial }) => (times ? [{ ...trial, ...times }] : []));
     inOrder.sort((a, b) => a.seconds - b.seconds);
     const [best, ...others] = inOrder as [(typeof inOrder)[number], ...typeof inOrder];
-    const compared = inOrder.map(
-      ({ candidate, seconds, deviation, samples }) =>
-        `${candidate.plan.mode} took ${format(seconds)} a step (± ${percent(standardError({ deviation, samples }), 1)}, ${samples} steps), where ${format(candidate.predictedSeconds)} were predicted`,
-    );
+    const named = nameIn(trials);
+    const compared = inOrder.map(({ candidate, seconds, deviation, samples, ranBefore }) => {
+      const took = `${named(candidate)} took ${format(seconds)} a step (± ${percent(standardError({ deviation, samples }), 1)}, ${samples} steps)`;
+      return ranBefore?.isUnpredicted
+        ? `${took}, measured as it ran; nothing was predicted of it`
+        : `${took}, where ${format(candidate.predictedSeconds)} were predicted`;
+    });
     const certainty = Math.min(...others.map((each) => certaintyOf(best, each)));
     const certain =
       others.length > 0
-        ? [`${best.candidate.plan.mode} is the fastest of those that were tried with ${describeCertainty(certainty)}`]
+        ? [`${named(best.candidate)} is the fastest of those that were tried with ${describeCertainty(certainty)}`]
         : [];
-    const explained = best.candidate === this.#explained ? [] : best.candidate.explanation;
+    const explained = best.candidate.explanation === this.#explained?.explanation ? [] : best.candidate.explanation;
     const left = `trying more would cost more than the ${this.#stakes.stepsLeft} steps that are left can gain by it`;
-    return this.#settle(best.candidate.plan, best.seconds, [
+    return this.#settle(best.candidate.plan, best.seconds, named(best.candidate), [
       ...why,
       ...compared,
       ...certain,
@@ -369,10 +379,10 @@ export class ReplannerState {
     ]);
   }
 
-  #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {
+  #settle(plan: Plan, expectedSeconds: number | undefined, name: string, why: readonly string[]): PlanChange {
     this.#expect(expectedSeconds);
     const expected = expectedSeconds === undefined ? "" : `, expected to take ${format(expectedSeconds)} a step`;
-    return this.#change(plan, "chosen", [...why, `chosen: ${plan.mode}${expected}`]);
+    return this.#change(plan, "chosen", [...why, `chosen: ${name}${expected}`]);
   }
 
   /** RP3. */
@@ -486,15 +496,48 @@ function describeProbe({ devices, granularity }: Probe): string {
   return `measuring all components in turn, ${on.join(", ")}, ${granularity === "all" ? "whole batches" : `${granularity} ${granularity === 1 ? "item" : "items"} at a time`}`;
 }
 
+/** Of plans of one mode, what is where tells them apart. */
+function nameIn(trials: readonly Trial[]): (candidate: PlanCandidate) => string {
+  return ({ plan }) => {
+    const { name } = layoutOf(plan);
+    const other = trials.find((trial) => {
+      const own = trial.candidate.plan;
+      return own.mode === plan.mode && layoutOf(own).name !== name;
+    });
+    return other ? `${plan.mode} (${whatIsWhere(plan, other.candidate.plan)})` : plan.mode;
+  };
+}
+
+/** Where it is not as in the other one. */
+function whatIsWhere(plan: Plan, other: Plan): string {
+  const devicesOf = ({ components }: Plan, name: string): string[] =>
+    (components[name]?.ranks ?? []).flatMap(({ devices }) => devices);
+  const placed = Object.keys(plan.components).flatMap((name) => {
+    const [own, others] = [devicesOf(plan, name), devicesOf(other, name)];
+    if (own.join() === others.join()) return [];
+    return [`'${name}' on ${own.length === others.length ? own.join(" ") : own.length}`];
+  });
+  const { granularity: own } = plan;
+  const chunksOf = (channel: string, { default: all, channels }: Plan["granularity"]) => channels[channel] ?? all;
+  const chunks = Object.keys({ ...own.channels, ...other.granularity.channels }).flatMap((channel) => {
+    const items = chunksOf(channel, own);
+    if (items === chunksOf(channel, other.granularity)) return [];
+    return [`'${channel}' ${items === "all" ? "as whole batches" : `${items} at a time`}`];
+  });
+  const told = [...placed, ...chunks];
+  return told.length > 0 ? told.join(", ") : layoutOf(plan).name;
+}
+
 function describeTrial({ candidate, times }: Trial, trials: readonly Trial[]): string[] {
   const { plan, predictedSeconds } = candidate;
-  if (!times) return [`trying ${plan.mode}, predicted ${format(predictedSeconds)} a step`];
+  const named = nameIn(trials);
+  if (!times) return [`trying ${named(candidate)}, predicted ${format(predictedSeconds)} a step`];
   const fastest = fastestOf(trials.flatMap((trial) => (trial.times ? [{ trial, ...trial.times }] : [])));
-  const known = `${plan.mode} took ${format(times.seconds)} a step`;
+  const known = `${named(candidate)} took ${format(times.seconds)} a step`;
   return fastest === undefined || fastest.trial.candidate.plan === plan
     ? [`trying again, as it is not certain that it is the fastest: ${known}`]
     : [
-        `trying again, as ${fastest.trial.candidate.plan.mode} is faster with ${describeCertainty(certaintyOf(fastest, times))} only: ${known}`,
+        `trying again, as ${named(fastest.trial.candidate)} is faster with ${describeCertainty(certaintyOf(fastest, times))} only: ${known}`,
       ];
 }
 

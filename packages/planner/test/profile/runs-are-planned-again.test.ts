@@ -30,7 +30,11 @@ const modes = ["temporal", "spatial", "hybrid"] as const;
 const planOf = (mode: Plan["mode"]) => resolvePlacement({ mode, components, devices, batchItems: 8, maxStaleness: 0 });
 
 /** Seconds of a step by mode, and what the planner believes of them. */
-type World = { readonly actual: Record<Plan["mode"], number>; readonly predicted: Record<Plan["mode"], number> };
+type World = {
+  readonly actual: Record<Plan["mode"], number>;
+  readonly predicted: Record<Plan["mode"], number>;
+  readonly planOf?: (mode: Plan["mode"]) => Plan;
+};
 
 function replanner(world: World, profile?: Profile, known?: ReadonlyMap<string, KnownComponent>) {
   return new ReplannerState({
@@ -47,7 +51,7 @@ function replanner(world: World, profile?: Profile, known?: ReadonlyMap<string, 
     propose: () =>
       modes
         .map((mode) => ({
-          ...{ plan: planOf(mode), predictedSeconds: world.predicted[mode] },
+          ...{ plan: (world.planOf ?? planOf)(mode), predictedSeconds: world.predicted[mode] },
           explanation: [`what limits ${mode}`],
         }))
         .toSorted((a, b) => a.predictedSeconds - b.predictedSeconds),
@@ -362,6 +366,40 @@ describe("a run that is planned automatically", () => {
     expect(changes[0]?.why.join(" ")).toContain("400 % more time than expected ('actor' 800 % more)");
     expect(changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "hybrid" } });
     expect(plan.mode).toBe("hybrid");
+  });
+
+  test("tells the plan that ran from another of its mode, and calls nothing of it predicted (RP3)", () => {
+    const compared = (isProposedAgain: boolean): string[] => {
+      let isPlannedAgain = false;
+      const finer = (mode: Plan["mode"]): Plan => {
+        const plan = planOf(mode);
+        return { ...plan, granularity: { ...plan.granularity, channels: { episodes: 2 } } };
+      };
+      const actual = { temporal: 9, spatial: 9, hybrid: 2 };
+      const world: World = {
+        actual,
+        predicted: { temporal: 9, spatial: 9, hybrid: 7 },
+        planOf: (mode) => (isPlannedAgain && !isProposedAgain ? finer(mode) : planOf(mode)),
+      };
+      const state = replanner(world);
+      const chosen = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
+      isPlannedAgain = true;
+      const { changes } = goOn(state, chosen.plan, 60, (now, step) => [
+        now.mode !== "hybrid" ? 20 : now.granularity.channels["episodes"] === 2 ? 6 : 8,
+        callsOf(now, step, (component) => (component === "actor" ? { busyMs: 900 } : {})),
+      ]);
+      return changes.at(-1)!.why.filter((line) => / took | fastest |^chosen/.test(line));
+    };
+    const differing = compared(false).filter((line) => !/^(temporal|spatial) took/.test(line));
+    expect(differing).toEqual([
+      expect.stringMatching(/^hybrid \('episodes' 2 at a time\) took 6\.00 s a step .*, where 7\.00 s were predicted$/),
+      expect.stringMatching(
+        /^hybrid \('episodes' 1 at a time\) took 8\.00 s a step .*, measured as it ran; nothing was predicted of it$/,
+      ),
+      expect.stringMatching(/^hybrid \('episodes' 2 at a time\) is the fastest of those that were tried/),
+      "chosen: hybrid ('episodes' 2 at a time), expected to take 6.00 s a step",
+    ]);
+    expect(compared(true).at(0)).toMatch(/^hybrid took 8\.00 s .*, where 7\.00 s were predicted$/);
   });
 
   test("stays with its plan, and says so, when all components slow alike or processors are only shared (RP3)", () => {
