@@ -145,7 +145,7 @@ export const errorCatalogue = {
   "pool.taken": { disposition: "misuse", meaning: "another process has the pool, or a pool of the same devices" },
   "problem.invalid": {
     disposition: "misuse",
-    meaning: "a problem given to a planner has wrong fields or values, or an unknown method",
+    meaning: "flags of a command, or a problem given to a planner, have wrong values or are not known",
   },
   "profile.invalid": { disposition: "misuse", meaning: "a profile file does not hold a profile" },
   "profile.missing": { disposition: "misuse", meaning: "a workflow has not been profiled" },

@@ -285,7 +285,10 @@ export class ReplannerState {
       phase.hasAll = true;
     }
     const next = phase.queue.shift();
-    if (next) return this.#change(this.#probePlan(next), "profiling", [describeProbe(next)]);
+    if (next) {
+      const plan = this.#probePlan(next);
+      return this.#change(plan, "profiling", [describeProbe(next, layoutOf(plan))]);
+    }
     const { header, traits, devices, components } = this.#input;
     this.#profile = withKnown(this.#builder.build(header, traits, { devices, components }), this.#known, traits);
     const reused = [...this.#known].map(
@@ -491,8 +494,9 @@ function timesOf({ plan, stepDeviation }: PlanCandidate, steps: Profile["steps"]
 
 const sum = (values: readonly number[]): number => values.reduce((total, each) => total + each, 0);
 
-function describeProbe({ devices, granularity }: Probe): string {
-  const on = Object.entries(devices).map(([name, count]) => `'${name}' on ${count}`);
+/** On the devices that its ranks have, which may be fewer than it could. */
+function describeProbe({ granularity }: Probe, { components }: RunningLayout): string {
+  const on = [...components].map(([name, { devices }]) => `'${name}' on ${devices}`);
   return `measuring all components in turn, ${on.join(", ")}, ${granularity === "all" ? "whole batches" : `${granularity} ${granularity === 1 ? "item" : "items"} at a time`}`;
 }
 

@@ -284,6 +284,26 @@ describe("a run that is planned automatically", () => {
     expect(new Set(numProbed([1, 2], 10))).toEqual(new Set([measuredSteps]));
   });
 
+  test("says of how many devices each component has ranks while it is measured, which may be fewer than it could", () => {
+    const limited = [{ name: "rollout" }, { name: "actor", devicesPerRank: 1, ranks: { max: 1 } }];
+    const state = new ReplannerState({
+      ...{ devices, components: limited, batch: 8, maxStaleness: 0, options },
+      traits: new Map(
+        limited.map(({ name }) => [name, { key: name, devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]),
+      ),
+      header: { workflow: "test", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } },
+      propose: () => [],
+    });
+    const changes = run(state, () => 1, state.start());
+    const probes = changes.filter(({ why }) => why[0]?.startsWith("measuring all components in turn"));
+    expect(probes.length).toBeGreaterThan(1);
+    for (const { plan, why } of probes) {
+      for (const [name, { ranks }] of Object.entries(plan.components))
+        expect(why[0]).toContain(`'${name}' on ${new Set(ranks.flatMap((rank) => rank.devices)).size},`);
+      expect(why[0]).toContain("'actor' on 1,");
+    }
+  });
+
   test("counts no step of the first seconds under a plan, in which processes are slow, where steps are short (RP4)", () => {
     const measured = (seconds: readonly number[]): ReadonlySet<number> => {
       const state = replanner({

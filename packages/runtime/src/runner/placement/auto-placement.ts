@@ -142,7 +142,13 @@ export class AutoPlacement implements Placer {
     this.#numSteps++;
     this.#soughtSinceMs ??= performance.now() - 1000 * seconds;
     this.#costs.stepEnded(seconds, performance.now());
+    const wasSettled = !this.#replanner.observes;
     const next = this.#replanner.step(seconds, calls, this.#stakes);
+    if (wasSettled && this.#replanner.observes) {
+      this.#numSteps = 0;
+      this.#soughtSinceMs = performance.now();
+    }
+    if (next) this.#isSought = true; // once more, where steps have drifted
     this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
     if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
     this.#keep();
