@@ -175,6 +175,20 @@ test("a mode that the deadline kept from being searched is shown with that, and 
   }
 });
 
+test("a plan that no run has measured says why it is chosen above one that was", () => {
+  const one = plannedCase("w", 8);
+  const [first, second, ...others] = one.found.alternatives as [PlannedMode, PlannedMode, ...PlannedMode[]];
+  const measured = { ...second, measured: { seconds: 4.78, deviation: 0.02, samples: 4 } };
+  const show = (alternatives: readonly PlannedMode[]) =>
+    renderPlan({ ...one, found: { ...one.found, alternatives } }, undefined, { columns: 400, colour: false }).join(
+      "\n",
+    );
+  expect(show([first, measured, ...others])).toMatch(
+    new RegExp(`no run has measured it; it is chosen as .* are predicted, and the ${second.mode} plan took 4\\.78 s`),
+  );
+  expect(show([first, second, ...others])).not.toContain("no run has measured it");
+});
+
 test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {
   const one = plannedCase("w", 8);
   const [first, second] = one.found.alternatives as [PlannedMode, PlannedMode];

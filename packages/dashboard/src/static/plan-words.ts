@@ -88,7 +88,15 @@ export function helpOf({ moreDevices, alternatives: [best], predicted: { stepSec
         return `${names}: all that ${key} allows, so more devices need a change of it first`;
       }),
     };
-  return { helpful, limits: helpful.length > 0 ? [] : ["no part would gain from a few more devices"] };
+  return {
+    helpful,
+    limits:
+      helpful.length > 0
+        ? []
+        : [
+            "no part would gain from a few more devices while all else stays as it is; --what-if devices=<count> plans anew",
+          ],
+  };
 }
 
 /** A prediction that is further off is said to be. */
@@ -97,7 +105,14 @@ const noteworthyMiss = 0.05;
 /** What a run has seen of a plan, where one has tried it. */
 export function experience(plan: PlannedMode, [chosen, ...others]: readonly PlannedMode[]): string[] {
   const { measured } = plan;
-  if (measured === undefined) return [];
+  if (measured === undefined) {
+    const seen = others.flatMap(({ mode, measured: of }) => (of ? [{ mode, seconds: of.seconds }] : []));
+    const [fastest] = seen.toSorted((a, b) => a.seconds - b.seconds);
+    if (plan !== chosen || fastest === undefined) return [];
+    return [
+      `no run has measured it; it is chosen as ${formatSeconds(plan.stepSeconds)} are predicted, and the ${fastest.mode} plan took ${formatSeconds(fastest.seconds)} when it was measured, perhaps on a busier machine`,
+    ];
+  }
   const { seconds, samples } = measured;
   const off = plan.stepSeconds / seconds - 1;
   const judged =

@@ -129,8 +129,15 @@ const mostProbes = 4;
 /** …or for so large a part of the steps that are left. */
 const mostShare = 0.05;
 
+/** A fastest plan that took so much longer than predicted is said to have been disturbed, perhaps. */
+const noteworthyDelay = 0.1;
+
 /** `times`: undefined until it has been tried. `ranBefore`: it is what the run had when it was planned again. */
-type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined; readonly ranBefore?: Unpredicted };
+type Trial = {
+  readonly candidate: PlanCandidate;
+  times: StepTimes | undefined;
+  readonly ranBefore?: Unpredicted | undefined;
+};
 /** whether its `predictedSeconds` were measured, as the planner has proposed another of its mode */
 type Unpredicted = { readonly isUnpredicted: boolean };
 
@@ -362,20 +369,30 @@ export class ReplannerState {
     const named = nameIn(trials);
     const compared = inOrder.map(({ candidate, seconds, deviation, samples, ranBefore }) => {
       const took = `${named(candidate)} took ${format(seconds)} a step (± ${percent(standardError({ deviation, samples }), 1)}, ${samples} steps)`;
-      return ranBefore?.isUnpredicted
+      return isUnproposed({ ranBefore })
         ? `${took}, measured as it ran; nothing was predicted of it`
         : `${took}, where ${format(candidate.predictedSeconds)} were predicted`;
     });
-    const certainty = Math.min(...others.map((each) => certaintyOf(best, each)));
-    const certain =
-      others.length > 0
-        ? [`${named(best.candidate)} is the fastest of those that were tried with ${describeCertainty(certainty)}`]
-        : [];
+    // What is proposed is what 'treadle plan' compares, too; the plan that ran before is known to this run alone.
+    const certaintyOver = (rivals: typeof others) =>
+      describeCertainty(Math.min(...rivals.map((each) => certaintyOf(best, each))));
+    const [before, proposed] = [true, false].map((is) => others.filter((each) => isUnproposed(each) === is));
+    const certain = [
+      ...(proposed!.length > 0
+        ? [`${named(best.candidate)} is the fastest of those that were tried with ${certaintyOver(proposed!)}`]
+        : []),
+      ...(before!.length > 0
+        ? [`${named(best.candidate)} is faster than the plan that ran before with ${certaintyOver(before!)}`]
+        : []),
+    ];
+    const isSlow = best.seconds > (1 + noteworthyDelay) * best.candidate.predictedSeconds && !isUnproposed(best);
+    const busy = isSlow ? ["predictions are of a machine that nothing else uses; this one may have been busy"] : [];
     const explained = best.candidate.explanation === this.#explained?.explanation ? [] : best.candidate.explanation;
     const left = `trying more would cost more than the ${this.#stakes.stepsLeft} steps that are left can gain by it`;
     return this.#settle(best.candidate.plan, best.seconds, named(best.candidate), [
       ...why,
       ...compared,
+      ...busy,
       ...certain,
       ...explained,
       ...(isOpen ? [left] : []),
@@ -499,6 +516,8 @@ function describeProbe({ granularity }: Probe, { components }: RunningLayout): s
   const on = [...components].map(([name, { devices }]) => `'${name}' on ${devices}`);
   return `measuring all components in turn, ${on.join(", ")}, ${granularity === "all" ? "whole batches" : `${granularity} ${granularity === 1 ? "item" : "items"} at a time`}`;
 }
+
+const isUnproposed = ({ ranBefore }: Pick<Trial, "ranBefore">): boolean => ranBefore?.isUnpredicted ?? false;
 
 /** Of plans of one mode, what is where tells them apart. */
 function nameIn(trials: readonly Trial[]): (candidate: PlanCandidate) => string {

@@ -259,6 +259,22 @@ describe("a run that is planned automatically", () => {
     }
   });
 
+  test("says that predictions are of an undisturbed machine where the fastest plan took longer, and only there", () => {
+    for (const [took, isSaid] of [
+      [10, false],
+      [20, true],
+    ] as const) {
+      const world = { temporal: took, spatial: took, hybrid: took };
+      const state = replanner({ actual: world, predicted: { temporal: 10, spatial: 10, hybrid: 10 } });
+      const why = run(state, () => took, state.start())
+        .at(-1)
+        ?.why.join("; ");
+      const said = "predictions are of a machine that nothing else uses";
+      if (isSaid) expect(why).toContain(said);
+      else expect(why).not.toContain(said);
+    }
+  });
+
   test("probes layouts whose steps are long for fewer of them, whose steps differ for more, and tries plans all the same (RP5, RP6)", () => {
     const numProbed = (seconds: readonly number[], stepsLeft = Number.POSITIVE_INFINITY): number[] => {
       const state = replanner({ actual, predicted: { temporal: 9, spatial: 2, hybrid: 9 } });
@@ -408,7 +424,7 @@ describe("a run that is planned automatically", () => {
         now.mode !== "hybrid" ? 20 : now.granularity.channels["episodes"] === 2 ? 6 : 8,
         callsOf(now, step, (component) => (component === "actor" ? { busyMs: 900 } : {})),
       ]);
-      return changes.at(-1)!.why.filter((line) => / took | fastest |^chosen/.test(line));
+      return changes.at(-1)!.why.filter((line) => / took | fastest | faster |^chosen/.test(line));
     };
     const differing = compared(false).filter((line) => !/^(temporal|spatial) took/.test(line));
     expect(differing).toEqual([
@@ -417,6 +433,7 @@ describe("a run that is planned automatically", () => {
         /^hybrid \('episodes' 1 at a time\) took 8\.00 s a step .*, measured as it ran; nothing was predicted of it$/,
       ),
       expect.stringMatching(/^hybrid \('episodes' 2 at a time\) is the fastest of those that were tried/),
+      expect.stringMatching(/^hybrid \('episodes' 2 at a time\) is faster than the plan that ran before with /),
       "chosen: hybrid ('episodes' 2 at a time), expected to take 6.00 s a step",
     ]);
     expect(compared(true).at(0)).toMatch(/^hybrid took 8\.00 s .*, where 7\.00 s were predicted$/);

@@ -1,7 +1,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type DeviceSpec, type ObservedCall, type Plan, RuntimeConfig } from "@treadle/contracts";
+import { type DeviceSpec, type ObservedCall, type Plan, type Profile, RuntimeConfig } from "@treadle/contracts";
+import { certaintyOf, describeCertainty, planFromProfile } from "@treadle/planner";
 import { expect, onTestFinished, test } from "vitest";
 import { observed } from "../../../../planner/test/profile/observed-calls.ts";
 import { Worker } from "../../../src/author/worker.ts";
@@ -19,17 +20,18 @@ function automatic(over: object = {}) {
   const root = mkdtempSync(join(tmpdir(), "treadle-auto-"));
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
   const config = RuntimeConfig.parse({ ...{ steps: 1000, batch: 8 }, placement: { mode: "auto", ...over } });
-  const said: string[] = [];
-  const warn = (text: string) => void said.push(text);
+  const warn = () => {};
+  let profile: Profile | undefined;
   const placement = new AutoPlacement(
     { workflow: "made", folder: join(root, "made"), projectRoot: root, config },
-    { learnt() {}, warn },
+    { learnt: (learnt) => (profile = learnt.profile), warn },
   );
   const launched = names.map((name) => {
     return { name, workerClass: Idle, config: {}, options: {}, module: name, exportName: "Idle", methods: ["work"] };
   });
   const facts = { components: names.map((name) => ({ name })), devices, batchItems: 8, maxStaleness: 0 };
-  return { placement, said, start: () => placement.plan(facts, launched as never) };
+  const planNow = () => planFromProfile(profile!, { ...facts, batch: 8 });
+  return { placement, planNow, start: () => placement.plan(facts, launched as never) };
 }
 
 /** What each rank of the plan takes for its part of the batch. */
@@ -43,16 +45,22 @@ function callsOf({ components }: Plan, step: number, busyMs: (name: string) => n
   });
 }
 
-test("what finding a plan has cost is said once it is found, of the first one and of each that follows", async () => {
-  const { placement, start } = automatic({ auto: { warmupSteps: 1, measuredSteps: 2, driftWindow: 3 } });
+test("what finding a plan has cost is said once it is found, of the first one and of each that follows, and how certain it is, as plans are told later", async () => {
+  const { placement, planNow, start } = automatic({ auto: { warmupSteps: 1, measuredSteps: 2, driftWindow: 3 } });
   let current: PlannedChange = start();
-  const found: { readonly why: readonly string[]; readonly step: number }[] = [];
+  const found: { readonly why: readonly string[]; readonly step: number; readonly certainty: string }[] = [];
   const target = {
     measureSwaps: async () => new Map(),
     adopt: async (next: PlannedChange) => {
       current = next;
       return true;
     },
+  };
+  /** as `treadle plan` tells it of the profile that is kept */
+  const certaintyNow = (): string => {
+    const measured = planNow().alternatives.flatMap((each) => each.measured ?? []);
+    const [chosen, ...others] = measured.toSorted((a, b) => a.seconds - b.seconds);
+    return describeCertainty(Math.min(...others.map((each) => certaintyOf(chosen!, each))));
   };
   let step = 0;
   const goOn = async (numSteps: number, trainerMs: number): Promise<void> => {
@@ -61,10 +69,10 @@ test("what finding a plan has cost is said once it is found, of the first one an
       const calls = callsOf(current.plan, step, (name) => (name === "trainer" ? trainerMs : 4000));
       for (const call of calls) placement.observer?.(call);
       const seconds = calls.reduce((sum, { busyMs }) => sum + busyMs, 0) / 1000;
-      placement.committed(step, seconds);
+      placement.committed(step, seconds * (1 + 0.1 * Math.sin(7 * step)));
       const change = placement.between(target);
       await change?.();
-      if (change && current.phase === "chosen") found.push({ why: current.why, step });
+      if (change && current.phase === "chosen") found.push({ why: current.why, step, certainty: certaintyNow() });
     }
   };
   await goOn(80, 4000);
@@ -72,7 +80,8 @@ test("what finding a plan has cost is said once it is found, of the first one an
   const numDrifting = 80;
   await goOn(numDrifting, 40_000);
   expect(found).toHaveLength(2);
-  for (const { why, step: foundIn } of found) {
+  for (const { why, step: foundIn, certainty } of found) {
+    expect(why.join("; ")).toContain(`is the fastest of those that were tried with ${certainty}`);
     const [, steps] = why.at(-1)?.match(/^finding the plan took \d+\.\d s and (\d+) steps of this run$/) ?? [];
     expect(Number(steps)).toBeGreaterThan(0);
     expect(Number(steps)).toBeLessThanOrEqual(foundIn > 80 ? foundIn - 80 : foundIn);
