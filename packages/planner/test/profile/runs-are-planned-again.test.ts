@@ -421,7 +421,7 @@ describe("a run that is planned automatically", () => {
       const chosen = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
       isPlannedAgain = true;
       const { changes } = goOn(state, chosen.plan, 60, (now, step) => [
-        now.mode !== "hybrid" ? 20 : now.granularity.channels["episodes"] === 2 ? 6 : 8,
+        now.mode !== "hybrid" ? 20 : now.granularity.channels["episodes"] === 2 ? 6 : 6.01,
         callsOf(now, step, (component) => (component === "actor" ? { busyMs: 900 } : {})),
       ]);
       return changes.at(-1)!.why.filter((line) => / took | fastest | faster |^chosen/.test(line));
@@ -430,13 +430,17 @@ describe("a run that is planned automatically", () => {
     expect(differing).toEqual([
       expect.stringMatching(/^hybrid \('episodes' 2 at a time\) took 6\.00 s a step .*, where 7\.00 s were predicted$/),
       expect.stringMatching(
-        /^hybrid \('episodes' 1 at a time\) took 8\.00 s a step .*, measured as it ran; nothing was predicted of it$/,
+        /^hybrid \('episodes' 1 at a time\) took 6\.01 s a step .*, measured as it ran; nothing was predicted of it$/,
       ),
-      expect.stringMatching(/^hybrid \('episodes' 2 at a time\) is the fastest of those that were tried/),
-      expect.stringMatching(/^hybrid \('episodes' 2 at a time\) is faster than the plan that ran before with /),
+      expect.stringMatching(
+        /^hybrid \('episodes' 2 at a time\) is the fastest of those that were tried with more than 99 %/,
+      ),
+      expect.stringMatching(
+        /^hybrid \('episodes' 2 at a time\) is faster than the plan that ran before with [5-8]\d %/,
+      ),
       "chosen: hybrid ('episodes' 2 at a time), expected to take 6.00 s a step",
     ]);
-    expect(compared(true).at(0)).toMatch(/^hybrid took 8\.00 s .*, where 7\.00 s were predicted$/);
+    expect(compared(true).at(0)).toMatch(/^hybrid took 6\.01 s .*, where 7\.00 s were predicted$/);
   });
 
   test("stays with its plan, and says so, when all components slow alike or processors are only shared (RP3)", () => {
