@@ -127,24 +127,38 @@ async function play(
     const deliver = async (prompt: number, delivery: number) => {
       await locking;
       await decode(prompt);
-      await devices.waiting(producing, "put", (terms) =>
-        far((request) =>
-          exchange.commit({
-            ...{ type: "commit", request, from, call: producing, channel: "prompts", deliveries: [delivery], ...terms },
-            outputs: { channel: "groups", items: [{ payload: prompt, sizeBytes: 1 }] },
-          }),
-        ),
+      await devices.waiting(
+        producing,
+        "put",
+        (terms) =>
+          far((request) =>
+            exchange.commit({
+              ...{
+                type: "commit",
+                request,
+                from,
+                call: producing,
+                channel: "prompts",
+                deliveries: [delivery],
+                ...terms,
+              },
+              outputs: { channel: "groups", items: [{ payload: prompt, sizeBytes: 1 }] },
+            }),
+          ),
         { committed: 1 },
       );
     };
     for (;;) {
-      const answer = await devices.waiting(producing, "take", (terms) =>
-        far((request) =>
-          exchange.take({
-            ...{ type: "take", request, call: producing, channel: "prompts", maxItems: shape.atOnce, minItems: 1 },
-            ...{ acknowledge: false, streams: true, ...terms },
-          }),
-        ),
+      const answer = await devices.waiting(
+        producing,
+        "take",
+        (terms) =>
+          far((request) =>
+            exchange.take({
+              ...{ type: "take", request, call: producing, channel: "prompts", maxItems: shape.atOnce, minItems: 1 },
+              ...{ acknowledge: false, streams: true, ...terms },
+            }),
+          ),
         { given: (answer) => (answer.type === "batch" ? answer.items.length : 0) },
       );
       if (answer.type !== "batch") break;
