@@ -146,6 +146,46 @@ test("by every plan that a mode makes of itself, or it is refused with the reaso
   );
 });
 
+test("by ranks that span several devices, on nodes that those do not divide", () => {
+  const wide = fc.record({
+    perNode: fc.integer({ min: 2, max: 5 }),
+    numDevices: fc.integer({ min: 2, max: 9 }),
+    widths: fc.array(fc.constantFrom(1, 2, 2, 3), { minLength: 3, maxLength: 3 }),
+    base: fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 3, maxLength: 3 }),
+    perItem: fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 3, maxLength: 3 }),
+    alpha: fc.constantFrom(1, 0.5, 0),
+    gigabytes: fc.constantFrom(0, 30, 120),
+    maxRanks: fc.option(fc.constantFrom(1, 2), { nil: undefined }),
+  });
+  let planned = 0;
+  fc.assert(
+    fc.property(wide, ({ perNode, numDevices, widths, base, perItem, alpha, gigabytes, maxRanks }) => {
+      const devices = cluster(numDevices).map((one, i) => ({ ...one, node: `n${Math.floor(i / perNode)}` }));
+      const memory = [{ devices: 1, bytesPerDevice: gigabytes * 2 ** 30 }];
+      const costs = names.map((name, i) => {
+        const unit = { devicesPerRank: widths[i]!, ...(i === 0 && gigabytes > 0 ? { memory } : {}) };
+        return [name, { base: base[i]!, perItem: perItem[i]!, alpha, ...unit }] as const;
+      });
+      const asked = {
+        ...{ devices, batch: 64, maxStaleness: 0 },
+        components: names.map((name, i) => ({ name, devicesPerRank: widths[i]! })),
+        wishes: { useAllDevices: true, ...(maxRanks === undefined ? {} : { maxRanks: { a: maxRanks } }) },
+      };
+      try {
+        const { alternatives } = planFromProfile(chainProfile(Object.fromEntries(costs), 64), asked);
+        for (const { plan } of alternatives)
+          expect(new Set(Object.values(setsOf(plan)).flat()).size, JSON.stringify(setsOf(plan))).toBe(numDevices);
+        planned++;
+      } catch (error) {
+        if (!(error instanceof TreadleError)) throw error;
+        expect(error.code).toBe("placement.impossible");
+      }
+    }),
+    { numRuns: 40 },
+  );
+  expect(planned).toBeGreaterThan(5);
+});
+
 test("to use all devices of two kinds: what one component may not use goes to another one of its kind", () => {
   const gpus = cluster(4);
   const cpus = cluster(3, "cpu").map((device, i) => ({ ...device, id: `cpu:${4 + i}`, index: 4 + i }));

@@ -13,7 +13,7 @@ import type { PlacementComponent } from "../placement-input.ts";
 import { isSlot, placementWithout } from "../placement-slots.ts";
 import { brokenWishes } from "../placement-wishes.ts";
 import { rankMemory, residentMemory, usedDevices } from "../plan/component-time.ts";
-import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
+import { type Cost, overlapped, tryCost } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts";
@@ -343,7 +343,16 @@ function placeShares(
     return !problem.pools[node.pool ?? ""]?.shared && heldBy(component) < usedDevices(node, length);
   });
   const laid = asLaid({ schedule, plan }, { fewer: true });
-  const cost = costSchedule(compileModel(asPlaced), isNarrower ? laid : schedule);
+  // What the nodes leave idle breaks a wish of the plan, which is judged by its devices; it may be where a better one begins.
+  const { cost, illegal } = isNarrower
+    ? tryCost(compileModel({ ...asPlaced, useAll: false }), laid)
+    : tryCost(compileModel(asPlaced), schedule);
+  if (cost === null)
+    throw new TreadleError(
+      "placement.impossible",
+      `no rank may cross a node, and on the devices that are left ${illegal.problem}`,
+      { details: { path: illegal.path } },
+    );
   const batches = { searched: problem.batch, batch };
   const capacity = capacityOf(schedule, batches, profile.graph, plan.components, (name) => {
     return profile.components[name]?.gang === true;

@@ -24,13 +24,22 @@ export type Evaluation =
 
 /** Seconds of a schedule by the definition, or what is not allowed in it. Does not search. */
 export function evaluateSchedule(model: PlanModel, schedule: Schedule): Evaluation {
-  const { problem } = model;
+  const { cost: whole, illegal } = tryCost(model, schedule);
+  if (whole === null) return { time: null, step: null, busy: null, illegal };
+  const { step, busy } = whole;
+  return { time: overlapped(model.problem, step, busy), step, busy, illegal: null };
+}
+
+/** `costSchedule` of a schedule that may not be legal. */
+export function tryCost(
+  model: PlanModel,
+  schedule: Schedule,
+): { readonly cost: Cost; readonly illegal: null } | { readonly cost: null; readonly illegal: Illegality } {
   try {
-    const { step, busy } = costSchedule(model, schedule);
-    return { time: overlapped(problem, step, busy), step, busy, illegal: null };
+    return { cost: costSchedule(model, schedule), illegal: null };
   } catch (error) {
     if (!(error instanceof Illegal)) throw error;
-    return { time: null, step: null, busy: null, illegal: { path: error.path, problem: error.message } };
+    return { cost: null, illegal: { path: error.path, problem: error.message } };
   }
 }
 
