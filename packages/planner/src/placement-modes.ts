@@ -1,9 +1,32 @@
-import { type DeviceSpec, type PlacementMode, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, PlacementMode, TreadleError } from "@treadle/contracts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
 import { devicesOfDegrees, rankBounds, sharesWithinNodes } from "./placement-ranks.ts";
 
 /** Which devices each component gets, in the order of `components`, before ranks are laid over them. */
 export type DeviceSets = ReadonlyMap<string, readonly DeviceSpec[]>;
+
+/**
+ * What sets of devices are called, one for each component. On several kinds of device they may be of two modes: whoever takes turns on
+ * one kind runs beside those on another. A single component shares nothing, and is of any.
+ */
+export function modesOfSets(sets: readonly (readonly DeviceSpec[])[]): PlacementMode[] {
+  const pairs = sets.flatMap((a, i) => sets.slice(i + 1).map((b) => [a, b] as const));
+  if (pairs.length === 0) return [...PlacementMode.options];
+  const common = pairs.map(([a, b]) => {
+    const ids = new Set(a.map(({ id }) => id));
+    return b.filter(({ id }) => ids.has(id)).length;
+  });
+  const isSame = ([a, b]: (typeof pairs)[number], i: number): boolean =>
+    common[i] === a.length && common[i] === b.length;
+  const isDisjoint = common.every((count) => count === 0);
+  const isInTurn = pairs.every((each, i) => each[0][0]!.kind !== each[1][0]!.kind || isSame(each, i));
+  const isBoth = !isDisjoint && !pairs.every(isSame);
+  return [
+    ...(isInTurn ? (["temporal"] as const) : []),
+    ...(isDisjoint ? (["spatial"] as const) : []),
+    ...(isBoth ? (["hybrid"] as const) : []),
+  ];
+}
 
 /** Components that draw from the same kind of device, with all devices of that kind in cluster order. */
 type Pool = {

@@ -2,7 +2,7 @@ import { type DeviceSpec, type PlacementMode, type Plan, TreadleError } from "@t
 import { explicitPlacements } from "./placement-explicit.ts";
 import { formatDeviceNumbers } from "./placement-grammar.ts";
 import { checkPlacementInput, type PlacementInput } from "./placement-input.ts";
-import { type DeviceSets, defaultDeviceSets } from "./placement-modes.ts";
+import { type DeviceSets, defaultDeviceSets, modesOfSets } from "./placement-modes.ts";
 import { layRanks, type RankRequest } from "./placement-ranks.ts";
 import { isSlot, placementWithout, withoutDevices, withoutSlots, withSlots } from "./placement-slots.ts";
 import { blamingFreeDevices, brokenWishes, withWishes } from "./placement-wishes.ts";
@@ -25,7 +25,7 @@ function resolveOnce(input: PlacementInput): Plan {
   const checked = withWishes(withoutDevices(input));
   try {
     const plan = place(checked);
-    const broken = brokenWishes(plan, checked.wishes, checked.devices);
+    const broken = brokenBy(plan, checked);
     if (broken.length === 0) return plan;
     throw new TreadleError(
       "placement.impossible",
@@ -45,6 +45,19 @@ function resolveOnce(input: PlacementInput): Plan {
       cause: error.cause,
     });
   }
+}
+
+/** What is said of a mode holds for the devices that are written out, too, by whatever name they were asked for. */
+function brokenBy(plan: Plan, input: PlacementInput): string[] {
+  const broken = brokenWishes(plan, input.wishes, input.devices);
+  const { explicit = {}, wishes } = input;
+  if (wishes?.modes === undefined || broken.length > 0 || Object.keys(explicit).length === 0) return broken;
+  const slotted = withSlots(input);
+  const sets = [...explicitPlacements(slotted, slotted.explicit ?? {}).values()].map(({ devices }) => devices);
+  const modes = modesOfSets(sets);
+  if (modes.some((mode) => wishes.modes?.includes(mode))) return broken;
+  const quoted = (of: readonly PlacementMode[]): string => of.map((mode) => `'${mode}'`).join(" or ");
+  return [`the devices in placement.components make it ${quoted(modes)}, and wanted is ${quoted(wishes.modes)}`];
 }
 
 function place(given: PlacementInput): Plan {
@@ -143,7 +156,7 @@ function nearestPlacement(input: PlacementInput): NearestPlacement | undefined {
   ];
   for (const attempt of attempts) {
     try {
-      if (brokenWishes(place(attempt), attempt.wishes, attempt.devices).length > 0) continue;
+      if (brokenBy(place(attempt), attempt).length > 0) continue;
       const sets = attempt.explicit ?? writeSets(defaultDeviceSets(withSlots(attempt), attempt.mode));
       return { mode: attempt.mode, components: { ...sets, ...writeWithout(attempt) } };
     } catch (error) {

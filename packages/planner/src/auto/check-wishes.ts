@@ -5,6 +5,7 @@ import { blamingFreeDevices, withWishes } from "../placement-wishes.ts";
 import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { crowdedClique } from "./apart-cliques.ts";
+import { mayBeBeyondSchedules } from "./beyond-schedules.ts";
 import type { PlanFromProfileOptions } from "./laid-plans.ts";
 import { pinsOf } from "./pins.ts";
 import { wantingOf } from "./plan-from-profile.ts";
@@ -39,7 +40,7 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   if (facts.components.length > mostComponents) return;
   const problem = { ...question.problem, edges: [] };
   const answer = solvePlan(problem, { deadlineMs, nowMs });
-  if (answer.feasible || !answer.stats.exact) return;
+  if (answer.feasible || !answer.stats.exact || mayBeBeyondSchedules(problem, { deadlineMs, nowMs })) return;
   const said = [...answer.explanation, ...wishesToDrop(problem, { deadlineMs, nowMs })];
   throw new TreadleError("placement.impossible", `no plan is possible: ${said.join("; ")}`, {
     details: { explanation: answer.explanation },

@@ -160,7 +160,8 @@ export function place(
   const placed = placeShares(profile, options, question, found, shares);
   if (found.mode !== "temporal" || placed.planned.mode === "temporal") return [placed];
   const whole = sharesOf(found.schedule, problem, pools, { fewer: false });
-  const other = { ...placed, planned: { ...placed.planned, proven: false, boundSeconds: 0 } };
+  const boundSeconds = Math.min(placed.planned.stepSeconds, leastWorkSeconds(question, profile, options.batch));
+  const other = { ...placed, planned: { ...placed.planned, proven: false, boundSeconds } };
   return [placeShares(profile, options, question, found, whole), other];
 }
 
@@ -172,6 +173,15 @@ const mostRanksJudged = 2_000;
 /** Of steps that overlap there are more. */
 const stepsReplayed = ({ maxStaleness }: Pick<PlanFromProfileOptions, "maxStaleness">): number =>
   maxStaleness > 0 ? 2 + maxStaleness : 1;
+
+/** Whether a layout that no search made does: in a hybrid some share devices, however few of them their ranks fill. */
+export function keepsWishes(
+  { planned: { plan } }: Placed,
+  { wishes, devices }: Pick<PlanFromProfileOptions, "wishes" | "devices">,
+): boolean {
+  const isHybridByName = plan.mode === "hybrid" && plan.sharing.length === 0 && wishes?.modes !== undefined;
+  return !isHybridByName && brokenWishes(plan, wishes, devices).length === 0;
+}
 
 /** The fastest plans on other devices, where a step of them is then shorter. */
 export function moveEach(
@@ -200,7 +210,7 @@ export function moveEach(
       const judge = (shares: readonly Share[], isDrawn = false): Placed | undefined => {
         ranksJudged += numRanks(planned.plan) * stepsReplayed(options);
         const judged = replayedOr(() => placeShares(profile, options, question, found, shares, { isDrawn }));
-        return judged && brokenWishes(judged.planned.plan, wishes, devices).length === 0 ? judged : undefined;
+        return judged && keepsWishes(judged, options) ? judged : undefined;
       };
       // Hundreds of layouts are judged, so these are replayed without draws; the best one is then compared with them.
       const expected = mayDiffer(profile) ? { ...first, planned: judge(first.shares)?.planned ?? planned } : first;

@@ -2,7 +2,6 @@
 import {
   type DeviceSpec,
   type PlacementMode,
-  type PlacementWishes,
   type Plan,
   type Profile,
   type SolveOptions,
@@ -17,10 +16,12 @@ import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
+import { mayBeBeyondSchedules } from "./beyond-schedules.ts";
 import { byTurns } from "./cycle-turns.ts";
 import {
   asLaid,
   asPlanned,
+  keepsWishes,
   moveEach,
   type Placed,
   type PlanFromProfileOptions,
@@ -32,7 +33,7 @@ import {
 import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { leastWorkSeconds } from "./moved-shares.ts";
-import { planPinnedTogether, type Together } from "./pinned-together.ts";
+import { isParted, planPinnedTogether, type Together } from "./pinned-together.ts";
 import { pinsOf } from "./pins.ts";
 import { checkTogether } from "./pools.ts";
 import { replaysOverlap } from "./predict-plan.ts";
@@ -69,10 +70,17 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
-  return blamingFreeDevices(asked, (each) => planOnce(profile, each));
+  return blamingFreeDevices(asked, (each) => planOnce(profile, each)).found;
 }
 
-function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
+type Planned = {
+  readonly found: PlanFromProfile;
+  /** of each schedule of its alternatives, what was searched for */
+  readonly questionOf: ReadonlyMap<Schedule, ProfileProblem>;
+};
+
+/** `isPinned`: parts are pinned already to see whether that is better. */
+function planOnce(profile: Profile, asked: PlanFromProfileOptions, isPinned = false): Planned {
   refuseDegrees(asked.components);
   const launched = asked.components.map((component) => asProfiled(component, profile));
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf({ ...asked, components: launched }))));
@@ -107,7 +115,8 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   ];
   const { placed: laid, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
   // What may not be of some mode may become of another when its parts are moved.
-  const begun = startsOf(question, wishes, { deadlineMs: leftMs(), nowMs });
+  const modesFound = answers.flatMap(({ alternatives }) => alternatives.map(({ mode }) => mode));
+  const begun = startsOf(question, modesFound, { deadlineMs: leftMs(), nowMs });
   const { placed: starts } = placeEach(begun, (one) => place(profile, options, one.question, one), true);
   let isCutShort = false;
   const isLate = () => {
@@ -115,31 +124,47 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     return isCutShort;
   };
   const moved = moveEach([...laid, ...starts], profile, options, isLate);
-  const answer = answers.find(({ schedule }) => schedule !== null) ?? (moved.length > 0 ? answers[0] : undefined);
-  if (answer === undefined) {
-    const pinnedTogether = planPinnedTogether({ ...asked, deadlineMs: leftMs() }, names, devicesOf, (more) =>
-      planOnce(profile, more),
+  const kept = starts.filter((each) => keepsWishes(each, options));
+  const isOfStarts = moved.length + kept.length > 0;
+  const answer = answers.find(({ schedule }) => schedule !== null) ?? (isOfStarts ? answers[0] : undefined);
+  const isWhole = answer === undefined;
+  const pinning = isWhole || (!isPinned && isParted(wishes, profile.graph));
+  const pinnedTogether = pinning
+    ? planPinnedTogether({ ...asked, deadlineMs: leftMs() }, names, devicesOf, {
+        plan: (more) => planOnce(profile, more, true),
+        secondsOf: ({ found: { predicted } }) => predicted.stepSeconds,
+        isOnly: isWhole,
+      })
+    : undefined;
+  const ofPins =
+    pinnedTogether &&
+    asPinned(
+      pinnedTogether,
+      Math.max(
+        processorBoundSeconds(profile, devices) + question.serialSeconds,
+        leastWorkSeconds(question, profile, batch),
+      ),
     );
-    if (pinnedTogether !== undefined) {
-      const boundSeconds = processorBoundSeconds(profile, devices) + question.serialSeconds;
-      return asPinned(pinnedTogether, boundSeconds);
-    }
+  if (answer === undefined) {
+    if (ofPins !== undefined) return ofPins;
     const { stats, explanation } = answers.find((each) => !each.stats.exact) ?? (answers[0] as PlanAnswer);
-    const said = stats.exact && !mayBeUncut(question.problem) ? "no plan is possible" : "no plan was found";
+    const isProven = stats.exact && !mayBeBeyondSchedules(question.problem, { deadlineMs: leftMs(), nowMs });
+    const said = isProven ? "no plan is possible" : "no plan was found";
     const remedies = stats.exact ? wishesToDrop(question.problem, { nowMs, deadlineMs }) : [];
     const message = [...explanation, ...remedies].join("; ");
     throw new TreadleError("placement.impossible", `${said}: ${message}`, { details: { explanation } });
   }
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));
   // Where the cores that slots share bound several of them alike, the one that would be faster without.
-  const inLine = [...laid, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone);
+  const inLine = [...laid, ...kept, ...moved].sort((a, b) => a.secondsAlone - b.secondsAlone);
   // Of devices, which chunks change nothing of.
   const broken = inLine.map(({ planned }) => brokenWishes(planned.plan, wishes, devices));
   const mayBe = inLine.filter((_, i) => broken[i]!.length === 0);
   const refine = (each: Placed) => refineChunks(each, profile, options, isLate);
   const fastestOnes = new Set(planModes.map((mode) => fastestOfMode(mayBe, mode)));
   const placed = inLine.map((each) => asPlanned(fastestOnes.has(each) ? refine(each) : each));
-  if (broken.every((reasons) => reasons.length > 0)) {
+  const pinnedOnes = ofPins?.found.alternatives ?? [];
+  if (pinnedOnes.length === 0 && broken.every((reasons) => reasons.length > 0)) {
     const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
     throw new TreadleError(
       "placement.impossible",
@@ -147,21 +172,22 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
       { details: { reasons } },
     );
   }
-  const alternatives = placed
-    .filter((_, i) => broken[i]!.length === 0)
+  const alternatives = [...placed.filter((_, i) => broken[i]!.length === 0), ...pinnedOnes]
     .sort((a, b) => a.stepSeconds - b.stepSeconds)
     .filter(({ mode }, i, all) => all.findIndex((other) => other.mode === mode) === i);
   const best = fastest(alternatives, trialTolerance);
   const [shortest] = alternatives;
   const { serialSeconds } = question;
-  const searched = questionOf.get(best.schedule) as ProfileProblem;
+  const searched = (questionOf.get(best.schedule) ?? ofPins?.questionOf.get(best.schedule)) as ProfileProblem;
+  const ofSearch = new Set(found.map(({ schedule }) => schedule));
+  const isAsFound = (each: PlannedMode): boolean => isAsSearched(each) && ofSearch.has(each.schedule);
   const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
   const isProvable = !overlaps && question.problem.batch === batch;
   const least = isProvable
     ? Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds
     : leastWorkSeconds(question, profile, batch);
   const boundOf = (each: PlannedMode): number =>
-    Math.min(each.stepSeconds, isAsSearched(each) ? Math.max(each.boundSeconds, least) : each.boundSeconds);
+    Math.min(each.stepSeconds, isAsFound(each) ? Math.max(each.boundSeconds, least) : each.boundSeconds);
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
     ...each,
     boundSeconds: boundOf(each),
@@ -172,14 +198,18 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
   };
   const scale = batch / searched.problem.batch;
   const named = inOrder.map((each) => asAlternative(each, scale));
+  const isWanted = (mode: PlacementMode): boolean => question.problem.modes.includes(mode);
   const words = explainPlan(compileModel(searched.problem), best.schedule, named, answer.stats, {
     batch,
     empty: answer.empty,
     unsearched: answer.unsearched,
-    found: answer.alternatives.map(({ mode }) => mode),
+    // Of a mode that nobody asked for, where a plan's parts began in it, nothing is said.
+    found: [...answer.alternatives.map(({ mode }) => mode), ...planModes.filter((mode) => !isWanted(mode))],
     limits: best.limits,
   });
-  const explanation = [...words, ...dropped, ...question.notes, ...(isCutShort ? [cutShort] : [])];
+  const isOfPins = pinnedOnes.includes(best);
+  const said = [...(isOfPins ? [asPinnedNote(pinnedTogether!.group)] : []), ...(isCutShort ? [cutShort] : [])];
+  const explanation = [...words, ...dropped, ...question.notes, ...said];
   const helpFor = ({ problem }: ProfileProblem, schedule: Schedule): PlanFromProfile["moreDevices"] => {
     const costs = asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, problem);
     return moreDevices(costs, problem, schedule)
@@ -189,7 +219,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
         atMost: atMostRanks.map((name) => ({ name, by: limitOf(name) })),
       }));
   };
-  return {
+  const result: PlanFromProfile = {
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: {
       stepSeconds: best.stepSeconds,
@@ -198,43 +228,39 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions): PlanFromProf
     },
     alternatives: inOrder,
     missing: missingModes(
+      question.problem,
       answers,
       inOrder.map(({ mode }) => mode),
       wishes,
     ),
     limits: best.limits,
     explanation,
-    moreDevices: best.movedFromSeconds === undefined ? helpFor(searched, best.schedule) : [],
-    boundSeconds: Math.min(shortest!.stepSeconds, isAsSearched(shortest!) ? least : shortest!.boundSeconds),
+    moreDevices: best.movedFromSeconds === undefined && !isOfPins ? helpFor(searched, best.schedule) : [],
+    boundSeconds: Math.min(shortest!.stepSeconds, isAsFound(shortest!) ? least : shortest!.boundSeconds),
   };
+  return { found: result, questionOf: new Map([...questionOf, ...(ofPins?.questionOf ?? [])]) };
 }
 
 const cutShort =
   "the time for the search ran out before devices and chunks of its plans were all refined; give it a longer deadline";
 
-/** Of more, nothing is proven: what feeds nothing has many more cuts. */
-const mostUncut = 6;
-
-/** Whether sets of devices that no cut of the flow makes may keep the wishes: those of components that feed nobody are any sets. */
-function mayBeUncut(problem: PlanProblem): boolean {
-  if (problem.together.length + problem.apart.length === 0) return false;
-  return problem.nodes.length > mostUncut || solvePlan({ ...problem, edges: [] }).feasible;
-}
-
 /** Nothing is proven of plans whose pins were tried one by one. */
-function asPinned({ found, group }: Together<PlanFromProfile>, boundSeconds: number): PlanFromProfile {
-  const both = group.map((name) => `'${name}'`).join(" and ");
-  const note = `no cut of the flow keeps all wishes, so ${both} were pinned to the same devices, of which some numbers were tried`;
-  const explanation = [...found.explanation, note];
-  const unproven = (each: PlannedMode): PlannedMode => ({ ...each, proven: false, boundSeconds });
-  return {
-    ...found,
+function asPinned({ found: { found, questionOf }, group }: Together<Planned>, boundSeconds: number): Planned {
+  const explanation = [...found.explanation, `no cut of the flow keeps all wishes, so ${asPinnedNote(group)}`];
+  const unproven = (each: PlannedMode): PlannedMode => ({
+    ...{ ...each, proven: false },
+    boundSeconds: Math.min(each.stepSeconds, boundSeconds),
+  });
+  const result = {
+    ...{ ...found, explanation, boundSeconds },
     plan: { ...found.plan, explanation },
-    explanation,
     alternatives: found.alternatives.map(unproven),
-    boundSeconds,
   };
+  return { found: result, questionOf };
 }
+
+const asPinnedNote = (group: readonly string[]): string =>
+  `${group.map((name) => `'${name}'`).join(" and ")} were pinned to the same devices, of which some numbers were tried`;
 
 /** With the width of its ranks as it was measured, where the workflow does not say. */
 function asProfiled(component: PlacementComponent, profile: Profile): PlacementComponent {
@@ -267,18 +293,26 @@ const asFound = ({ alternatives }: PlanAnswer, answers: readonly PlanAnswer[], q
     return { ...each, proven: proven && each.time <= bound * (1 + 1e-9), bound, question };
   });
 
-/** Schedules of the modes that are not wanted. */
+/**
+ * Schedules of the modes that are not wanted. Where some mode has none that leaves no device idle, also of those that leave some: on all of
+ * them a component may take longer than a schedule has it take.
+ */
 function startsOf(
   question: ProfileProblem,
-  wishes: PlacementWishes | undefined,
+  found: readonly PlacementMode[],
   limits: Pick<SolveOptions, "deadlineMs" | "nowMs">,
 ): Found[] {
-  if (!wishes?.modes?.some((mode) => mode !== "temporal") || wishes.modes.length === planModes.length) return [];
-  const problem = { ...question.problem, modes: [...planModes] };
-  const { alternatives } = solvePlan(problem, limits);
-  return alternatives.flatMap((each) =>
-    wishes.modes!.includes(each.mode) ? [] : [{ ...each, proven: false, question: { ...question, problem } }],
-  );
+  const { modes, useAll } = question.problem;
+  const isOther = modes.some((mode) => mode !== "temporal") && modes.length < planModes.length;
+  const isIdle = useAll && modes.some((mode) => !found.includes(mode));
+  const others = isOther ? { modes: [...planModes] } : {};
+  return [...(isOther ? [others] : []), ...(isIdle ? [{ ...others, useAll: false }] : [])].flatMap((loosened) => {
+    const problem = { ...question.problem, ...loosened };
+    const { alternatives } = solvePlan(problem, limits);
+    return alternatives.flatMap((each) =>
+      found.includes(each.mode) ? [] : [{ ...each, proven: false, question: { ...question, problem } }],
+    );
+  });
 }
 
 /** What is proven of a mode is what every way of searching it has proven, and nothing takes less than the least of their bounds. */

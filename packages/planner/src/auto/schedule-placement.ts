@@ -1,6 +1,7 @@
 /** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
 import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
+import { modesOfSets } from "../placement-modes.ts";
 import { exactSeconds, type Limits, mostDevices } from "../plan/component-time.ts";
 import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
 import type { Pool } from "./pools.ts";
@@ -103,15 +104,10 @@ export function expressionsOf(shares: readonly Share[]): Record<string, string> 
   );
 }
 
-/** What the sets amount to, in the sense in which `resolvePlacement` holds a mode to its promise. */
+/** What the sets amount to: as they were searched for, where sets of that mode may be such. */
 export function modeOfShares(shares: readonly Share[], searched: PlacementMode): PlacementMode {
-  const key = ({ devices }: Share): string => devices.map((device) => device.id).join(" ");
-  const overlap = (a: Share, b: Share): boolean => a.devices.some((device) => b.devices.includes(device));
-  const pairs = shares.flatMap((a, i) => shares.slice(i + 1).map((b) => [a, b] as const));
-  const disjoint = pairs.every(([a, b]) => !overlap(a, b));
-  const equal = pairs.every(([a, b]) => a.devices[0]!.kind !== b.devices[0]!.kind || key(a) === key(b));
-  if (disjoint && (searched === "spatial" || !equal)) return "spatial";
-  return equal ? "temporal" : "hybrid";
+  const modes = modesOfSets(shares.map(({ devices }) => devices));
+  return modes.includes(searched) ? searched : modes[0]!;
 }
 
 /**
