@@ -23,11 +23,17 @@ type Drawer = {
   readonly configOf: (workload: unknown) => object;
 };
 
+/** What a result depends on besides its workload; `settings`: of `--set`, the last of each key. */
+const MeasuredWith = z.strictObject({ settings: z.array(z.string()), steps: z.int(), precision: z.number() });
+type MeasuredWith = z.infer<typeof MeasuredWith>;
+
 export type DrawnResult = {
   readonly seed: number;
   readonly index: number;
   /** a configuration file */
   readonly configuration: string;
+  /** absent in files of earlier versions */
+  readonly measuredWith?: MeasuredWith | undefined;
   /** absent where it could not run */
   readonly compared?: ComparedWorkload;
   readonly failure?: string;
@@ -47,12 +53,17 @@ export type DrawnOptions = Omit<Parameters<typeof compareWorkload>[1], "configFi
   readonly print: (text: string) => void;
 };
 
-const Kept = z.looseObject({ seed: z.int(), index: z.int(), configuration: z.string() });
+const Kept = z.looseObject({
+  ...{ seed: z.int(), index: z.int(), configuration: z.string() },
+  measuredWith: MeasuredWith.optional(),
+});
 
 export async function compareDrawn(options: DrawnOptions, onResult: (result: DrawnResult) => void): Promise<void> {
   const drawer = await loadDrawer(options.workflow);
   const { seeds, count, resultsFile, parallel } = options;
   const kept = resultsFile === undefined ? [] : await readResults(resultsFile);
+  const measuredWith = measuredWithOf(options);
+  let numUnsaid = 0;
   if (resultsFile !== undefined) await appendResults(resultsFile, "");
   const left = seeds.flatMap((seed) => Array.from({ length: count }, (_, index) => ({ seed, index })));
   const work = async (): Promise<void> => {
@@ -68,10 +79,18 @@ export async function compareDrawn(options: DrawnOptions, onResult: (result: Dra
         );
       }
       if (known) {
+        checkMeasuredWith(known, measuredWith, resultsFile as string);
+        if (known.measuredWith === undefined) numUnsaid++;
         onResult(known);
         continue;
       }
-      const result = { seed, index, configuration, ...(await compareOne(nameOf(seed, index), configuration, options)) };
+      const result = {
+        seed,
+        index,
+        configuration,
+        measuredWith,
+        ...(await compareOne(nameOf(seed, index), configuration, options)),
+      };
       if (options.stop?.aborted) return;
       onResult(result);
       if (resultsFile !== undefined) await appendResults(resultsFile, `${JSON.stringify(result)}\n`);
@@ -79,7 +98,37 @@ export async function compareDrawn(options: DrawnOptions, onResult: (result: Dra
     }
   };
   await Promise.all(Array.from({ length: parallel }, work));
+  if (numUnsaid > 0) options.print(unsaid(numUnsaid, resultsFile as string));
 }
+
+const unsaid = (count: number, path: string): string =>
+  `# ${count} of the results in '${path}' are of an earlier version, which did not keep --set, --steps and --precision; they are taken as measured with those given now`;
+
+function measuredWithOf({
+  overrides = [],
+  steps,
+  precision,
+}: Pick<DrawnOptions, "overrides" | "steps" | "precision">): MeasuredWith {
+  return { settings: lastOfEach(overrides), steps, precision };
+}
+
+/** Of several settings of one key the last one counts, and keys come in any order. */
+function lastOfEach(settings: readonly string[]): string[] {
+  const byKey = new Map(settings.map((setting) => [setting.split("=", 1)[0] as string, setting]));
+  return [...byKey.values()].sort();
+}
+
+/** Rows that were measured in another way do not belong into one table. */
+function checkMeasuredWith({ seed, index, measuredWith: kept }: DrawnResult, now: MeasuredWith, path: string): void {
+  if (kept === undefined || describeMeasuring(kept) === describeMeasuring(now)) return;
+  throw new TreadleError(
+    "problem.invalid",
+    `'${path}' has workload ${index} of seed ${seed} as measured with '${describeMeasuring(kept)}', and asked for is '${describeMeasuring(now)}'; give the same flags, or another file`,
+  );
+}
+
+const describeMeasuring = ({ settings, steps, precision }: MeasuredWith): string =>
+  [...settings.map((setting) => `--set ${setting}`), `--steps ${steps}`, `--precision ${precision}`].join(" ");
 
 /** What a file of results has, judged by the code as it is now; measures nothing and leaves the file as it is. */
 export async function judgeResultsAgain(
@@ -92,14 +141,21 @@ export async function judgeResultsAgain(
       "problem.invalid",
       `--again: '${options.resultsFile}' has no results; measure some with --random and --results first`,
     );
+  const asked = lastOfEach(options.overrides ?? []);
   for (const result of kept) {
-    const { seed, index, configuration, compared } = result;
+    const { seed, index, configuration, compared, measuredWith } = result;
+    const overrides = measuredWith?.settings ?? options.overrides ?? [];
+    if (asked.length > 0 && measuredWith && asked.join("\n") !== measuredWith.settings.join("\n"))
+      throw new TreadleError(
+        "problem.invalid",
+        `--again: '${options.resultsFile}' has workload ${index} of seed ${seed} as measured with '${describeMeasuring(measuredWith)}'; leave out --set, which is taken from there`,
+      );
     if (!compared) {
       onResult(result);
       continue;
     }
     const again = await withConfigFile(nameOf(seed, index), configuration, (configFile) =>
-      judgeAgain({ ...options, configFile }, compared),
+      judgeAgain({ ...options, overrides, configFile }, compared),
     );
     onResult({ ...result, compared: again });
   }
