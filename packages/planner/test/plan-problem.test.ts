@@ -167,6 +167,11 @@ describe("deadlines", () => {
 
 test.each([
   [{ devices: 0 }, "devices: '0' is not allowed"],
+  // Sums of these are beyond all numbers, which is no lack of devices or memory.
+  [
+    { nodes: [{ id: "a", time: { type: "formula", perItem: 1, base: 1e308 } }, node("b", 1)] },
+    "nodes[0].time.base: '1e+308' is not allowed: too big",
+  ],
   [{ batch: "8" }, "batch: '8' is not allowed"],
   [{ granularity: 4 }, "granularity: the key is not known"],
   [{ granularities: "some" }, "granularities: 'some' is not allowed"],

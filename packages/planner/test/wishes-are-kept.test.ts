@@ -262,7 +262,17 @@ test("to use all devices: by turns on all of them, also where those of a compone
   expect(alternatives.map(({ proven }) => proven)).toEqual([false]);
   // Limits of ranks are no matter of costs.
   const few = { modes: ["temporal" as const], useAllDevices: true, maxRanks: { a: 3, b: 2 } };
-  expect(() => planFromProfile(profile, { ...asked, wishes: few })).toThrow(/no plan is possible: .*1 of 5 devices/);
+  expect(() => planFromProfile(profile, { ...asked, wishes: few })).toThrow(
+    /no plan is possible: .*1 of 5 devices.*let devices be idle \(useAllDevices\)/,
+  );
+  const called = {
+    ...asked,
+    components: asked.components.map((each) => (each.name === "a" ? { ...each, name: "useAll" } : each)),
+  };
+  const named = chainProfile({ useAll: { perItem: 2 }, b: wide }, 16);
+  expect(() => planFromProfile(named, { ...called, wishes: { ...few, maxRanks: { useAll: 3, b: 2 } } })).toThrow(
+    /give 'useAll' more than '3' ranks \(maxRanks\)/,
+  );
 });
 
 test("to be together: beside one between them, where that is faster than turns of all", () => {

@@ -6,6 +6,7 @@ import type { PlanNode, PlanProblem } from "../plan/problem.ts";
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { crowdedClique } from "./apart-cliques.ts";
 import { mayBeBeyondSchedules } from "./beyond-schedules.ts";
+import { inConfiguredWords } from "./configured-words.ts";
 import type { PlanFromProfileOptions } from "./laid-plans.ts";
 import { pinsOf } from "./pins.ts";
 import { wantingOf } from "./plan-from-profile.ts";
@@ -41,7 +42,7 @@ function checkOnce({ deadlineMs, nowMs, ...facts }: Facts): void {
   const problem = { ...question.problem, edges: [] };
   const answer = solvePlan(problem, { deadlineMs, nowMs });
   if (answer.feasible || !answer.stats.exact || mayBeBeyondSchedules(problem, { deadlineMs, nowMs })) return;
-  const said = [...answer.explanation, ...wishesToDrop(problem, { deadlineMs, nowMs })];
+  const said = [...answer.explanation, ...wishesToDrop(problem, { deadlineMs, nowMs })].map(inConfiguredWords);
   throw new TreadleError("placement.impossible", `no plan is possible: ${said.join("; ")}`, {
     details: { explanation: answer.explanation },
   });

@@ -17,6 +17,7 @@ import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, typ
 import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
 import { mayBeBeyondSchedules } from "./beyond-schedules.ts";
+import { inConfiguredWords } from "./configured-words.ts";
 import { byTurns } from "./cycle-turns.ts";
 import {
   asLaid,
@@ -30,6 +31,7 @@ import {
   placeEach,
   refineChunks,
 } from "./laid-plans.ts";
+
 import { type MissingMode, missingModes } from "./missing-modes.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { leastWorkSeconds } from "./moved-shares.ts";
@@ -151,7 +153,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions, isPinned = fa
     const isProven = stats.exact && !mayBeBeyondSchedules(question.problem, { deadlineMs: leftMs(), nowMs });
     const said = isProven ? "no plan is possible" : "no plan was found";
     const remedies = stats.exact ? wishesToDrop(question.problem, { nowMs, deadlineMs }) : [];
-    const message = [...explanation, ...remedies].join("; ");
+    const message = [...explanation, ...remedies].map(inConfiguredWords).join("; ");
     throw new TreadleError("placement.impossible", `${said}: ${message}`, { details: { explanation } });
   }
   const questionOf = new Map([...found, ...begun].map((each) => [each.schedule, each.question]));

@@ -5,7 +5,8 @@ import { contradiction, joinedGroups } from "../wishes.ts";
 export const planModes = ["temporal", "spatial", "hybrid"] as const;
 
 const finite = z.number();
-const seconds = finite.nonnegative();
+/** Sums and products of these stay finite, so that what has no schedule has none for another reason. */
+const seconds = finite.nonnegative().max(1e100);
 const count = z.int().positive();
 
 const ascending = (numbers: readonly number[]): boolean => numbers.every((n, i) => i === 0 || n > numbers[i - 1]!);
