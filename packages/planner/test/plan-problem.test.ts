@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { type Profile, TreadleError } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { type EvalAnswer, type PlanAnswer, planFromProfile, problems, type Schedule, solvePlan } from "../src/index.ts";
 import { chainProfile, cluster } from "./synthetic-profile.ts";
@@ -271,4 +271,46 @@ test("components that answer each other and do not fit beside each other give wa
   const roomy = planned(3, 20e9);
   expect(roomy.explanation.join()).not.toContain("answer each other");
   expect(both.predicted.stepSeconds).toBeGreaterThan(roomy.predicted.stepSeconds);
+});
+
+const GiB = 2 ** 30;
+
+/** Two components that answer each other, of so many GiB a device each; `leaves`: of the first, what a release gives back. */
+function answering({ memory, leaves }: { memory: [number, number]; leaves?: number }): Profile {
+  const measured = chainProfile({ simulator: { perItem: 1 }, policy: { perItem: 1 } });
+  const back = { from: "policy", to: "simulator", channel: "actions", itemsPerStep: 64, bytesPerStep: 0 };
+  const tags = [{ tag: "cache" as const, bytes: (leaves ?? 0) * GiB, releaseSeconds: 0.1, restoreSeconds: 0.1 }];
+  const memoryOf = (gib: number, isFirst: boolean) => [
+    { devices: 1, bytesPerDevice: gib * GiB, ...(isFirst && leaves !== undefined ? { tags } : {}) },
+  ];
+  const [simulator, policy] = memory;
+  const own = { onloadSeconds: 10, offloadSeconds: 10 };
+  return {
+    ...measured,
+    components: {
+      simulator: { ...measured.components["simulator"]!, ...own, memory: memoryOf(simulator, true) },
+      policy: { ...measured.components["policy"]!, ...own, memory: memoryOf(policy, false) },
+    },
+    graph: { ...measured.graph, edges: [...measured.graph.edges, back], cycles: [["simulator", "policy"]] },
+  };
+}
+
+test("what never leaves a device stays beside whoever takes its turn", () => {
+  const components = ["simulator", "policy"].map((name) => ({ name, devicesPerRank: 1 }));
+  const planned = (count: number, profile: Profile) =>
+    planFromProfile(profile, {
+      ...{ batch: 64, maxStaleness: 0, components },
+      devices: cluster(count).map((device) => ({ ...device, memoryBytes: 80 * GiB })),
+    });
+  // 54 of 60 GiB stay, and 53 more do not fit beside them.
+  expect(() => planned(1, answering({ memory: [60, 53], leaves: 6 }))).toThrow(
+    /no plan is possible.*'simulator' and 'policy' answer each other.*33 GiB too little/s,
+  );
+  expect(planned(2, answering({ memory: [60, 53], leaves: 6 })).alternatives.map(({ mode }) => mode)).toEqual([
+    "spatial",
+  ]);
+  const turns = planned(1, answering({ memory: [60, 53], leaves: 40 }));
+  expect(turns.predicted.stepSeconds).toBeCloseTo(
+    planned(1, answering({ memory: [20, 20] })).predicted.stepSeconds + 40,
+  );
 });

@@ -12,19 +12,23 @@ import { memoryOfPool } from "../plan/turn-swap.ts";
 import { cycleOf } from "./cycle-model.ts";
 import type { ProfileProblem } from "./profile-problem.ts";
 
-/** The members of each cycle that may find no room together on the devices that they share. */
-export function givingWay(problem: PlanProblem): PlanNode[][] {
-  return collapseCycles(problem).cycles.flatMap(({ component }) => {
-    if (component === undefined) return [];
-    const { members } = component;
-    const { pool } = members[0]!;
-    const devices = pool === undefined ? problem.devices : problem.pools[pool]!.devices;
-    const memory = members.reduce((sum, node) => {
-      const used = usedDevices(node, devices);
-      return sum + (used === 0 ? Number.POSITIVE_INFINITY : residentMemory(node, used, problem.batch));
-    }, 0);
-    return memory > memoryOfPool(problem, pool) * (1 + memorySlack) ? [[...members]] : [];
-  });
+/** Members of cycles that may run as one. */
+const cyclesOf = (problem: PlanProblem): PlanNode[][] =>
+  collapseCycles(problem).cycles.flatMap(({ component }) => (component ? [[...component.members]] : []));
+
+/** Whether they fit in memory beside each other, each on so many devices. */
+function fitBeside(problem: PlanProblem, members: readonly PlanNode[], devicesOf: (node: PlanNode) => number): boolean {
+  const memory = members.reduce((sum, node) => {
+    const used = usedDevices(node, devicesOf(node));
+    return sum + (used === 0 ? Number.POSITIVE_INFINITY : residentMemory(node, used, problem.batch));
+  }, 0);
+  return memory <= memoryOfPool(problem, members[0]!.pool) * (1 + memorySlack);
+}
+
+/** The members of each cycle that find no room together even on all devices. */
+function givingWay(problem: PlanProblem): PlanNode[][] {
+  const all = ({ pool }: PlanNode) => (pool === undefined ? problem.devices : problem.pools[pool]!.devices);
+  return cyclesOf(problem).filter((members) => !fitBeside(problem, members, all));
 }
 
 /** The same question, where members of such cycles may give way to each other; undefined where none have to. */
@@ -42,12 +46,16 @@ export function byTurns(question: ProfileProblem): ProfileProblem | undefined {
   };
 }
 
-/** What such swaps of a step take by the profile's turns, all of them one after the other: for plans that are not replayed. */
+/**
+ * What such swaps of a step take by the profile's turns, all of them one after the other, on the devices that a plan gives: for plans that
+ * are not replayed.
+ */
 export function turnSwapSeconds(problem: PlanProblem, plan: Plan, graph: FlowGraph): number {
   const devicesOf = ({ id }: PlanNode) => new Set(plan.components[id]!.ranks.flatMap(({ devices }) => devices));
-  return givingWay(problem)
+  return cyclesOf(problem)
     .filter((members) => {
       const held = members.map(devicesOf);
+      if (fitBeside(problem, members, (node) => devicesOf(node).size)) return false;
       return held.some((own, i) => held.some((other, j) => j > i && [...own].some((device) => other.has(device))));
     })
     .reduce((sum, members) => {

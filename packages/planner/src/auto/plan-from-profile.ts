@@ -8,9 +8,10 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import type { PlacementComponent } from "../placement-input.ts";
-import { refuseDegrees } from "../placement-ranks.ts";
+import { formatBytes, refuseDegrees } from "../placement-ranks.ts";
 import { isSlot, withoutDevices, withSlots } from "../placement-slots.ts";
 import { blamingFreeDevices, brokenWishes, mostRanksOf, withWishes } from "../placement-wishes.ts";
+import { crampedCycles, describeCramped } from "../plan/cycle-room.ts";
 import { explainPlan } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import { type PlanAlternative, type PlanAnswer, type PlanProblem, planModes, type Schedule } from "../plan/problem.ts";
@@ -149,7 +150,12 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions, isPinned = fa
     );
   if (answer === undefined) {
     if (ofPins !== undefined) return ofPins;
-    const { stats, explanation } = answers.find((each) => !each.stats.exact) ?? (answers[0] as PlanAnswer);
+    // The last way of searching has members of cycles together in memory, and so names the bytes that lack.
+    const { stats, explanation: lines } = answers.find((each) => !each.stats.exact) ?? (answers.at(-1) as PlanAnswer);
+    const inBytes = new Map(
+      crampedCycles(strict.problem).map((one) => [describeCramped(one, String), describeCramped(one, formatBytes)]),
+    );
+    const explanation = lines.map((line) => inBytes.get(line) ?? line);
     const isProven = stats.exact && !mayBeBeyondSchedules(question.problem, { deadlineMs: leftMs(), nowMs });
     const said = isProven ? "no plan is possible" : "no plan was found";
     const remedies = stats.exact ? wishesToDrop(question.problem, { nowMs, deadlineMs }) : [];

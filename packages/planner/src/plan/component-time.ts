@@ -60,6 +60,10 @@ function alongItems(columns: readonly number[], row: readonly number[], items: n
   return Math.max(0, row[column]! + part * (row[column + 1]! - row[column]!));
 }
 
+/** What of its memory stays on a device when it leaves. */
+export const residualShare = ({ tags }: Pick<PlanNode, "tags">): number =>
+  tags === undefined ? 0 : Math.max(0, 1 - tags.reduce((sum, { share }) => sum + share, 0));
+
 /** Of one rank, per device, on exactly `used` of them. */
 export function rankMemory({ memory }: Pick<PlanNode, "memory">, used: number, items: number): number {
   return memory.fixed + memory.sharded / used + (memory.perItem * items) / used;
@@ -91,16 +95,20 @@ export type Limits = Partial<Pick<PlanProblem, "cycleMemory">> & {
 export function exactSeconds(members: readonly PlanNode[], devices: number, items: number, limits: Limits): number {
   let total = 0;
   let memory = 0;
+  /** beside what stays of all, of the member that leaves most of itself when it leaves */
+  let mostLeaving = 0;
   for (const node of members) {
     const used = usedDevices(node, devices);
     if (used === 0) return Number.POSITIVE_INFINITY;
     const own = residentMemory(node, used, node.stream ? limits.batch : items);
-    memory = limits.cycleMemory === "by-turns" ? Math.max(memory, own) : memory + own;
+    const stays = limits.cycleMemory === "by-turns" ? own * residualShare(node) : own;
+    memory += stays;
+    mostLeaving = Math.max(mostLeaving, own - stays);
     total += node.stream
       ? (profiledSeconds(node.time, used, limits.batch) * items) / limits.batch
       : profiledSeconds(node.time, used, items);
   }
-  return memory <= limits.memoryPerDevice * (1 + memorySlack) ? total : Number.POSITIVE_INFINITY;
+  return memory + mostLeaving <= limits.memoryPerDevice * (1 + memorySlack) ? total : Number.POSITIVE_INFINITY;
 }
 
 /** The least seconds on any count of devices up to `devices`; idle ones are allowed. */

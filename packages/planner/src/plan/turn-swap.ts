@@ -8,7 +8,7 @@
  * leaves each for the other (MT2).
  */
 import { chooseLeaving } from "@treadle/contracts";
-import { type Limits, memorySlack, residentMemory, usedDevices } from "./component-time.ts";
+import { type Limits, memorySlack, residentMemory, residualShare, usedDevices } from "./component-time.ts";
 import { bitsOf, type Dag, swappedTogether, swapSeconds } from "./graph.ts";
 import type { PlanNode, PlanProblem } from "./problem.ts";
 
@@ -101,9 +101,6 @@ function hasNoRoom({ dag, memoryOf, limit }: Sizes, part: number, other: number)
   });
   return largest + Math.max(...stays) > limit;
 }
-
-const residualShare = ({ tags }: PlanNode): number =>
-  tags === undefined ? 0 : Math.max(0, 1 - tags.reduce((sum, { share }) => sum + share, 0));
 
 type NodePart = {
   readonly bit: number;
