@@ -111,14 +111,18 @@ export function policyOfUser(
   };
 }
 
+/** Of what a policy threw, characters that are told. */
+const mostText = 4000;
+
 /** What a policy threw, as an error that can be read: `String` of an object without a prototype throws, and so may a getter. */
 export function pickFailure(thrown: unknown): Error {
   try {
     if (thrown instanceof Error && typeof thrown.message === "string") {
       const { name, message, stack } = thrown;
-      return Object.assign(new Error(String(message)), { name: String(name), stack: String(stack) });
+      const texts = { name: String(name).slice(0, 100), stack: String(stack).slice(0, mostText) };
+      return Object.assign(new Error(String(message).slice(0, mostText)), texts);
     }
-    return new Error(String(thrown));
+    return new Error(String(thrown).slice(0, mostText));
   } catch {
     return new Error("it threw what cannot be read");
   }
@@ -142,7 +146,7 @@ function indicesOf(picked: unknown, numItems: number): readonly number[] | strin
 
 function textOf(value: unknown): string {
   try {
-    return String(value);
+    return String(value).slice(0, 100);
   } catch {
     return `an ${typeof value} that cannot be read`;
   }

@@ -1,9 +1,12 @@
 /** Pick policies of workflows: found again by their names, and ended when they take too long. */
+import { types } from "node:util";
 import { createContext, Script } from "node:vm";
 import { TreadleError } from "@treadle/contracts";
 import { type PickFunction, pickFailure, type UserPolicy } from "@treadle/core";
 import { locateExport } from "../../author/module-loader.ts";
 import type { ClusterOptions } from "./cluster-options.ts";
+
+const { isPromise } = types;
 
 /** Everybody waits while the home of a channel decides. */
 const pickTimeoutMs = 1000;
@@ -40,12 +43,11 @@ export function bounded(pick: PickFunction): PickFunction {
   const context = createContext({ call: (): unknown => undefined }) as { call: () => unknown };
   const script = new Script("call()");
   return (items, take) => {
-    let answered: { readonly indices: readonly number[] } | { readonly failure: Error } | undefined;
+    let answered: { readonly indices: unknown } | { readonly failure: Error } | undefined;
     // To read what it answers or throws is its code, too, so that happens within the time.
     context.call = () => {
       try {
-        const answer = pick(items, take);
-        answered = { indices: Array.isArray(answer) ? answer.slice(0, items.length + 1) : answer };
+        answered = { indices: plainOf(pick(items, take), items.length) };
       } catch (thrown) {
         answered = { failure: pickFailure(thrown) };
       }
@@ -58,9 +60,31 @@ export function bounded(pick: PickFunction): PickFunction {
       context.call = () => undefined;
     }
     if (answered === undefined || "failure" in answered) throw answered?.failure;
-    return answered.indices;
+    return answered.indices as readonly number[]; // which its caller checks
   };
 }
+
+/**
+ * Numbers and texts of our own, whatever was answered: nothing of it is looked at again. Texts are what is wrong with it. Throws for an async
+ * policy.
+ */
+function plainOf(answer: unknown, numItems: number): string | (number | string)[] {
+  if (isPromise(answer)) {
+    Promise.prototype.then.call(answer, undefined, () => {}); // what it rejects with is nobody's
+    throw new Error("it is async, and has to answer at once");
+  }
+  if (!Array.isArray(answer)) return shortText(answer);
+  const { length } = answer;
+  if (!Number.isInteger(length)) return "an array without a length";
+  const plain: (number | string)[] = [];
+  for (let at = 0; at < length && at <= numItems; at++) {
+    const index: unknown = answer[at];
+    plain.push(typeof index === "number" ? index : shortText(index));
+  }
+  return plain;
+}
+
+const shortText = (value: unknown): string => String(value).slice(0, 100);
 
 /** The same function, whose time is added up. */
 export function timed(

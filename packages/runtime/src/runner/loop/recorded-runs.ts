@@ -28,7 +28,22 @@ export async function openRecordings(folder: string): Promise<Recording[]> {
   const root = join(folder, "recordings");
   const entries = await readdir(root, { withFileTypes: true }).catch(() => []);
   const names = entries.filter((each) => each.isDirectory() && recordingName.test(each.name)).map(({ name }) => name);
-  return Promise.all(names.sort().map((name) => openRecording(join(root, name), name)));
+  const recordings = await Promise.all(names.sort().map((name) => openRecording(join(root, name), name)));
+  checkSeries(root, recordings);
+  return recordings;
+}
+
+/** Of one run, each once; older ones may be gone. */
+function checkSeries(root: string, recordings: readonly Recording[]): void {
+  const headers = recordings.flatMap(({ name, header }) => (header ? [{ name, ...header }] : []));
+  for (const [at, { name, runId, startedAt }] of headers.entries()) {
+    const before = headers.slice(0, at);
+    const other = before.find((each) => each.runId !== runId);
+    if (other)
+      throw invalid(`recording '${name}' in '${root}' is of run '${runId}', and '${other.name}' of '${other.runId}'`);
+    const same = before.find((each) => each.startedAt === startedAt);
+    if (same) throw invalid(`recording '${name}' in '${root}' is '${same.name}' once more`);
+  }
 }
 
 async function openRecording(folder: string, name: string): Promise<Recording> {
@@ -122,16 +137,26 @@ async function* linesOf(paths: readonly string[]): AsyncGenerator<string> {
   }
 }
 
+/** In characters: one input, of a put of very many items at most. */
+const longestLine = 2 ** 27;
+
 /** The last line of a file that is cut may be a part, and is left out. An error comes after the lines before it. */
 async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
-  let rest = "";
+  let rest: string[] = [];
+  let length = 0;
   for await (const chunk of chunks) {
-    const parts = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = parts.pop() as string;
-    yield* parts;
+    const [first = "", ...others] = decoder.decode(chunk, { stream: true }).split("\n");
+    rest.push(first);
+    length += first.length;
+    if (length > longestLine) throw invalid(`a line has more than ${longestLine} characters, which no run writes`);
+    for (const part of others) {
+      yield rest.join("");
+      rest = [part];
+      length = part.length;
+    }
   }
-  if (rest !== "") yield rest; // the file is whole, and so is its last line
+  if (length > 0) yield rest.join(""); // the file is whole, and so is its last line
 }
 
 function parseLine(line: string): unknown {

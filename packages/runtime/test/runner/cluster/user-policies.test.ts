@@ -37,6 +37,42 @@ test("what it throws and answers is read within its time, too", () => {
   expect(() => mute(items, take)).toThrow("it threw what cannot be read");
 });
 
+test("what is no array, or no array of numbers, is made into text within its time, and looked at never again", () => {
+  const spin = () => {
+    for (;;);
+  };
+  const late = "it did not answer within 1000 ms";
+  const spinning = { toString: spin };
+  const answers: unknown[] = [spinning, [spinning], new Proxy([0], { get: spin }), Object.assign([0], { slice: spin })];
+  for (const answer of answers.slice(0, 3)) expect(() => bounded(() => answer as number[])(items, take)).toThrow(late);
+  expect(bounded(() => answers[3] as number[])(items, take)).toEqual([0]); // its own `slice` is nobody's
+  class Odd extends Array<number> {
+    static override get [Symbol.species](): ArrayConstructor {
+      return spin();
+    }
+  }
+  expect(bounded(() => Odd.of(1, 2))(items, take)).toEqual([1, 2]);
+  const unnumbered = new Proxy([0], { get: (array, key) => (key === "length" ? Number.NaN : Reflect.get(array, key)) });
+  expect(bounded(() => unnumbered)(items, take)).toBe("an array without a length");
+  expect(bounded(() => ["x".repeat(1e6)] as never)(items, take)).toEqual(["x".repeat(100)]);
+});
+
+test("an async one is refused, and what it rejects with later ends nothing", async () => {
+  const rejections: unknown[] = [];
+  const heard = (reason: unknown) => rejections.push(reason);
+  process.on("unhandledRejection", heard);
+  try {
+    const late = bounded((async () => {
+      throw new Error("later");
+    }) as never);
+    expect(() => late(items, take)).toThrow("it is async, and has to answer at once");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(rejections).toEqual([]);
+  } finally {
+    process.off("unhandledRejection", heard);
+  }
+});
+
 test("one that answers in time each time, and takes long together, is told once", () => {
   const told: number[] = [];
   let nowMs = 0;

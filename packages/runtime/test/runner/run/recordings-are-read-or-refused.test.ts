@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -347,6 +347,30 @@ describe("what is no recording of this version", () => {
     const bytes = await readFile(join(root, "0000", "00001.jsonl.gz"));
     await writeFile(file, bytes.subarray(0, bytes.length - 20));
     await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is cut, and another segment follows"));
+  });
+
+  test("a recording is another run's, or one of its own once more", async () => {
+    await record(1);
+    await record(1);
+    const root = join(folder, "recordings");
+    await rm(join(root, "0001"), { recursive: true });
+    await cp(join(root, "0000"), join(root, "0001"), { recursive: true });
+    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is '0000' once more"));
+    const file = join(root, "0001", "00000.jsonl.gz");
+    const [header = "", ...lines] = gunzipSync(await readFile(file))
+      .toString()
+      .split("\n");
+    await writeFile(file, gzipSync([header.replace(/"runId":"[^"]*"/, '"runId":"another"'), ...lines].join("\n")));
+    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is of run 'another'"));
+  });
+
+  test("a line never ends", async () => {
+    await record(1);
+    const [header = ""] = gunzipSync(await readFile(await segment()))
+      .toString()
+      .split("\n");
+    await writeFile(await segment(), gzipSync(`${header}\n${"x".repeat(2 ** 27 + 1)}`));
+    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("a line has more than 134217728 characters"));
   });
 
   test("bytes were changed, or another version wrote it", async () => {
