@@ -158,10 +158,10 @@ async function play(
               ...{ type: "take", request, call: producing, channel: "prompts", maxItems: shape.atOnce, minItems: 1 },
               ...{ acknowledge: false, streams: true, ...terms },
             }),
-          ),
-        { given: (answer) => (answer.type === "batch" ? answer.items.length : 0) },
+          ).then((answer) => (answer.type === "batch" ? answer : null)), // as the channel's client says the end
+        { given: (answer) => answer?.items.length ?? 0 },
       );
-      if (answer.type !== "batch") break;
+      if (answer === null) break;
       const given = answer.items.map(({ payload, delivery }) => deliver(payload as number, delivery));
       if (shape.isAhead) delivering.push(...given);
       else await Promise.all(given);
