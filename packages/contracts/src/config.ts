@@ -218,7 +218,7 @@ export const SupervisionConfig = z.strictObject({
 export const CheckpointsConfig = z.strictObject({
   /** steps between two saved states; with more than 1 they are written while later steps compute, a step counts when a state of it or of a later one is on the disk, and a death redoes the steps since */
   stateEverySteps: z.int().positive().max(10_000).default(1),
-  /** states are written while later steps compute, also where each step saves one: the next step begins before the state of the one before is on the disk, and a trainer's death until then redoes that step as well */
+  /** states are written while later steps compute, also where each step saves one: a step begins before the states of those before are on the disk, and a trainer's death redoes every step since the last one that counts: at most 2 * stateEverySteps + flow.maxStaleness + 1, those under way included */
   inBackground: z.boolean().default(false),
   /** steps between two checkpoints */
   everySteps: z.int().positive().default(10),

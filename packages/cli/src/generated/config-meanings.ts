@@ -72,7 +72,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "supervision.lockTimeoutMs": "a device lock wait longer than this fails with the wait-for chain",
     "supervision.stopGraceMs": "from SIGTERM to SIGKILL",
     "checkpoints.stateEverySteps": "steps between two saved states; with more than 1 they are written while later steps compute, a step counts when a state of it or of a later one is on the disk, and a death redoes the steps since",
-    "checkpoints.inBackground": "states are written while later steps compute, also where each step saves one: the next step begins before the state of the one before is on the disk, and a trainer's death until then redoes that step as well",
+    "checkpoints.inBackground": "states are written while later steps compute, also where each step saves one: a step begins before the states of those before are on the disk, and a trainer's death redoes every step since the last one that counts: at most 2 * stateEverySteps + flow.maxStaleness + 1, those under way included",
     "checkpoints.everySteps": "steps between two checkpoints",
     "checkpoints.keepLast": "newest checkpoints that are kept",
     "checkpoints.keepBest": "best checkpoints that are kept besides",
