@@ -1,7 +1,9 @@
 /** An actor looks at what it takes while others have its devices, and computes nothing before it has them. */
-import type { EpisodeGroup } from "@treadle/contracts";
+import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import type { TokenRows } from "@treadle/engines";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Source } from "@treadle/runtime";
+import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
@@ -11,6 +13,10 @@ const groupOf = (promptId: string): EpisodeGroup => ({
   promptId,
   episodes: [0, 1].map((reward) => makeEpisode({ promptId, policyTokens: 3, reward })),
 });
+
+/** What an engine computes differs a little with the shape of the micro-batch that a row is in. */
+const rounded = async (logprobs: Promise<Float32Array>, { rows, columns }: TokenRows) =>
+  (await logprobs).map((value) => value + (rows + 10 * columns) / 1000);
 
 class WatchedActor extends ActorWorker {
   readonly asked: string[] = [];
@@ -23,7 +29,8 @@ class WatchedActor extends ActorWorker {
         if (typeof value !== "function") return value;
         return (...given: unknown[]) => {
           if (["forwardBackward", "logprobs", "optimStep"].includes(String(name))) asked.push(String(name));
-          return value.apply(target, given) as unknown;
+          const answer = value.apply(target, given) as unknown;
+          return name === "logprobs" ? rounded(answer as Promise<Float32Array>, given[0] as TokenRows) : answer;
         };
       },
     });
@@ -40,9 +47,12 @@ async function play(
   const context = contextOf(parsed, "actor");
   const events: string[] = [];
   let grant = () => {};
-  const granted = new Promise<void>((resolve) => {
+  let refuse = (_: Error) => {};
+  const granted = new Promise<void>((resolve, reject) => {
     grant = resolve;
+    refuse = reject;
   });
+  granted.catch(() => {}); // a call may have ended
   const lock = () => {
     events.push("lock");
     return granted.then(() => ({ [Symbol.asyncDispose]: async () => void events.push("release") }));
@@ -66,7 +76,12 @@ async function play(
       await granted;
     },
   } as unknown as Source<EpisodeGroup>;
-  return { worker, events, grant, lookedAt, source, given: () => numGiven };
+  return { worker, events, grant, refuse, lookedAt, source, given: () => numGiven };
+}
+
+/** Until everything has gone on as far as it does by itself. */
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 4; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
 const several = { minibatches: 2 };
@@ -95,12 +110,77 @@ test("it trains on what came piece by piece as on the whole", async () => {
   expect(reports[1]).toEqual(reports[0]);
 });
 
-test("what is refused before the devices are granted fails the call at once, and they are left to its end", async () => {
+test("what was sampled before is scored in the same micro-batches however it came", async () => {
+  const reward = { name: "rloo", kl: { placement: "reward", coefficient: 0.1 } };
+  const groups = ["a", "b", "c", "d", "e"].map(
+    (promptId, at): EpisodeGroup => ({
+      promptId,
+      episodes: [0, 1, 0.5].map((reward, i) => {
+        const episode = makeEpisode({ promptId, policyTokens: 1 + ((2 * at + i) % 5), reward });
+        return { ...episode, refLogprobs: episode.logprobs.map((value) => value / 2) };
+      }),
+    }),
+  );
+  const trained = async (
+    algorithm: object,
+    batches: readonly (readonly EpisodeGroup[])[],
+    granularity?: number,
+  ): Promise<object> => {
+    const config = { ...several, algorithm, maxStaleness: 1 };
+    const { worker, grant, source } = await play(config, batches, granularity);
+    grant();
+    await worker.train({ ...source, batches: async function* () {} } as never); // the next step's weights
+    const report = await worker.train(source);
+    expect(worker.asked).toContain("logprobs");
+    return { ...report, weights: (await worker.weights())?.checksum };
+  };
+  for (const algorithm of [{ name: "grpo" }, reward]) {
+    const whole = await trained(algorithm, [groups], groups.length);
+    const cuts = fc.uniqueArray(fc.integer({ min: 1, max: groups.length - 1 }), { minLength: 1 });
+    await fc.assert(
+      fc.asyncProperty(cuts, async (cuts) => {
+        const ends = [...cuts.toSorted((a, b) => a - b), groups.length];
+        const pieces = ends.map((end, at) => groups.slice(ends[at - 1] ?? 0, end));
+        expect(await trained(algorithm, pieces)).toEqual(whole);
+      }),
+      { numRuns: 8 },
+    );
+  }
+});
+
+test("a lock that is refused ends the call at once, also while it waits for a batch that never comes", async () => {
+  const refusals = [
+    new TreadleError("lock.timeout", "device lock on 'cpu:0' not granted: held by 'rollout/0'"),
+    new Error("it cannot be loaded"),
+  ];
+  for (const refusal of refusals)
+    for (const config of [several, {}])
+      for (const batches of [[], [[groupOf("a")]]]) {
+        const { worker, refuse, source } = await play(config, batches);
+        const endless = async function* () {
+          yield* batches;
+          await new Promise(() => {});
+        };
+        const training = worker.train({ ...source, batches: endless } as never).then(
+          () => "trained",
+          (error: unknown) => error,
+        );
+        await turns();
+        refuse(refusal);
+        expect(await Promise.race([training, turns().then(() => "still waits")])).toBe(refusal);
+        expect(worker.asked).toEqual([]);
+      }
+});
+
+test("what is refused before the devices are granted fails the call at once, and they are given back if they come later", async () => {
   const broken = makeEpisode({ promptId: "broken", policyTokens: 3, logprobs: new Float32Array(99) });
-  const { worker, events, source } = await play(several, [[{ promptId: "broken", episodes: [broken, broken] }]]);
+  const { worker, events, grant, source } = await play(several, [[{ promptId: "broken", episodes: [broken, broken] }]]);
   await expect(worker.train(source)).rejects.toMatchObject({ code: "learning.invalid-batch" });
   expect(worker.asked).toEqual([]);
   expect(events).not.toContain("release");
+  grant();
+  await turns();
+  expect(events.filter((event) => event === "release")).toHaveLength(1);
 });
 
 test("one that steps on each batch, or is told how many items to take, takes in its gang", async () => {

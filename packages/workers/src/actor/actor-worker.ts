@@ -102,6 +102,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     this.#watch = new MismatchWatch(this.#numKept < keptBatches ? keptMebibytes * 2 ** 20 : 0);
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
+    const gathered: EpisodeGroup[] = [];
     const collected: TrainSample[] = [];
     const seen = new TrainingTotals();
     // A rank that is alone and trains on all of it takes what has come, while others have its devices.
@@ -112,12 +113,13 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const batches = askedAhead(groups.batches(options));
     await using devices = new DevicesAhead(this.devices.lock());
     const ready = () => devices.ready(() => this.dropPartialGradient());
-    for await (const batch of batches) {
+    for await (const batch of devices.unlessRefused(batches)) {
       this.#refuseStale(batch);
       seen.observe(batch);
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
       seen.trainedGroups += kept.length - withoutPolicyTerm;
-      const samples = this.#algorithm.advantages(await this.#rescore(kept, ready));
+      if (isGathered) gathered.push(...kept);
+      const samples = this.#algorithm.advantages(isGathered ? kept : await this.#rescore(kept, ready));
       if (streams) {
         await ready();
         await this.#forwardBackward(this.#pack(this.#correct(samples, seen)), this.#algorithm.loss, seen);
@@ -128,7 +130,10 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       const gradNorm = await this.#step(learningRate, seen);
       return await this.#finishTraining(seen, gradNorm, policyVersion);
     }
-    const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
+    // All at once: rounding differs with the micro-batch that an episode is scored in, which must not depend on when it came.
+    const rescored = isGathered ? await this.#rescore(gathered, ready) : gathered;
+    const unscaled = rescored === gathered ? collected : this.#algorithm.advantages(rescored);
+    const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(unscaled) : unscaled;
     const samples = this.#correct(scaled, seen);
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const drawn = [...minibatchesOf(samples, this.config, random)];

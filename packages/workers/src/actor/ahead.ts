@@ -22,7 +22,7 @@ export function askedAhead<T>(batches: AsyncIterable<T>): AsyncIterable<T> {
   };
 }
 
-/** A lock that was asked for. Disposed before it is granted, it is left to the end of its call, which withdraws it. */
+/** A lock that was asked for. Disposed before it is granted, it is given back once it is, unless the end of its call withdraws it first. */
 export class DevicesAhead implements AsyncDisposable {
   readonly #locking: Promise<AsyncDisposable>;
   #granted: AsyncDisposable | undefined;
@@ -33,7 +33,7 @@ export class DevicesAhead implements AsyncDisposable {
       this.#granted = granted;
       return granted;
     });
-    this.#locking.catch(() => {}); // whoever needs them is told
+    this.#locking.catch(() => {}); // whoever needs them, or waits for batches, is told
   }
 
   /** Resolves when the call has its devices, and `prepare` has run on them once. */
@@ -42,7 +42,28 @@ export class DevicesAhead implements AsyncDisposable {
     return this.#ready;
   }
 
+  /**
+   * The same batches, until the lock is refused: then the wait for the next one throws that. Whoever makes them may be who keeps
+   * the devices, so that the batch never comes.
+   */
+  unlessRefused<T>(batches: AsyncIterable<T>): AsyncIterable<T> {
+    const refused = new Promise<never>((_, reject) => this.#locking.catch(reject));
+    refused.catch(() => {}); // nobody may be waiting
+    const iterator = batches[Symbol.asyncIterator]();
+    return {
+      [Symbol.asyncIterator]: () => ({
+        // A take that is left waiting is called off at the end of the call, and the race has a handler for that too.
+        next: () => Promise.race([refused, iterator.next()]),
+        async return() {
+          return (await iterator.return?.()) ?? { done: true, value: undefined };
+        },
+      }),
+    };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#granted?.[Symbol.asyncDispose]();
+    if (this.#granted) return await this.#granted[Symbol.asyncDispose]();
+    // The call ends without waiting for them; what the runner says of them is the call's end to throw.
+    this.#locking.then((granted) => granted[Symbol.asyncDispose]()).catch(() => {});
   }
 }
