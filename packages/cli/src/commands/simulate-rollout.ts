@@ -51,7 +51,7 @@ export function simulateRolloutCommand(): Command {
       const took = () =>
         print(`\nsimulated in ${Math.round((performance.now() - startedMs) / 1000)} s with seed ${scenario.seed}`);
       if (flags.parts !== undefined) {
-        const numSeeds = wholeNumber("--parts", flags.parts === true ? usualSeeds : flags.parts);
+        const numSeeds = wholeNumber("--parts", flags.parts === true ? usualSeeds : flags.parts, { least: 1 });
         const parts: PartsComparison[] = [];
         print(
           `tokens a second; the rest as ratios to it, or of all parts to the best simple way in hindsight\n${partsHeader}`,
