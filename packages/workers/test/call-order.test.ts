@@ -156,3 +156,51 @@ test("PG4: no episode of a call is predicted to exceed what its rank lets it cho
   lastTurn.turnEnded(0, completion(20, 0));
   expect(lastTurn.predicted(0).tokens, "at least one, as of any that goes on").toBe(1);
 });
+
+test("PG4: an episode that has begun may choose what it has left, and what tools said to it counts for the context alone", () => {
+  const order = new EpisodeOrder({ scheduler: "las", predictor: "learned" });
+  const teaching = new CallOrder(order, [prompt("a"), prompt("b")], { places: 2, step: 1 });
+  for (const index of [0, 1]) teaching.ended(index, completion(9000, 0));
+  order.learn();
+  const limits = { maxTokens: 500, contextTokens: 1000, maxTurns: 9 };
+  const goesOn = (given: Partial<typeof limits>, answers: readonly (readonly [number, number])[]) => {
+    const next = new CallOrder(order, [], { places: 2, step: 2, limits: { ...limits, ...given } });
+    next.add(prompt("a"), { numTokens: 400, answers, policyVersion: 1 });
+    return next;
+  };
+  const carried = goesOn({}, [[100, 400]]);
+  expect(carried.predicted(0).tokens, "of 500, 100 are chosen").toBeCloseTo(400, 6);
+  expect(carried.priority(0), "it has generated 100").toBe(-100);
+  carried.turnEnded(0, completion(420, 1));
+  expect(carried.predicted(0).tokens).toBeCloseTo(380, 6);
+  expect(goesOn({ contextTokens: 703 }, [[100, 400]]).predicted(0).tokens).toBeCloseTo(300, 6);
+  expect(goesOn({ maxTurns: 1 }, [[100, 400]]).predicted(0).tokens, "its turns are over").toBe(1);
+  // Cut in the midst of its first turn; that may end with what it has.
+  const cut = goesOn({}, []);
+  expect(cut.predicted(0).tokens).toBeCloseTo(100, 6);
+  cut.turnEnded(0, completion(400, 1));
+  cut.toolEnded(0, { toolSeconds: 1, hasToolFailed: false, observedTokens: 50 });
+  cut.turnEnded(0, completion(460, 1));
+  expect(cut.predicted(0).tokens).toBeCloseTo(90, 6);
+});
+
+test("an episode that had begun, and begins again with other weights, has nothing of before", () => {
+  const begun = { numTokens: 400, answers: [[100, 400]] as const, policyVersion: 1 };
+  expect(call.add(prompt("c"), begun)).toBe(3);
+  call.turnEnded(3, completion(7, 2));
+  expect(told).toEqual([
+    ["cut", 3],
+    ["turnEnded", 4, { tokens: 7, meanLogProbability: -0.5 }],
+  ]);
+});
+
+test("PG4: a call's longest comes to no more than it may choose, nor than its context leaves beside the shortest prompt", () => {
+  const order = new EpisodeOrder({ scheduler: "pps", predictor: "learned" });
+  const most = (limits?: { maxTokens?: number; contextTokens?: number }) =>
+    new CallOrder(order, [{ id: "long", tokens: new Int32Array(40) }, prompt("a")], { places: 2, step: 1, limits })
+      .mostTokens;
+  expect(most({ maxTokens: 500, contextTokens: 9000 })).toBe(500);
+  expect(most({ maxTokens: 500, contextTokens: 103 })).toBe(100);
+  expect(most({ maxTokens: 500 })).toBe(500);
+  expect(most()).toBeUndefined();
+});

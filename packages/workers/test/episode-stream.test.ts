@@ -1,4 +1,4 @@
-import type { Completion, Prompt } from "@treadle/contracts";
+import type { BegunEpisode, Completion, Prompt } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import { EpisodeOrder } from "@treadle/trajectories";
 import { beforeEach, describe, expect, test } from "vitest";
@@ -136,6 +136,23 @@ describe("episodes of a rank that shares none", () => {
     engine.end(2);
     await stream.finish();
     expect(order.numTokens(2)).toBe(3);
+  });
+
+  test("PG4: that go on from an earlier step are ordered by what they have chosen already, apart from what tools said", async () => {
+    const order = new CallOrder(new EpisodeOrder({ scheduler: "las", predictor: "constant" }), [], {
+      places: 1,
+      step: 1,
+    });
+    const { stream } = streamOf({ order, carries: { contextLength: 99 } });
+    const written = { tokens: new Int32Array(9), logprobs: new Float32Array(9), policyVersion: 0 };
+    const begun: BegunEpisode = { ...written, tool: { trajectory: "a", answers: [[4, 7]] } };
+    stream.run({ prompt: prompt("a"), key: 1, name: "a", begun, ended: () => {} });
+    stream.run({ prompt: prompt("a"), key: 2, name: "b", ended: () => {} });
+    // The least generated goes first: six, without the three of a tool, and none.
+    expect(engine.firstPriorities.map((priority) => -(priority ?? Number.NaN))).toEqual([6, 0]);
+    expect(order.numTokens(0)).toBe(9);
+    for (const index of [0, 1]) engine.end(index, 11);
+    await stream.finish();
   });
 });
 

@@ -15,6 +15,7 @@ import {
   type EpisodePrediction,
   EpisodePredictor,
   type EpisodeStart,
+  nothingBegun,
   type PredictorState,
 } from "../predict/predictor.ts";
 import { type Quantity, quantities, type ToolOutcome, type Turn } from "../predict/progress.ts";
@@ -91,9 +92,10 @@ export class EpisodeOrder {
   begin(start: EpisodeStart): number {
     const id = this.#numBegun++;
     const name = `${id} of ${start.group}`;
-    const played = { contextTokens: start.contextTokens, turns: [] };
-    const spent = { tokens: 0, toolSeconds: 0 };
-    const episode = { name, turns: 0, spent, said: [], played, predicted: nothing };
+    const { tokens, observedTokens, turns } = start.begun ?? nothingBegun;
+    const played = { contextTokens: start.contextTokens + tokens + observedTokens, turns: [] };
+    const spent = { tokens, toolSeconds: 0 };
+    const episode = { name, turns, spent, said: [], played, predicted: nothing };
     this.#episodes.set(id, episode);
     this.#predictor.begin(`${id}`, start);
     if (this.#records) this.#logSd = this.#predict(id, episode).tokensLogSd;

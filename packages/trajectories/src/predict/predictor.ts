@@ -53,12 +53,27 @@ export type EpisodeStart = {
   readonly group: string;
   readonly contextTokens: number;
   readonly limits?: EpisodeLimits | undefined;
+  /** what it has already, of an earlier step */
+  readonly begun?: BegunProgress | undefined;
+};
+
+export type BegunProgress = {
+  /** that it has chosen, of a turn that has not ended, too */
+  readonly tokens: number;
+  /** of its tools' answers */
+  readonly observedTokens: number;
+  /** that have ended */
+  readonly turns: number;
+  /** that the last of these chose */
+  readonly lastTokens: number;
 };
 
 /** What is left with a probability of `share` at most: never more than the limits leave (PG4). */
 export function quantileOf({ logMean, logSd, mostLeft }: Omit<Estimate, "from" | "models">, share: number): number {
   return Math.min(mostLeft, Math.max(0, Math.expm1(logMean + logSd * inverseNormal(share))));
 }
+
+export const nothingBegun: BegunProgress = { tokens: 0, observedTokens: 0, turns: 0, lastTokens: 0 };
 
 type Asked = Omit<Sample, "logRest"> & { readonly centers: Readonly<Record<ModelName, number>>; isBounded: boolean };
 
@@ -100,15 +115,16 @@ export class EpisodePredictor {
   }
 
   begin(id: string, start: EpisodeStart): void {
+    const { tokens, observedTokens, turns, lastTokens } = start.begun ?? nothingBegun;
     if (this.#episodes.has(id)) throw new TreadleError("problem.invalid", `episode '${id}' has begun already`);
     const episode: Episode = {
       ...start,
       state: "running",
-      turns: 0,
+      turns,
       failures: 0,
-      observedTokens: 0,
-      last: undefined,
-      spent: { tokens: 0, toolSeconds: 0 },
+      observedTokens,
+      last: turns === 0 ? undefined : Turn.parse({ tokens: lastTokens }),
+      spent: { tokens, toolSeconds: 0 },
       asked: { tokens: [], toolSeconds: [] },
     };
     this.#episodes.set(id, episode);

@@ -22,7 +22,22 @@ export type CallOrderOptions = CallPace & {
   readonly limits?: EpisodeLimits | undefined;
 };
 
-type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
+/** What an episode has already, of an earlier step. */
+export type BegunOfCall = {
+  readonly numTokens: number;
+  /** where in these tools' answers stand, from and to: each ends a turn */
+  readonly answers: readonly (readonly [from: number, to: number])[];
+  /** of the weights under which it goes on */
+  readonly policyVersion: number;
+};
+
+type Told = {
+  readonly id: number;
+  policyVersion: number | undefined;
+  numTokens: number;
+  /** it has begun with a part of a turn, or all of one whose end is not told yet */
+  isInTurn: boolean;
+};
 
 /** The episodes of one call, as the order of their rank sees them. */
 export class CallOrder {
@@ -52,10 +67,18 @@ export class CallOrder {
   }
 
   /** Another episode. Returns its index. */
-  add(prompt: Prompt): number {
+  add(prompt: Prompt, begun?: BegunOfCall): number {
     const index = this.#prompts.push(prompt) - 1;
-    this.#told.push(this.#begin(index));
+    this.#told.push(this.#begin(index, begun));
     return index;
+  }
+
+  /** That the longest may choose at most, by its limits and the shortest prompt; undefined where nothing limits it. */
+  get mostTokens(): number | undefined {
+    const { maxTokens = Number.POSITIVE_INFINITY, contextTokens = Number.POSITIVE_INFINITY } = this.#limits ?? {};
+    const shortest = this.#prompts.reduce((least, { tokens }) => Math.min(least, tokens.length), contextTokens);
+    const most = Math.min(maxTokens, contextTokens - (Number.isFinite(shortest) ? shortest : 0));
+    return Number.isFinite(most) ? most : undefined;
   }
 
   /** Tokens that the episode has still to come, and by how much that errs in the logarithm. */
@@ -85,12 +108,13 @@ export class CallOrder {
     }
     told.policyVersion = policyVersion;
     const numTokens = tokens.length - told.numTokens;
-    if (numTokens <= 0) return;
+    if (numTokens <= 0 && !told.isInTurn) return;
+    told.isInTurn = false;
     let sum = 0;
     for (let at = told.numTokens; at < tokens.length; at++) sum += logprobs[at] as number;
     told.numTokens = tokens.length;
     // Rounding may lift what is certain above 0, and what is next to impossible has no finite logarithm.
-    const meanLogProbability = Math.min(0, Math.max(-100, sum / numTokens));
+    const meanLogProbability = numTokens > 0 ? Math.min(0, Math.max(-100, sum / numTokens)) : undefined;
     this.#order.turnEnded(told.id, { tokens: numTokens, meanLogProbability });
   }
 
@@ -115,15 +139,24 @@ export class CallOrder {
     this.#order.cut((this.#told[index] as Told).id);
   }
 
-  #begin(index: number): Told {
+  #begin(index: number, begun?: BegunOfCall): Told {
     const { id: occurrence, tokens } = this.#prompts[index] as Prompt;
+    const { numTokens, answers, policyVersion } = begun ?? { numTokens: 0, answers: [], policyVersion: undefined };
+    const observedTokens = answers.reduce((sum, [from, to]) => sum + to - from, 0);
     const id = this.#order.begin({
       prompt: historyKey(tokens),
       group: `${this.#step}/${occurrence}`,
       contextTokens: tokens.length,
       limits: this.#limits,
+      // PG4
+      begun: {
+        tokens: numTokens - observedTokens,
+        observedTokens,
+        turns: answers.length,
+        lastTokens: (answers.at(-1)?.[0] ?? 0) - (answers.at(-2)?.[1] ?? 0),
+      },
     });
-    return { id, policyVersion: undefined, numTokens: 0 };
+    return { id, policyVersion, numTokens, isInTurn: numTokens > (answers.at(-1)?.[1] ?? 0) };
   }
 }
 

@@ -148,11 +148,15 @@ export class EpisodeStream {
   }
 
   #begin(episode: StreamedEpisode, cutting: Row["cutting"]): void {
-    const at = this.#options.order?.add(episode.prompt) ?? 0;
     const joinedAt = this.#options.engine.policyVersion;
     const { journal } = this.#options;
     const id = journal ? CompletionJournal.idOf(episode.prompt.tokens, episode.key, episode.begun?.tokens) : "";
     const kept = journal?.find(id);
+    const answers = kept?.finishReason ? kept.answers : (episode.begun?.tool?.answers ?? []);
+    // Of what is kept, a turn that no tool has answered is this step's: the order is told when it ends.
+    const numTokens = Math.max(episode.begun?.tokens.length ?? 0, answers.at(-1)?.[1] ?? 0);
+    const begun = numTokens > 0 ? { numTokens, answers, policyVersion: joinedAt } : undefined;
+    const at = this.#options.order?.add(episode.prompt, begun) ?? 0;
     const row: Row = {
       ...{
         episode,
@@ -166,7 +170,7 @@ export class EpisodeStream {
         id,
         numKept: 0,
       },
-      answers: kept?.finishReason ? kept.answers : (episode.begun?.tool?.answers ?? []),
+      answers,
       policyVersion: (kept ?? episode.begun) && joinedAt,
     };
     this.#numUnfinished++;
