@@ -1,6 +1,12 @@
 import type { Completion } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
-import { EpisodeOrder, type LivePlacement, MeasuredInterference, mostTold } from "@treadle/trajectories";
+import {
+  type EpisodeLimits,
+  EpisodeOrder,
+  type LivePlacement,
+  MeasuredInterference,
+  mostTold,
+} from "@treadle/trajectories";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
 import type { EpisodeRow } from "../src/rollout/episode-batch.ts";
@@ -52,11 +58,11 @@ function begin(places: number, options: Partial<SharedRolloutOptions> = {}, plac
   });
 }
 
-function play(count: number, places: number): Promise<void> {
+function play(count: number, places: number, limits?: EpisodeLimits): Promise<void> {
   const rows = rowsOf(count);
   const prompts = rows.map(({ prompt }) => prompt);
   const order = new EpisodeOrder({ scheduler: "pps", predictor: "constant" });
-  const playing = rollout.play(rows, new CallOrder(order, prompts, { places, step: 1 }), (index, completion) =>
+  const playing = rollout.play(rows, new CallOrder(order, prompts, { places, step: 1, limits }), (index, completion) =>
     ended.push([index, completion]),
   );
   playing.catch(() => {}); // a test ends in the midst of it
@@ -78,6 +84,7 @@ const episodes = (
   numUntold,
   episodes: Int32Array.from(tokens.keys()),
   tokens: Float64Array.from(tokens),
+  remaining: Float64Array.from(tokens),
   homes: Int32Array.from(homes),
   ended: new Int32Array(),
 });
@@ -275,6 +282,13 @@ describe("SH4: what others took decides where own episodes begin", () => {
     for (const { measured } of told) expect(measured?.logSd).toBeGreaterThan(0);
   });
 
+  test("UG5, PG4: a rank tells what its episodes may come to, by their limit and by what their context leaves", async () => {
+    begin(8, { ...equal, clock: new ManualClock() }, "predicted");
+    void play(2, 8, { maxTokens: 500, contextTokens: 102 });
+    await peer.say(hello(8), load(), episodes());
+    expect(peer.said("episodes").at(-1)?.measured?.mostTokens).toBe(100);
+  });
+
   test.each([
     ["has none", { type: "done" } as RankMessage],
     ["is another", { type: "gone" } as RankMessage],
@@ -352,6 +366,7 @@ describe("SH4: what others took decides where own episodes begin", () => {
   test.each([
     ["as many homes as episodes", { homes: new Int32Array(3) }],
     ["finite tokens", { tokens: Float64Array.of(Number.NaN) }],
+    ["finite remaining tokens", { remaining: Float64Array.of(Number.POSITIVE_INFINITY) }],
     ["numbers from 0 on", { episodes: Int32Array.of(-1) }],
     ["a bounded number", { ended: new Int32Array(5000) }],
     ["a finite error of predictions", { measured: { logSd: Number.NaN } }],

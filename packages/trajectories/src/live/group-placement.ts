@@ -7,8 +7,9 @@
  * - UG2 ranks that know the same place alike, whatever came first: of equal predictions the number goes first, then the owner
  * - UG3 what a rank has told counts until it says otherwise or is down; of what it had before it went down nothing counts
  * - UG4 what is heard is bounded: no more is kept of a rank than `mostKnown` episodes, and a home that is no rank is none
- * - UG5 ranks place by the same interference and the same error of predictions: what each has measured it tells with its
- *   episodes, and of all that ranks which are up have told, the middle slope and the mean log-sd count
+ * - UG5 ranks place by the same interference, the same error of predictions and the same limit: what each has measured, and what
+ *   its episodes may come to, it tells with them, and of all that ranks which are up have told, the middle slope, the mean log-sd
+ *   and the largest limit count
  * - UG6 a rank has told of its episodes once it has told of all: of more than one message holds, the rest follows
  */
 import { TreadleError } from "@treadle/contracts";
@@ -50,7 +51,7 @@ export type GroupConditions = {
   readonly measured?: Interference | undefined;
   /** episodes that a rank computes at once */
   readonly places: number;
-  /** that an episode may come to (PG4) */
+  /** that one of this rank's episodes may come to (PG4, UG5) */
   readonly mostTokens?: number | undefined;
 };
 
@@ -59,6 +60,8 @@ export type ToldEpisodes = {
   readonly episodes: Int32Array;
   /** that each will have generated in the end, as predicted */
   readonly tokens: Float64Array;
+  /** of these, what each has still to come: what a queue lasts by */
+  readonly remaining: Float64Array;
   /** where each is, or shall begin or go on; -1 where that is not decided */
   readonly homes: Int32Array;
   /** that are unfinished no more */
@@ -67,18 +70,20 @@ export type ToldEpisodes = {
   readonly measured?: ToldMeasures | undefined;
 };
 
-/** What a rank has measured. */
+/** What a rank has measured, and knows of its own limits. */
 type ToldMeasures = {
   readonly logSd: number;
   /** of an affine interference; absent before enough of it was seen */
   readonly slope?: number | undefined;
+  /** absent where nothing limits an episode */
+  readonly mostTokens?: number | undefined;
 };
 
 /** Of episodes in one message. */
 export const mostTold = 4096;
 const mostKnown = 65_536;
 
-type Known = { readonly owner: number; readonly episode: number; tokens: number; home: number };
+type Known = { readonly owner: number; readonly episode: number; tokens: number; remaining: number; home: number };
 
 export class GroupPlacement {
   readonly #options: GroupPlacementOptions;
@@ -119,8 +124,9 @@ export class GroupPlacement {
       );
     }
     this.#conditions = conditions;
-    const { logSd, measured } = conditions;
-    this.#measures[this.#options.own] = { logSd, slope: measured?.type === "affine" ? measured.slope : undefined };
+    const { logSd, measured, mostTokens } = conditions;
+    const slope = measured?.type === "affine" ? measured.slope : undefined;
+    this.#measures[this.#options.own] = { logSd, slope, mostTokens };
     this.#regroup();
   }
 
@@ -148,7 +154,7 @@ export class GroupPlacement {
     if (!this.#groups) return;
     const { own, placement } = this.#options;
     for (const [index, tokens] of predictions.entries()) {
-      this.#keep(own, base + index, tokens, placement === "own" ? own : nowhere);
+      this.#keep(own, base + index, { tokens, remaining: tokens }, placement === "own" ? own : nowhere);
       this.#options.changed?.(base + index);
     }
   }
@@ -174,7 +180,8 @@ export class GroupPlacement {
     return {
       ...still,
       worksOnAt: (index, home, { remainingTokens, generatedTokens, transferSeconds }) => {
-        this.#keep(own, base + index, remainingTokens + generatedTokens, home);
+        const tokens = remainingTokens + generatedTokens;
+        this.#keep(own, base + index, { tokens, remaining: remainingTokens }, home);
         this.#options.changed?.(base + index);
         if (migrate === "never") return home;
         return groups.target(slotOf(index), { home, remainingTokens, transferSeconds });
@@ -188,10 +195,11 @@ export class GroupPlacement {
   }
 
   /** UG3, UG4 */
-  hear(owner: number, { episodes, tokens, homes, ended, measured }: ToldEpisodes): void {
+  hear(owner: number, { episodes, tokens, remaining, homes, ended, measured }: ToldEpisodes): void {
     if (!this.#groups || !this.#isUp[owner] || owner === this.#options.own) return; // UG1
     const before = this.#measures[owner];
-    if (measured && (measured.slope !== before?.slope || measured.logSd !== before?.logSd)) {
+    const isNew = (["logSd", "slope", "mostTokens"] as const).some((each) => measured?.[each] !== before?.[each]);
+    if (measured && isNew) {
       this.#measures[owner] = measured;
       this.#regroup();
     }
@@ -199,7 +207,8 @@ export class GroupPlacement {
     const slots = this.#slots[owner]!;
     for (const [at, episode] of episodes.entries()) {
       if (slots.size >= mostKnown && !slots.has(episode)) continue;
-      this.#keep(owner, episode, tokens[at]!, homes[at]! < this.#isUp.length ? homes[at]! : nowhere);
+      const home = homes[at]! < this.#isUp.length ? homes[at]! : nowhere;
+      this.#keep(owner, episode, { tokens: tokens[at]!, remaining: remaining[at]! }, home);
     }
   }
 
@@ -220,6 +229,7 @@ export class GroupPlacement {
     return {
       episodes: Int32Array.from(known, ({ episode }) => episode),
       tokens: Float64Array.from(known, (each) => each.tokens),
+      remaining: Float64Array.from(known, (each) => each.remaining),
       homes: Int32Array.from(known, ({ home }) => home),
       ended: Int32Array.from(episodes.filter((episode) => !own.has(episode))),
       measured: this.#measures[this.#options.own],
@@ -230,19 +240,26 @@ export class GroupPlacement {
     return this.#known[this.#slots[this.#options.own]!.get(episode) ?? -1]?.home ?? nowhere;
   }
 
-  #keep(owner: number, episode: number, tokens: number, home: number): void {
+  #keep(
+    owner: number,
+    episode: number,
+    { tokens, remaining }: Pick<Known, "tokens" | "remaining">,
+    home: number,
+  ): void {
     const slots = this.#slots[owner]!;
     const slot = slots.get(episode) ?? this.#free.pop() ?? this.#known.length;
     const known = this.#known[slot];
     const tie = episode * this.#isUp.length + owner; // UG2
     if (known === undefined) {
       slots.set(episode, slot);
-      this.#known[slot] = { owner, episode, tokens, home };
-      this.#groups!.add(slot, tokens, home, tie);
+      this.#known[slot] = { owner, episode, tokens, remaining, home };
+      this.#groups!.add(slot, tokens, home, tie, remaining);
       return;
     }
-    if (known.tokens !== tokens) this.#groups!.predicted(slot, tokens, tie);
+    if (known.tokens !== tokens || known.remaining !== remaining)
+      this.#groups!.predicted(slot, { rankedTokens: tokens, remainingTokens: remaining }, tie);
     known.tokens = tokens;
+    known.remaining = remaining;
     this.#move(known, slot, home);
   }
 
@@ -280,8 +297,8 @@ export class GroupPlacement {
 
   /** Time is counted in tokens alone at the slowest rank. */
   #grouping(): Grouping {
-    const { places, mostTokens } = this.#conditions;
-    const { logSd, F } = this.#combined();
+    const { places } = this.#conditions;
+    const { logSd, F, mostTokens } = this.#combined();
     const tokenTimes = this.#relativeTimes();
     const factor = interferenceFactor(F);
     return {
@@ -294,13 +311,16 @@ export class GroupPlacement {
   }
 
   /** UG5 */
-  #combined(): { readonly logSd: number; readonly F: Interference } {
+  #combined(): Pick<GroupConditions, "logSd" | "F" | "mostTokens"> {
     const told = this.#measures.flatMap((each) => each ?? []);
     const slopes = told.flatMap(({ slope }) => slope ?? []).sort((a, b) => a - b);
     const slope = slopes[Math.floor(slopes.length / 2)];
     // Summed in an order that does not depend on who heard whom first.
     const logSd = told.reduce((sum, each) => sum + each.logSd, 0) / Math.max(1, told.length);
-    return { logSd, F: slope === undefined ? this.#conditions.F : { type: "affine", slope } };
+    // Who tells of no limit has none.
+    const limits = told.map((each) => each.mostTokens ?? Number.POSITIVE_INFINITY);
+    const mostTokens = limits.length === 0 ? undefined : Math.max(...limits);
+    return { logSd, F: slope === undefined ? this.#conditions.F : { type: "affine", slope }, mostTokens };
   }
 
   #relativeTimes(): number[] {

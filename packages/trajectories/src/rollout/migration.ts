@@ -54,14 +54,14 @@ export class UnfinishedGroups {
   #grouping: Grouping;
   readonly #unfinished = new RankedSet(64);
   readonly #home: number[] = [];
-  /** as it is ranked by */
-  readonly #tokens: number[] = [];
+  /** that it has still to come */
+  readonly #remaining: number[] = [];
   /** unfinished trajectories of each worker, and those without one */
   readonly #living: number[];
   #waiting = 0;
-  /** what they are ranked by, together */
-  readonly #tokensAt: number[];
-  #waitingTokens = 0;
+  /** tokens that they have still to come, together: what a queue lasts by, whatever they are ranked by */
+  readonly #remainingAt: number[];
+  #waitingRemaining = 0;
   #ends: readonly number[] = [];
   #lastNonEmpty = -1;
   /** trajectories when groups were made */
@@ -73,7 +73,7 @@ export class UnfinishedGroups {
     this.#rule = rule;
     this.#grouping = grouping;
     this.#living = new Array<number>(grouping.tokenTimes.length).fill(0);
-    this.#tokensAt = new Array<number>(grouping.tokenTimes.length).fill(0);
+    this.#remainingAt = new Array<number>(grouping.tokenTimes.length).fill(0);
   }
 
   /** Those of a rollout that begins with these groups. */
@@ -91,34 +91,47 @@ export class UnfinishedGroups {
     this.#stale = Number.POSITIVE_INFINITY;
   }
 
-  /** `worker`: where it is, or shall begin, or `nowhere`. Of equal ones the smaller tie counts as longer. */
-  add(trajectory: number, tokens: number, worker: number, tie = trajectory): void {
-    this.#unfinished.add(trajectory, tokens, tie);
+  /**
+   * `worker`: where it is, or shall begin, or `nowhere`. Of equal ones the smaller tie counts as longer. One that has begun has fewer
+   * tokens to come than it may be ranked by.
+   */
+  add(
+    trajectory: number,
+    rankedTokens: number,
+    worker: number,
+    tie = trajectory,
+    remainingTokens = rankedTokens,
+  ): void {
+    this.#unfinished.add(trajectory, rankedTokens, tie);
     this.#home[trajectory] = worker;
-    this.#tokens[trajectory] = tokens;
-    this.#count(worker, 1, tokens);
+    this.#remaining[trajectory] = remainingTokens;
+    this.#count(worker, 1, remainingTokens);
     this.#stale = this.#rule === "scaled" ? Number.POSITIVE_INFINITY : this.#stale + 1;
   }
 
   finished(trajectory: number): void {
     this.#unfinished.remove(trajectory);
-    this.#count(this.#home[trajectory]!, -1, -this.#tokens[trajectory]!);
+    this.#count(this.#home[trajectory]!, -1, -this.#remaining[trajectory]!);
     this.#stale++;
   }
 
-  predicted(trajectory: number, rankedTokens: number, tie = trajectory): void {
+  predicted(
+    trajectory: number,
+    { rankedTokens, remainingTokens }: Pick<Predicted, "rankedTokens" | "remainingTokens">,
+    tie = trajectory,
+  ): void {
     this.#unfinished.remove(trajectory);
     this.#unfinished.add(trajectory, rankedTokens, tie);
-    this.#count(this.#home[trajectory]!, 0, rankedTokens - this.#tokens[trajectory]!);
-    this.#tokens[trajectory] = rankedTokens;
+    this.#count(this.#home[trajectory]!, 0, remainingTokens - this.#remaining[trajectory]!);
+    this.#remaining[trajectory] = remainingTokens;
     this.#stale++;
   }
 
   /** It is at another worker now, or shall begin there. */
   moved(trajectory: number, worker: number): void {
-    const tokens = this.#tokens[trajectory]!;
-    this.#count(this.#home[trajectory]!, -1, -tokens);
-    this.#count(worker, 1, tokens);
+    const remaining = this.#remaining[trajectory]!;
+    this.#count(this.#home[trajectory]!, -1, -remaining);
+    this.#count(worker, 1, remaining);
     this.#home[trajectory] = worker;
   }
 
@@ -150,20 +163,20 @@ export class UnfinishedGroups {
       const alone = remainingTokens * factor(Math.min(places, company));
       if (company <= places) return tokenTimes[worker]! * alone;
       const tokens =
-        this.#tokensAt[worker]! + this.#waitingTokens / workers.length + isComing(worker) * this.#tokens[trajectory]!;
+        this.#remainingAt[worker]! + this.#waitingRemaining / workers.length + isComing(worker) * remainingTokens;
       return tokenTimes[worker]! * Math.max(alone, (tokens * factor(places)) / places);
     };
     const isLonger = seconds(target) + transferSeconds > (1 - worthwhileShare) * seconds(home);
     return isLonger ? home : target;
   }
 
-  #count(worker: number, change: number, tokens: number): void {
+  #count(worker: number, change: number, remaining: number): void {
     if (worker === nowhere) {
       this.#waiting += change;
-      this.#waitingTokens += tokens;
+      this.#waitingRemaining += remaining;
     } else {
       this.#living[worker]! += change;
-      this.#tokensAt[worker]! += tokens;
+      this.#remainingAt[worker]! += remaining;
     }
   }
 

@@ -88,7 +88,8 @@ function grouped(
   return {
     ...placed,
     worksOnAt: (trajectory, home, { remainingTokens, generatedTokens, transferSeconds }) => {
-      unfinished.predicted(trajectory, isByTotal ? remainingTokens + generatedTokens : remainingTokens);
+      const rankedTokens = isByTotal ? remainingTokens + generatedTokens : remainingTokens;
+      unfinished.predicted(trajectory, { rankedTokens, remainingTokens });
       return unfinished.target(trajectory, { home, remainingTokens, transferSeconds });
     },
     moved: (trajectory, home) => unfinished.moved(trajectory, home),

@@ -27,6 +27,7 @@ function groupOf({ placement = "predicted", migrate = "never", own = 0, numRanks
 const toldOf = (tokens: readonly number[], homes: readonly number[] = [], ended: readonly number[] = []) => ({
   episodes: Int32Array.from(tokens.keys()),
   tokens: Float64Array.from(tokens),
+  remaining: Float64Array.from(tokens),
   homes: Int32Array.from(tokens, (_, at) => homes[at] ?? nowhere),
   ended: Int32Array.from(ended),
 });
@@ -251,21 +252,21 @@ test("what others are told of is what has changed: where each is or shall be, an
   const changed = new Set<number>();
   const group = groupOf({ tokenTimes: [1, 0.001], migrate: "pays", changed: (episode) => changed.add(episode) });
   const told = () => {
-    const { episodes, tokens, homes, ended } = group.tell([...changed]);
+    const { episodes, tokens, remaining, homes, ended } = group.tell([...changed]);
     changed.clear();
-    return [[...episodes], [...tokens], [...homes], [...ended]];
+    return [[...episodes], [...tokens], [...remaining], [...homes], [...ended]];
   };
   group.begin(3, [50, 40]);
-  expect(told()).toEqual([[3, 4], [50, 40], [nowhere, nowhere], []]);
+  expect(told()).toEqual([[3, 4], [50, 40], [50, 40], [nowhere, nowhere], []]);
   group.place();
   const policy = group.policy(3, new WorkerLoads(2));
-  expect(told()).toEqual([[3, 4], [50, 40], [1, 1], []]);
+  expect(told()).toEqual([[3, 4], [50, 40], [50, 40], [1, 1], []]);
   policy.worksOnAt(0, 1, { remainingTokens: 70, generatedTokens: 10, transferSeconds: 0 });
   policy.moved(0, 0);
   policy.moved(1, 1);
-  expect(told()).toEqual([[3], [80], [0], []]);
+  expect(told()).toEqual([[3], [80], [70], [0], []]);
   policy.finished(1);
-  expect(told()).toEqual([[], [], [], [4]]);
+  expect(told()).toEqual([[], [], [], [], [4]]);
 });
 
 test("a rank of which nothing is known makes all of them equal", () => {
@@ -308,6 +309,41 @@ test("'pays' counts what others have at a rank, and moves where that is over soo
   };
   expect(moves(0)).toBeGreaterThan(0);
   expect(moves(8)).toBe(0);
+});
+
+test("'pays' counts a queue by what its episodes have still to come, here and at others, whatever they have generated", () => {
+  /** Two places a rank: four of 1000 tokens here, of which the last has 100 to come, and four of 500 at the other. */
+  const goesOnAt = (left: { readonly here: number; readonly there: number }): number => {
+    const flat = { type: "affine", slope: 0 } as const;
+    const group = groupOf({ numRanks: 2, migrate: "pays", F: flat, places: 2 });
+    group.begin(0, [1000, 1000, 1000, 1000]);
+    const policy = group.policy(0, new WorkerLoads(2));
+    const worksOnAt = (episode: number, remainingTokens: number) =>
+      policy.worksOnAt(episode, 0, { remainingTokens, generatedTokens: 1000 - remainingTokens, transferSeconds: 0 });
+    for (const episode of [0, 1, 2, 3]) policy.moved(episode, 0);
+    for (const episode of [0, 1, 2]) worksOnAt(episode, left.here);
+    const told = toldOf([500, 500, 500, 500], [1, 1, 1, 1]);
+    group.hear(1, { ...told, remaining: new Float64Array(4).fill(left.there) });
+    return worksOnAt(3, 100);
+  };
+  // The queue here is nearly over; the other one is in its midst.
+  expect(goesOnAt({ here: 10, there: 500 })).toBe(0);
+  // The other one is nearly over, which its owner alone knows.
+  expect(goesOnAt({ here: 300, there: 10 })).toBe(1);
+});
+
+test("UG5, PG4: ranks lengthen their longest to the largest limit that any has told, so they place alike", () => {
+  const homes = (mostTokens: number | undefined, told: number | undefined) => {
+    const group = groupOf({ tokenTimes: [1, 0.5], logSd: 1, mostTokens });
+    group.hear(1, { ...toldOf([]), measured: { logSd: 1, mostTokens: told } });
+    group.begin(0, [400, 150, 150, 150, 150, 150]);
+    group.place();
+    return homesOf(group, 6, 2);
+  };
+  expect(homes(600, 9000)).toEqual(homes(9000, 600));
+  expect(homes(600, 9000)).toEqual(homes(9000, 9000));
+  expect(homes(600, undefined)).toEqual(homes(undefined, undefined));
+  expect(homes(600, 500)).not.toEqual(homes(undefined, undefined));
 });
 
 test("rules that do not go together, and a factor that falls, are refused", () => {

@@ -254,6 +254,7 @@ describe("the router of episodes", () => {
             world.group.hear(all.numRanks - 1, {
               episodes: Int32Array.of(which % 7),
               tokens: Float64Array.of(which),
+              remaining: Float64Array.of(which),
               homes: Int32Array.of((which % 6) - 1),
               ended: Int32Array.of(which % 3),
             });

@@ -16,7 +16,7 @@ function rules() {
 }
 
 const target = (rule: UnfinishedGroups, trajectory: number, home: number, tokens: number, transferSeconds = 0) => {
-  rule.predicted(trajectory, tokens);
+  rule.predicted(trajectory, { rankedTokens: tokens, remainingTokens: tokens });
   return rule.target(trajectory, { home, remainingTokens: tokens, transferSeconds });
 };
 

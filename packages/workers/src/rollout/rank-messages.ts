@@ -66,17 +66,23 @@ const EpisodesMessage = z
     type: z.literal("episodes"),
     episodes: numbersOf<Int32Array>(Int32Array, (each) => each >= 0),
     tokens: numbersOf<Float64Array>(Float64Array, (each) => each >= 0 && Number.isFinite(each)),
+    remaining: numbersOf<Float64Array>(Float64Array, (each) => each >= 0 && Number.isFinite(each)),
     homes: numbersOf<Int32Array>(Int32Array, (each) => each >= -1),
     ended: numbersOf<Int32Array>(Int32Array, (each) => each >= 0),
     measured: z
-      .strictObject({ logSd: z.number().nonnegative(), slope: z.number().nonnegative().optional() })
+      .strictObject({
+        logSd: z.number().nonnegative(),
+        slope: z.number().nonnegative().optional(),
+        mostTokens: z.number().nonnegative().optional(),
+      })
       .optional(),
     /** of which a next message tells (UG6) */
     numUntold: z.int().nonnegative(),
   })
   .refine(
-    ({ episodes, tokens, homes }) => [tokens, homes].every(({ length }) => length === episodes.length),
-    "expected as many tokens and homes as episodes",
+    ({ episodes, tokens, remaining, homes }) =>
+      [tokens, remaining, homes].every(({ length }) => length === episodes.length),
+    "expected as many tokens, remaining ones and homes as episodes",
   );
 
 export const RankMessage = z.discriminatedUnion("type", [

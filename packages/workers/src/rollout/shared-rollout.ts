@@ -195,13 +195,13 @@ export class SharedRollout {
     const promise = new Promise<void>((settle) => {
       resolve = settle;
     });
-    const { placement, measured, worldSize, sampling } = this.#options;
+    const { placement, measured, worldSize } = this.#options;
     const base = this.#base;
     this.#base += rows.length;
     this.#numUnfinished += rows.length;
     const predicted = rows.map((_, index) => order.predicted(index));
     const noise = { logSd: predicted[0]?.logSd ?? 0, measured: measured.factor };
-    this.#group.conditions = { ...this.#options, ...noise, mostTokens: sampling.maxTokens };
+    this.#group.conditions = { ...this.#options, ...noise, mostTokens: order.mostTokens };
     const tokens = predicted.map((each) => each.tokens);
     this.#group.begin(base, tokens);
     if (placement === "predicted") await Promise.race([this.#gathering.over(), this.#failure.happened]); // SH4
