@@ -6,8 +6,9 @@
  * CM1 the call is busy while it awaits nothing that it has asked for: waits may nest and overlap, and one counts from when
  *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile. It is
  *     busy, too, while its engine computes, whatever it awaits and whenever that began, as in
- *     `Promise.all([source.take(), lockThenTrain()])`, or behind a race whose loser nobody has cancelled; and in the turn in which one
- *     of several waits has ended. What else goes on beside a wait is not known: two timers of its own, or another process. What it asks other workers for, fellow ranks included, it waits for: what those compute is theirs, and the way of a
+ *     `Promise.all([source.take(), lockThenTrain()])`, and in the turn of the event loop in which one of several waits has ended.
+ *     What else goes on beside a wait is not known: timers of its own, or another process.
+ *     What it asks other workers for, fellow ranks included, it waits for: what those compute is theirs, and the way of a
  *     message or an answer is what a step takes besides.
  * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
  *     to the batch that is open, so that work which follows a second take is not lost.
