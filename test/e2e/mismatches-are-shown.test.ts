@@ -30,7 +30,7 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
     projectRoot,
     runsRoot: runs.path,
     overrides: [
-      ...["steps=3", "batch=32", "placement.mode=hybrid", "flow.maxStaleness=1", "rolloutCorrection.alarm=1e-9"],
+      ...["steps=6", "batch=32", "placement.mode=hybrid", "flow.maxStaleness=1", "rolloutCorrection.alarm=1e-9"],
       ...[
         "evaluation.problems=10",
         "evaluation.validationProblems=10",
@@ -48,16 +48,19 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
     return JSON.parse(stdout) as Told;
   };
   const kept = await json();
-  expect(kept.step).toBe(3);
+  // Which steps train on samples of earlier weights depends on who is quicker; the newest of them has two checkpoints before it.
+  const { step } = kept;
+  expect(step).toBeGreaterThanOrEqual(3);
+  const [before, beforeThat] = [String(step - 1), String(step - 2)];
   expect(kept.numKept).toBe(kept.numEpisodes);
   expect(kept.samplerAndTrainer.maxKl).toBeGreaterThan(0);
   expect(kept.worst).toHaveLength(Math.min(20, kept.samplerAndTrainer.tokens));
   expect(kept).not.toHaveProperty("rescored");
 
-  const newest = await json("--checkpoint", "2", "--top", "3");
-  expect(newest.rescored).toEqual({ checkpoint: 2, policyVersion: kept.policyVersion });
+  const newest = await json("--checkpoint", before, "--top", "3");
+  expect(newest.rescored).toEqual({ checkpoint: step - 1, policyVersion: kept.policyVersion });
   // Inference has scored them, with these weights or, as the run allows it, with those before.
-  const own = newest.trainerAndRescored?.maxKl === 0 ? newest : await json("--checkpoint", "1", "--top", "3");
+  const own = newest.trainerAndRescored?.maxKl === 0 ? newest : await json("--checkpoint", beforeThat, "--top", "3");
   expect(own.trainerAndRescored).toMatchObject({ maxKl: 0, tokens: own.samplerAndTrainer.tokens });
   for (const { divergence, sampler, trainer, rescored } of own.worst) {
     expect(rescored).toBe(trainer);
@@ -66,12 +69,14 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
   const later = await json("--checkpoint", "last");
   expect(later.trainerAndRescored!.maxKl).toBeGreaterThan(0);
 
-  const { stdout } = await ask("--checkpoint", "1", "--top", "2");
+  const { stdout } = await ask("--checkpoint", beforeThat, "--top", "2");
   expect(stdout).toMatch(
-    /^step 3: all \d+ episodes, \d+ tokens of the policy; trained by embedded from policy version/,
+    new RegExp(`^step ${step}: all \\d+ episodes, \\d+ tokens of the policy; trained by embedded from policy version`),
   );
   expect(stdout).toMatch(
-    /scored again with the checkpoint of step 1, policy version \d+; these are other weights than the trainer's, by \d+ version/,
+    new RegExp(
+      `scored again with the checkpoint of step ${beforeThat}, policy version \\d+; these are other weights than the trainer's, by \\d+ version`,
+    ),
   );
   expect(stdout.trim().split("\n").slice(-3)).toEqual([
     expect.stringMatching(/^ *nats +sampler +trainer +rescored +token +position +version {2}prompt$/),
@@ -79,7 +84,7 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
   ]);
 
   for (const [words, said] of [
-    [["--step", "9"], /has no batch of step '9'.*it has those of .*3/s],
+    [["--step", "9"], new RegExp(`has no batch of step '9'.*it has those of .*${step}`, "s")],
     [["--step", "x"], /--step 'x' is not allowed/],
     [["--checkpoint", "best-ever"], /'--checkpoint' is 'best-ever'.*allowed are 'last', 'best'/s],
     [["--checkpoint", "17"], /keeps no checkpoint of step '17'.*name one/s],
@@ -91,14 +96,14 @@ test("a batch of stale samples is kept by the alarm, shown, and scored again wit
   }
   const batches = join(runs.path, summary.runId, "artifacts/mismatch");
   await mkdir(join(batches, "step-000099"));
-  expect(await json()).toMatchObject({ step: 3, missingRanks: [], strayFiles: [], passedOver: [99] });
+  expect(await json()).toMatchObject({ step, missingRanks: [], strayFiles: [], passedOver: [99] });
   expect((await ask()).stdout).toMatch(/newer, but not whole: step 99/);
   const empty = await ask("--step", "99");
   expect(empty.code).not.toBe(0);
   expect(empty.stderr).toMatch(/holds no\s+batch\s+of\s+this\s+step/);
   expect(empty.stderr).not.toMatch(/ENOENT/);
 
-  const path = join(batches, "step-000003/rank-0-1.safetensors");
+  const path = join(batches, `step-00000${step}/rank-0-1.safetensors`);
   const file = await readFile(path);
   file[file.length - 1]! ^= 1;
   await writeFile(path, file);
