@@ -9,6 +9,7 @@ import type { Demonstration } from "../src/actor/imitation.ts";
 import { momentsOverRanks } from "../src/actor/rank-moments.ts";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
+import { CountedActor } from "./support/counted-actor.ts";
 import { Group } from "./support/group.ts";
 
 const contextLength = 6;
@@ -68,25 +69,6 @@ test.each([
     for (const [name, value] of Object.entries(expected)) expect(own[name], name).toBeCloseTo(value, 3);
   }
 });
-
-/** Counts what its engine is asked for, in order. */
-class CountedActor extends ActorWorker {
-  readonly asked: string[] = [];
-  protected override async createEngine() {
-    const engine = await super.createEngine();
-    const { asked } = this;
-    return new Proxy(engine, {
-      get(target, name) {
-        const value = Reflect.get(target, name, target) as unknown;
-        if (typeof value !== "function") return value;
-        return (...given: unknown[]) => {
-          if (["forwardBackward", "logprobs", "optimStep"].includes(String(name))) asked.push(String(name));
-          return value.apply(target, given) as unknown;
-        };
-      },
-    });
-  }
-}
 
 test("ranks ask their engines equally often, whatever comes to each, so that these may meet in every call", async () => {
   const drawn = fc.record({

@@ -5,8 +5,9 @@ import { makeEpisode } from "@treadle/learning/testing";
 import type { Source } from "@treadle/runtime";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { ActorConfig, ActorWorker } from "../src/index.ts";
+import { ActorConfig } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
+import { CountedActor } from "./support/counted-actor.ts";
 
 const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchTokens: 24 };
 const groupOf = (promptId: string): EpisodeGroup => ({
@@ -15,25 +16,9 @@ const groupOf = (promptId: string): EpisodeGroup => ({
 });
 
 /** What an engine computes differs a little with the shape of the micro-batch that a row is in. */
-const rounded = async (logprobs: Promise<Float32Array>, { rows, columns }: TokenRows) =>
-  (await logprobs).map((value) => value + (rows + 10 * columns) / 1000);
-
-class WatchedActor extends ActorWorker {
-  readonly asked: string[] = [];
-  protected override async createEngine() {
-    const engine = await super.createEngine();
-    const { asked } = this;
-    return new Proxy(engine, {
-      get(target, name) {
-        const value = Reflect.get(target, name, target) as unknown;
-        if (typeof value !== "function") return value;
-        return (...given: unknown[]) => {
-          if (["forwardBackward", "logprobs", "optimStep"].includes(String(name))) asked.push(String(name));
-          const answer = value.apply(target, given) as unknown;
-          return name === "logprobs" ? rounded(answer as Promise<Float32Array>, given[0] as TokenRows) : answer;
-        };
-      },
-    });
+class WatchedActor extends CountedActor {
+  protected override async scored(logprobs: Promise<Float32Array>, { rows, columns }: TokenRows) {
+    return (await logprobs).map((value) => value + (rows + 10 * columns) / 1000);
   }
 }
 
@@ -79,7 +64,7 @@ async function play(
   return { worker, events, grant, refuse, lookedAt, source, given: () => numGiven };
 }
 
-/** Until everything has gone on as far as it does by itself. */
+/** Until nothing goes on any more before somebody acts. */
 async function turns(): Promise<void> {
   for (let turn = 0; turn < 4; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -53,7 +53,7 @@ export class RankTable {
     return this.#components.get(component) as Component;
   }
 
-  /** Those that there are. */
+  /** That are present. */
   get nodes(): readonly string[] {
     return [...this.#present];
   }

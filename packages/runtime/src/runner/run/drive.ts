@@ -5,10 +5,10 @@
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first; unless another runner has
  * taken the run.
  */
-import { TreadleError, toErrorRecord } from "@treadle/contracts";
+import { savesInBackground, TreadleError, toErrorRecord } from "@treadle/contracts";
 import type { WorkflowContext } from "../../author/workflow.ts";
 import { Elasticity } from "../placement/elasticity.ts";
-import { type OpenedRun, type RunResult, runsAhead } from "./open-run.ts";
+import type { OpenedRun, RunResult } from "./open-run.ts";
 import { Reports } from "./reports.ts";
 import { RunRecords } from "./run-records.ts";
 import { StepTracker } from "./step-tracker.ts";
@@ -108,7 +108,7 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
       await sized?.committed(step.step, step.seconds, cluster);
       await records.committed(step);
     },
-    ahead: runsAhead(config)
+    ahead: savesInBackground(config.checkpoints)
       ? {
           maxOpen: 2 * config.checkpoints.stateEverySteps + config.flow.maxStaleness + 1,
           saveStates: () => cluster.saveStates(),

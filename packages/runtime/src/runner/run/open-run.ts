@@ -10,7 +10,6 @@ import {
   type RunEvent,
   type RunSummary,
   type RuntimeConfig,
-  savesInBackground,
   type TreadleError,
 } from "@treadle/contracts";
 import { EventWriter, MetricsWriter, Trackers } from "@treadle/observe";
@@ -78,9 +77,6 @@ export type RunStart = {
   /** asked once of a death that costs what no saved state has: whether the run begins again, instead of ending */
   readonly rollsBack?: (death: TreadleError, journal: Journal) => boolean;
 };
-
-/** Steps go on while the states of those before are still being written. */
-export const runsAhead = ({ checkpoints }: RuntimeConfig): boolean => savesInBackground(checkpoints);
 
 export type OpenedRun = RunStart & {
   readonly startedMs: number;

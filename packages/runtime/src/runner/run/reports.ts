@@ -3,10 +3,10 @@
  *
  * Owner of: reports that are still calls, outside of steps, and the metrics of the act of `once` that is under way.
  */
-import { TreadleError } from "@treadle/contracts";
+import { savesInBackground, TreadleError } from "@treadle/contracts";
 import { CallHandle } from "../../author/group/handle.ts";
 import type { Metrics, Progress } from "../../author/workflow.ts";
-import { type OpenedRun, runsAhead } from "./open-run.ts";
+import type { OpenedRun } from "./open-run.ts";
 import { averageRanks, checkedMetrics } from "./reported-metrics.ts";
 import type { RunRecords } from "./run-records.ts";
 import type { StepTracker } from "./step-tracker.ts";
@@ -49,7 +49,7 @@ export class Reports {
     const { journal, states, cluster } = this.#run;
     const done = journal.once(name);
     if (done) return done.value as T;
-    if (runsAhead(this.#run.config)) {
+    if (savesInBackground(this.#run.config.checkpoints)) {
       if (this.#tracker.current !== undefined) {
         throw new TreadleError(
           "workflow.invalid",
