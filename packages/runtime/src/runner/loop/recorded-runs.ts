@@ -60,6 +60,7 @@ async function openRecording(folder: string, name: string): Promise<Recording> {
   }
   if (first.done) return { name, header: undefined, end: () => undefined, turns: noTurns };
   const header = headerOf(first.value, folder);
+  if (header instanceof TreadleError) throw (await damageOf(lines, folder)) ?? header;
   let end: RecordingEnd["end"] | undefined;
   let read = 0;
   let tie = tied(0, first.value);
@@ -101,12 +102,22 @@ async function openRecording(folder: string, name: string): Promise<Recording> {
   return { name, header, end: () => end, turns };
 }
 
-function headerOf(line: string, folder: string): RecordingHeader {
+/** Why no header can be read may be that bytes are damaged, which the checksum at the end of its file tells. */
+async function damageOf(lines: AsyncIterable<string>, folder: string): Promise<TreadleError | undefined> {
+  try {
+    for await (const _ of lines);
+    return undefined;
+  } catch (cause) {
+    return isCut(cause) ? undefined : invalid(`recording '${folder}' is damaged`, cause);
+  }
+}
+
+function headerOf(line: string, folder: string): RecordingHeader | TreadleError {
   const value = parseLine(line);
   const header = RecordingHeader.safeParse(value);
   if (header.success) return header.data;
   const { format } = z.object({ format: z.unknown() }).catch({ format: undefined }).parse(value);
-  throw invalid(
+  return invalid(
     format !== undefined && format !== recordingFormat
       ? `recording '${folder}' is of format '${format}'; this version of Treadle reads '${recordingFormat}': replay it with the one that recorded it`
       : `recording '${folder}' does not begin with a header; record the run again with observe.record=true`,

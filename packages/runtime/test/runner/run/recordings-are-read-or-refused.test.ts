@@ -379,6 +379,10 @@ describe("what is no recording of this version", () => {
     const bytes = await readFile(file);
     await writeFile(file, bytes.with(1, 0));
     await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is damaged before its first input"));
+    const stored = gzipSync(gunzipSync(bytes), { level: 0 });
+    const digit = stored.indexOf('"format":') + '"format":'.length;
+    await writeFile(file, stored.with(digit, "9".charCodeAt(0)));
+    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is damaged"));
     await writeFile(file, gzipSync('{"format":99,"runId":"a-run"}\n'));
     await expect(replayRun(folder, folder)).rejects.toEqual(invalid("is of format '99'"));
   });
