@@ -96,6 +96,10 @@ async function startUnderAgent(
   const evil = join(root, "evil.sh");
   await writeFile(evil, `#!/bin/sh\nid > ${mark}\n`);
   await writeFile(`${evil}.py`, `open(${JSON.stringify(mark)}, "w").close()\ndef f(**_): return 0\n`);
+  await writeFile(
+    `${evil}.mjs`,
+    `import { writeFileSync } from "node:fs"; writeFileSync(${JSON.stringify(mark)}, "");\n`,
+  );
   await chmod(evil, 0o755);
   const planes = localControlPlanes();
   const plane = planes.connect();
@@ -141,6 +145,17 @@ test.each(attacks)("PGR1: %s", (_, module, exportName, config) =>
     expect(existsSync(mark)).toBe(false);
   }),
 );
+
+test("PGR1: the module of an engine", () =>
+  startUnderAgent(
+    "rollout/rollout-worker.ts",
+    "RolloutWorker",
+    (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "module", module: `${evil}.mjs` } }),
+    ({ failure, mark }) => {
+      expect(failure?.message).toContain("is outside of the project root");
+      expect(existsSync(mark)).toBe(false);
+    },
+  ));
 
 describe("PGR1: an HTTP server that the configuration chooses", () => {
   const secret = "what the agent's user alone may know";

@@ -124,6 +124,7 @@ const attacks = (): Record<string, [code: string, stored: object]> => ({
   "an address to listen on": ["config.invalid", honest({ observe: { metrics: { address: "0.0.0.0:1" } } })],
   "an address to send to": ["config.invalid", honest({ observe: { otlp: { endpoint: "http://evil.example" } } })],
   "a program for a tracker": ["config.invalid", tracked({ kind: "wandb", python: "/tmp/evil.sh" })],
+  "a module for a tracker": ["config.invalid", tracked({ kind: "module", module: "runs/run-a/evil.js" })],
   "a file for a tracker": ["config.invalid", tracked({ kind: "jsonl", path: "/root/.ssh/authorized_keys" })],
   "a folder for a tracker": ["config.invalid", tracked({ kind: "tensorboard", folder: "/root" })],
   "a server for a tracker": ["config.invalid", tracked({ kind: "mlflow", url: "http://evil.example" })],

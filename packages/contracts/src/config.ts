@@ -292,6 +292,13 @@ export const TrackerConfig = z.discriminatedUnion("kind", [
     /** interpreter with the package `wandb`; default: the environment's TREADLE_PYTHON, else python3 */
     python: z.string().min(1).optional(),
   }),
+  z.strictObject({
+    kind: z.literal("module"),
+    /** the file that exports `createTracker`, in JavaScript or TypeScript, from the project's root */
+    module: z.string().min(1),
+    /** what its `createTracker` gets as `settings` */
+    settings: z.record(z.string(), z.json()).default({}),
+  }),
 ]);
 export type TrackerConfig = z.infer<typeof TrackerConfig>;
 

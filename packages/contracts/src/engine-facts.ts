@@ -1,6 +1,6 @@
 /** What the configuration of a worker says of its engine, as far as plans depend on it. */
 export type EngineFacts = {
-  readonly kind: "embedded" | "emulated" | "torch" | "sglang" | "vllm";
+  readonly kind: "embedded" | "emulated" | "torch" | "sglang" | "vllm" | "module";
   /** of the Hugging Face model that it runs, with its `config.json` */
   readonly modelFolder?: string | undefined;
   /** how weights leave an engine on PyTorch: in a device's memory that others map, in files that they read, or as bytes through Node */

@@ -17,17 +17,17 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { valueHeadName } from "../src/embedded/transformer-config.ts";
 import { normal } from "../src/random.ts";
 import { type Tensor, writeTensors } from "../src/server/safetensors.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
 import { sealTicket } from "../src/weight-ticket.ts";
-import { testedModel } from "./generation-contract.ts";
 
-const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
 const prompts = [Int32Array.of(1, 2), Int32Array.of(4, 5, 6)];
 const tokens = [1, 2, 3, 4];
 const nonce = "0123456789abcdef".repeat(2);
 const [rank, alpha, width] = [2, 3, 6];
 const layer = "model.layers.0.mlp.up_proj";
-const own = tinyWeights(testedModel, 1);
+const own = tinyWeights(conformingModel, 1);
 const routes = {
   sglang: { load: "/load_lora_adapter", whole: "/update_weights_from_disk" },
   vllm: { load: "/v1/load_lora_adapter", whole: "/collective_rpc" },
@@ -46,7 +46,7 @@ beforeAll(async () => {
     leftPrefix: "treadle-a.left-",
     runPrefix: "treadle-a.",
   };
-  await writeTinyModel(join(folder, "tiny"), testedModel, own);
+  await writeTinyModel(join(folder, "tiny"), conformingModel, own);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -212,11 +212,11 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
 
   test("AS8 over whole weights that came as bytes, the model's own are loaded before an adapter", async () => {
     const { engine, double } = await start(kind);
-    await engine.loadWeights(tinyWeights(testedModel, 5, 1));
-    expect(double.score(tokens)).toEqual(new TinyModel(tinyWeights(testedModel, 5).parameters).score(tokens, 1));
+    await engine.loadWeights(tinyWeights(conformingModel, 5, 1));
+    expect(double.score(tokens)).toEqual(new TinyModel(tinyWeights(conformingModel, 5).parameters).score(tokens, 1));
     await engine.loadTicket((await publish(61, 2)).ticket);
     expect(scored(double)).toEqual(scoredBy(61));
-    await engine.loadWeights(tinyWeights(testedModel, 6, 3));
+    await engine.loadWeights(tinyWeights(conformingModel, 6, 3));
     await engine.generate(prompts, sampling);
     expect(asked(double).at(-1)).not.toHaveProperty("lora_path");
     expect(double.adapters).toEqual([]);
@@ -224,13 +224,13 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
 
   test("AS7 below an adapter, the model's own folder is not loaded again when its tensors are others than it had", async () => {
     const path = join(folder, `${kind}-own`);
-    await writeTinyModel(path, testedModel, own);
+    await writeTinyModel(path, conformingModel, own);
     const { engine, double } = await start(kind, { model: path }, { model: path });
     await engine.loadTicket((await publish(66, 1)).ticket);
     await double.kill();
     await double.start();
     await rm(join(path, "model.safetensors"));
-    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, own);
+    await writeTinyModel(path, { ...conformingModel, dtype: "BF16" }, own);
     await expect(engine.generate(prompts, sampling)).rejects.toThrow("are others than they were when it was opened");
     expect(posts(double, routes[kind].whole)).toBe(1);
   });

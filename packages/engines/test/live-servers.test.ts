@@ -8,9 +8,10 @@ import { expect, test } from "vitest";
 import { liveLaunch, liveModel, liveUrl } from "../../../test/support/live-vllm.ts";
 import { lacksTorch } from "../../../test/support/torch.ts";
 import { sealWeights } from "../src/parameters.ts";
-import { describeGeneration, testedModel } from "./generation-contract.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
+import { describeGeneration } from "./generation-contract.ts";
 
-const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 const options = { warn: (message: string) => console.warn(message), log: (line: string) => console.log(line) };
 
 const { TREADLE_SGLANG_URL: sglangUrl, TREADLE_SGLANG_MODEL: sglangModel } = process.env;

@@ -5,7 +5,8 @@ import type { Completion, Weights } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
 import { TinyModel, writeTinyModel } from "@treadle/engines/testing";
 import { describe, expect, test } from "vitest";
-import { describeGeneration, testedModel } from "./generation-contract.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
+import { describeGeneration } from "./generation-contract.ts";
 import {
   contract,
   folder,
@@ -61,7 +62,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
 
   test("the server gets what was trained, in the type of the model's folder", async () => {
     const path = join(folder, `${kind}-bf16`);
-    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, own);
+    await writeTinyModel(path, { ...conformingModel, dtype: "BF16" }, own);
     const { engine, double } = await start(kind, { model: path }, { model: path });
     const weights = newer(4, 1);
     await engine.loadWeights(weights);
@@ -391,7 +392,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
   test("an end that the model has by itself is none where nobody asked for it (SQ3)", async () => {
     const path = join(folder, `${kind}-end`);
     const stops = { ...sampling, stopTokens: [5] };
-    await writeTinyModel(path, { ...testedModel, endToken: 3 }, own);
+    await writeTinyModel(path, { ...conformingModel, endToken: 3 }, own);
     const { engine } = await start(kind, { model: path }, { model: path });
     const many = Array.from({ length: 5 }, () => prompts).flat();
     const completions = await engine.generate(many, { ...stops, maxTokens: 6 });

@@ -16,15 +16,15 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vite
 import type { z } from "zod";
 import { judgeLogprobs } from "../src/server/probe.ts";
 import { readTensorInfos, readTensors, writeTensors } from "../src/server/safetensors.ts";
-import { testedModel } from "./generation-contract.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
 
-const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 let folder: string;
 let tiny: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "treadle-refusals-"));
   tiny = join(folder, "tiny");
-  await writeTinyModel(tiny, testedModel, tinyWeights(testedModel, 1));
+  await writeTinyModel(tiny, conformingModel, tinyWeights(conformingModel, 1));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -101,7 +101,7 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
       refused(/'8' where engine.model has a vocabulary of '7'/),
     );
     const larger = join(folder, `${kind}-larger`);
-    const options = { ...testedModel, vocabSize: 9 };
+    const options = { ...conformingModel, vocabSize: 9 };
     await writeTinyModel(larger, options, tinyWeights(options, 1));
     await expect(attach(kind, { model: larger })).rejects.toMatchObject({
       code: "config.invalid",
@@ -174,7 +174,7 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
 describe("a model's folder", () => {
   const spoiled = async (name: string, spoil: (path: string) => Promise<unknown>): Promise<string> => {
     const path = join(folder, name);
-    await writeTinyModel(path, testedModel, tinyWeights(testedModel, 1));
+    await writeTinyModel(path, conformingModel, tinyWeights(conformingModel, 1));
     await spoil(path);
     return path;
   };
@@ -203,7 +203,7 @@ test("what a predecessor has left goes, and others may not read what is written"
   const double = await serve("vllm");
   const create = () => ServerEngine.create(model, { kind: "vllm", url: double.url, model: tiny, weightsFolder });
   const killed = await create();
-  await killed.loadWeights(tinyWeights(testedModel, 2, 1));
+  await killed.loadWeights(tinyWeights(conformingModel, 2, 1));
   const [name] = await readdir(weightsFolder);
   const own = join(weightsFolder, name!);
   expect((await stat(own)).mode & 0o777).toBe(0o700);

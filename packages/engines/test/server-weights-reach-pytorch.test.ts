@@ -11,10 +11,10 @@ import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { sealWeights } from "../src/parameters.ts";
 import { ModelFolder } from "../src/server/model-folder.ts";
 import { readTensorInfos } from "../src/server/safetensors.ts";
-import { testedModel } from "./generation-contract.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
 
 const reason = lacksTorch();
-const plain = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const plain = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 const tokens = Int32Array.of(1, 2, 3, 4, 5, 6);
 const make = `
 import sys, torch

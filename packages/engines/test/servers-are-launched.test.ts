@@ -8,13 +8,13 @@ import { fileURLToPath } from "node:url";
 import { ServerEngine } from "@treadle/engines";
 import { SglangDouble, tinyWeights, VllmDouble, writeTinyModel } from "@treadle/engines/testing";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
-import { testedModel } from "./generation-contract.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
 import { writeDoublePython } from "./support/double-python.ts";
 
-const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 const sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
 const prompts = [[1, 2], [3], [4, 5, 6]].map((tokens) => Int32Array.from(tokens));
-const own = tinyWeights(testedModel, 1);
+const own = tinyWeights(conformingModel, 1);
 
 let folder: string;
 let tiny: string;
@@ -22,7 +22,7 @@ let python: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "treadle-launch-test-"));
   tiny = join(folder, "tiny");
-  await writeTinyModel(tiny, testedModel, own);
+  await writeTinyModel(tiny, conformingModel, own);
   python = await writeDoublePython(folder);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
@@ -79,7 +79,7 @@ describe.each(["vllm", "sglang"] as const)("of kind %s", (kind) => {
     const double = await new { sglang: SglangDouble, vllm: VllmDouble }[kind]({ model: tiny }).start();
     const attached = await ServerEngine.create(model, { kind, url: double.url, model: tiny });
     engines.push(attached);
-    const newer = tinyWeights(testedModel, 2, 1);
+    const newer = tinyWeights(conformingModel, 2, 1);
     for (const weights of [undefined, newer]) {
       if (weights) for (const each of [engine, attached]) await each.loadWeights(weights);
       expect(await engine.generate(prompts, sampling)).toEqual(await attached.generate(prompts, sampling));
@@ -145,7 +145,7 @@ describe.each(["vllm", "sglang"] as const)("of kind %s", (kind) => {
 
   test("two start beside each other, each with a port, a key and weights of its own", async () => {
     const [one, other] = await Promise.all([launch(kind), launch(kind)]);
-    await one.engine.loadWeights(tinyWeights(testedModel, 2, 1));
+    await one.engine.loadWeights(tinyWeights(conformingModel, 2, 1));
     const [changed, kept] = await Promise.all([one, other].map(({ engine }) => engine.generate(prompts, sampling)));
     expect(changed?.map(({ policyVersion }) => policyVersion)).toEqual([1, 1, 1]);
     expect(kept?.map(({ policyVersion }) => policyVersion)).toEqual([0, 0, 0]);

@@ -16,10 +16,10 @@ import {
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { valueHeadName } from "../src/embedded/transformer-config.ts";
 import { writeTensors } from "../src/server/safetensors.ts";
+import { conformingModel } from "../src/testing/conformance.ts";
 import { sealTicket } from "../src/weight-ticket.ts";
-import { testedModel } from "./generation-contract.ts";
 
-const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
 const prompts = [Int32Array.of(1, 2), Int32Array.of(4, 5, 6)];
 const tokens = [1, 2, 3, 4];
@@ -37,7 +37,7 @@ beforeAll(async () => {
     leftPrefix: "treadle-a.left-",
     runPrefix: "treadle-a.",
   };
-  await writeTinyModel(join(folder, "tiny"), testedModel, tinyWeights(testedModel, 1));
+  await writeTinyModel(join(folder, "tiny"), conformingModel, tinyWeights(conformingModel, 1));
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -94,7 +94,7 @@ async function publish(weights: Weights, { root = hostFiles.folder, name = "trea
   const ticket: WeightTicket = sealTicket({ policyVersion, store, nonce, folder: inside, tensors: listed });
   return { ticket, store, path, inside: join(store, inside) };
 }
-const newer = (seed: number, policyVersion: number) => tinyWeights(testedModel, seed, policyVersion);
+const newer = (seed: number, policyVersion: number) => tinyWeights(conformingModel, seed, policyVersion);
 const scoredBy = ({ parameters }: Weights) => new TinyModel(parameters).score(tokens, 1);
 const linked = async (path: string) => {
   await rename(path, `${path}.x`);
@@ -260,12 +260,12 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
 
   test("AS7 the model's own folder is not loaded again when its tensors are others than it had", async () => {
     const path = join(folder, `${kind}-own`);
-    await writeTinyModel(path, testedModel, tinyWeights(testedModel, 1));
+    await writeTinyModel(path, conformingModel, tinyWeights(conformingModel, 1));
     const { engine, double } = await start(kind, "ticket", path);
     await double.kill();
     await double.start();
     await rm(join(path, "model.safetensors"));
-    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, tinyWeights(testedModel, 1));
+    await writeTinyModel(path, { ...conformingModel, dtype: "BF16" }, tinyWeights(conformingModel, 1));
     await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({
       code: "config.invalid",
       message: expect.stringContaining("are others than they were when it was opened"),
@@ -275,7 +275,7 @@ describe.each(["sglang", "vllm"] as const)("a server of kind %s", (kind) => {
 
   test("AS1 a change too small for the server's own type is no update that it has missed; in its own type, one is", async () => {
     const path = join(folder, `${kind}-bf16`);
-    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, tinyWeights(testedModel, 1));
+    await writeTinyModel(path, { ...conformingModel, dtype: "BF16" }, tinyWeights(conformingModel, 1));
     const rounding = await start(kind, "ticket", path);
     const exact = await start(kind);
     saidChecksum = "that of the numbers before";

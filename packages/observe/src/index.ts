@@ -37,5 +37,7 @@ export {
   type TracerOptions,
   traceNow,
 } from "./tracer.ts";
+export type { CreateTracker, CreateTrackerContext, OwnTracker } from "./trackers/module-tracker.ts";
+export type { TrackedEnd, TrackedRow } from "./trackers/tracker-feed.ts";
 export { Trackers } from "./trackers/trackers.ts";
 export { type UtilisationWindow, utilisation } from "./utilisation.ts";

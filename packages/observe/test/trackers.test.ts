@@ -5,6 +5,7 @@ import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { crc32c, type RunEvent, type TrackerConfig } from "@treadle/contracts";
 import fc from "fast-check";
 import protobuf from "protobufjs";
@@ -22,7 +23,14 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
 const open = (...configs: TrackerConfig[]) =>
-  new Trackers(configs, { runId: "run-1", folder, projectRoot: folder, steps: 2, warn: (message) => warn(message) });
+  new Trackers(configs, {
+    runId: "run-1",
+    folder,
+    projectRoot: folder,
+    steps: 2,
+    warn: (message) => warn(message),
+    loadModule: (path) => import(pathToFileURL(join(folder, path)).href),
+  });
 const stepFinished = (step: number, metrics: Record<string, number>): RunEvent => ({
   type: "step-finished",
   atMs: 1_700_000_000_000 + step,
@@ -420,5 +428,42 @@ def init(**given):
       execFileSync("ps", ["-A", "-o", "args="], { encoding: "utf8" }).includes(`hanging-${process.pid}`);
     await expect.poll(running, { timeout: 30_000 }).toBe(false);
     expect(warnings.at(-1)).toBe("'1' rows of metrics were dropped for W&B");
+  });
+});
+
+describe("a module of the project", () => {
+  const tracked = async (text: string) => {
+    await writeFile(join(folder, "own.mjs"), text);
+    await track({ kind: "module", module: "own.mjs", settings: { team: "sums" } });
+  };
+
+  test("gets the rows, how the run ended, and its settings", async () => {
+    const out = join(folder, "out.txt");
+    await tracked(`import { appendFileSync } from "node:fs";
+      const say = (value) => appendFileSync(${JSON.stringify(out)}, JSON.stringify(value) + "\\n");
+      export const createTracker = async ({ runId, folder, steps, settings }) => {
+        say({ runId, isThere: folder.length > 0, steps, settings });
+        return { write: (rows) => rows.forEach(({ step, values }) => say({ step, reward: values.reward })), close: say };
+      };`);
+    const lines = (await readFile(out, "utf8")).trim().split("\n");
+    expect(lines.map((line) => JSON.parse(line))).toEqual([
+      { runId: "run-1", isThere: true, steps: 2, settings: { team: "sums" } },
+      { step: 1, reward: 0.25 },
+      { step: 2, reward: null },
+      "finished",
+    ]);
+    expect(warnings).toEqual([]);
+  });
+
+  test.each([
+    ["export const other = 1;", "exports no function 'createTracker'"],
+    ["export const createTracker = () => undefined;", "has no function 'write'"],
+    ["export const createTracker = () => { throw new Error('no such team'); };", "no such team"],
+    ["import './missing.mjs';", "missing.mjs"],
+    ["export const createTracker = () => ({ write() { throw new Error('is full'); } });", "is full"],
+  ])("TK1 that fails reaches no step, and says why: %s", async (text, why) => {
+    await tracked(text);
+    expect(warnings[0]).toContain(why);
+    expect(warnings.at(-1)).toMatch(/'2' rows of metrics were dropped for 'own.mjs'/);
   });
 });

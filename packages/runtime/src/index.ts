@@ -9,7 +9,7 @@ export {
   TreadleError,
 } from "@treadle/contracts";
 export type { PickFunction, PickItem, PickTake, PolicyName } from "@treadle/core";
-export type { Logger, Tracer } from "@treadle/observe";
+export type { CreateTracker, Logger, OwnTracker, Tracer, TrackedEnd, TrackedRow } from "@treadle/observe";
 export type {
   BatchOptions,
   Channel,

@@ -24,6 +24,7 @@ import {
 } from "@treadle/engines";
 import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
+import { createModuleEngine, ModuleEngineConfig } from "./module-engine.ts";
 
 const mib = 2 ** 20;
 
@@ -46,16 +47,17 @@ const Collectives = z.strictObject({
 
 /**
  * What runs a model: the embedded engine in the worker's process, PyTorch in one of its own, or a server that generates,
- * beside PyTorch, which trains.
+ * beside PyTorch, which trains; or an engine of the project's own.
  */
 export const EngineChoice = z.discriminatedUnion("kind", [
   z.strictObject({
-    /** `embedded`, in the worker's process; `torch`, in one of its own; `sglang` or `vllm`, a server */
+    /** `embedded`, in the worker's process; `torch`, in one of its own; `sglang` or `vllm`, a server; `module`, one of the project's */
     kind: z.literal("embedded"),
   }),
   TorchConfig,
   SglangConfig,
   VllmConfig,
+  ModuleEngineConfig,
 ]);
 export type EngineChoice = z.infer<typeof EngineChoice>;
 
@@ -96,6 +98,7 @@ export function generatorFacts(config: EngineConfig): EngineFacts {
 /** What a component says of its engine that trains or scores. */
 export function trainerFacts({ engine, emulated, model: { valueHead } }: EngineConfig): EngineFacts {
   if (emulated) return { kind: "emulated" };
+  if (engine?.kind === "module") return { kind: "module" };
   const torch = torchOf(engine);
   if (!torch) return { kind: "embedded" };
   const { path, weightsBy, weightsFolder, collective, device, lora, process } = torch;
@@ -146,6 +149,8 @@ async function makeEngine(
   const { config, component, rank, worldSize, hostFiles, log } = worker;
   const { ids } = worker.devices;
   if (!config.emulated) {
+    const use = generates ? "generation" : trains ? "training" : "scoring";
+    if (config.engine?.kind === "module") return createModuleEngine(worker, config.engine, { seed, use });
     const torch = torchOf(config.engine);
     if (torch) {
       if (torch.weightsFolder !== undefined) checkWrittenFolder(torch.weightsFolder, "engine.weightsFolder");
@@ -169,7 +174,6 @@ async function makeEngine(
           });
       }
       const { address } = worker.messages;
-      const use = generates ? "generation" : trains ? "training" : "scoring";
       return TorchEngine.create(config.model, torch, {
         loaded: false,
         ...{ hostFiles, processes, adapts: trains, offer, address, use },

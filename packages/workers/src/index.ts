@@ -10,6 +10,7 @@ export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.t
 export { type ComparedToken, type Comparison, compare, type Divergence } from "./mismatch/compare.ts";
 export { type KeptBatch, KeptFacts, type KeptStep, keptSteps, newestKept, readKept } from "./mismatch/kept-batch.ts";
 export { scoreEpisodes } from "./mismatch/score-episodes.ts";
+export type { CreateEngine, EngineContext, EngineUse } from "./module-engine.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder, historyKey } from "./rollout/call-order.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";

@@ -1,6 +1,9 @@
-/** Subclasses of shipped workers that bring an engine of their own. */
+/** Engines that are not shipped: a subclass of a shipped worker creates one, or a configuration names the module that does. */
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { TransformerEngine } from "@treadle/engines";
-import { expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   ActorConfig,
   ActorWorker,
@@ -74,4 +77,88 @@ test("an engine that a subclass creates is the one that generates, scores and tr
   await rollout.generate(source, sink);
   expect(groups[0]?.episodes).toHaveLength(2);
   expect(numCalls).toBe(1);
+});
+
+describe("ME1: an engine of a module", () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "treadle-engine-"));
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  let numModules = 0;
+  async function moduleWith(text: string): Promise<string> {
+    const path = join(folder, `${numModules++}.mjs`);
+    await writeFile(path, text);
+    return path;
+  }
+  type Asked = { use: string; component: string; rank: number; devices: string[]; settings: object; seed: number };
+  const asked: Asked[] = [];
+  const made: TransformerEngine[] = [];
+  Object.assign(globalThis, {
+    ownEngine: async (context: Asked & { model: Parameters<typeof TransformerEngine.create>[0] }) => {
+      const { use, component, rank, devices, settings, seed } = context;
+      asked.push({ use, component, rank, devices, settings, seed });
+      const engine = await TransformerEngine.create(context.model);
+      made.push(engine);
+      return engine;
+    },
+  });
+  const training = { model, algorithm: { name: "grpo" }, learningRate: 0.01 };
+  const generation = { model, alphabet: "0123456789", groupSize: 2, maxTokens: 3, reward: { name: "arithmetic" } };
+
+  test("generates, scores and trains, and is told for whom, with its settings", async () => {
+    const module = await moduleWith("export const createEngine = (context) => globalThis.ownEngine(context);");
+    const engine = { kind: "module", module, settings: { precision: "high" } };
+    const rollout = new RolloutWorker(contextOf(RolloutConfig.parse({ ...generation, engine }), "rollout"));
+    const inference = new InferenceWorker(contextOf(InferenceConfig.parse({ model, engine }), "inference"));
+    const actor = new ActorWorker(contextOf(ActorConfig.parse({ ...training, engine }), "actor"));
+    for (const worker of [rollout, inference, actor]) await worker.setup();
+    const all = { rank: 0, devices: ["cpu:0"], settings: { precision: "high" }, seed: 3 };
+    expect(asked).toEqual([
+      { use: "generation", component: "rollout", ...all },
+      { use: "scoring", component: "inference", ...all },
+      { use: "training", component: "actor", ...all },
+    ]);
+    const { source, sink, groups } = streamOf([[{ id: "one", tokens: Int32Array.of(2, 3), answer: "1" }]]);
+    await rollout.generate(source, sink);
+    expect(groups[0]?.episodes).toHaveLength(2);
+    expect(await actor.weights("others")).toEqual(made[2]?.exportWeights());
+  });
+
+  const methods = "memory, idle, loadWeights, release, restore, close, generate, abort, pause, resume".split(", ");
+  const engineWith = (names: readonly string[]): string =>
+    `export const createEngine = () => ({ kind: "own", policyVersion: 0, ${names.map((name) => `${name}() {}`).join(", ")} });`;
+  test.each([
+    ["export const createEngines = 1;", "which exports no function 'createEngine'"],
+    ["export const createEngine = async () => null;", "whose 'createEngine' returned 'null'"],
+    ["export const createEngine = () => {};", "whose 'createEngine' returned 'undefined'"],
+    ["export const createEngine = () => ({ policyVersion: 0 });", "has no string 'kind'"],
+    [
+      engineWith(methods.filter((name) => name !== "pause" && name !== "idle")),
+      "lacks 'idle', 'pause', which generation needs",
+    ],
+    ["export const createEngine = () => { throw new Error('no such device'); };", "no such device"],
+  ])("is refused before it is used: %s", async (text, says) => {
+    const engine = { kind: "module", module: await moduleWith(text) };
+    const rollout = new RolloutWorker(contextOf(RolloutConfig.parse({ ...generation, engine }), "rollout"));
+    await expect(rollout.setup()).rejects.toThrow(says);
+  });
+
+  test("has to train where it is to train", async () => {
+    const engine = { kind: "module", module: await moduleWith(engineWith(methods)) };
+    const actor = new ActorWorker(contextOf(ActorConfig.parse({ ...training, engine }), "actor"));
+    await expect(actor.setup()).rejects.toThrow(
+      /lacks 'logprobs', .*'forwardBackward', .*'optimStep', which training needs/,
+    );
+  });
+
+  test("keeps its own order unless it says how many it computes at once", () => {
+    const engine = { kind: "module", module: "own.mjs" };
+    const ordered = RolloutConfig.parse({ ...generation, engine, scheduler: "pps" });
+    expect(() => RolloutWorker.checkConfig(ordered)).toThrow("an engine of kind 'module' makes its own batches");
+    RolloutWorker.checkConfig(
+      RolloutConfig.parse({ ...generation, engine: { ...engine, places: 4 }, scheduler: "pps" }),
+    );
+  });
 });

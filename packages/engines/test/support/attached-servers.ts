@@ -14,20 +14,22 @@ import {
 } from "@treadle/engines/testing";
 import { afterAll, afterEach, beforeAll } from "vitest";
 import type { z } from "zod";
-import { type Tested, testedModel } from "../generation-contract.ts";
+import { conformingModel } from "../../src/testing/conformance.ts";
+import type { TestedGeneration } from "../../src/testing/generation-conformance.ts";
 
-export const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+export const model = { ...conformingModel, layers: 1, width: 8, heads: 1 };
 export const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
 export const prompts = [[1, 2], [3], [4, 5, 6], [0, 0, 1]].map((tokens) => Int32Array.from(tokens));
-export const own = tinyWeights(testedModel, 1);
-export const newer = (seed: number, policyVersion: number): Weights => tinyWeights(testedModel, seed, policyVersion);
+export const own = tinyWeights(conformingModel, 1);
+export const newer = (seed: number, policyVersion: number): Weights =>
+  tinyWeights(conformingModel, seed, policyVersion);
 
 export let folder: string;
 export let weightsFolder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "treadle-server-test-"));
   weightsFolder = join(folder, "weights");
-  await writeTinyModel(join(folder, "tiny"), testedModel, own);
+  await writeTinyModel(join(folder, "tiny"), conformingModel, own);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
@@ -86,7 +88,7 @@ const streamed = (engine: ServerEngine): ServerEngine =>
     },
   });
 
-export const contract = async (kind: Kind, changes: Changes, tellsAtOnce?: true): Promise<Tested> => {
+export const contract = async (kind: Kind, changes: Changes, tellsAtOnce?: true): Promise<TestedGeneration> => {
   const double = await doubleOf(kind, { waitsForQuestions: tellsAtOnce }).start();
   const { engine } = await attach(kind, double, changes);
   return {

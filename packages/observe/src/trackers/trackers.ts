@@ -2,6 +2,7 @@ import { join, resolve } from "node:path";
 import type { RunEvent, TrackerConfig } from "@treadle/contracts";
 import { MetricsWriter } from "../metrics.ts";
 import { MlflowTracker } from "./mlflow.ts";
+import { ModuleTracker } from "./module-tracker.ts";
 import { TensorboardTracker } from "./tensorboard.ts";
 import { type TrackedEnd, type TrackedRow, type Tracker, TrackerFeed } from "./tracker-feed.ts";
 import { WandbTracker } from "./wandb.ts";
@@ -14,6 +15,8 @@ export type TrackerContext = {
   /** of the run, by which one that was stopped is told from one that is done */
   readonly steps: number;
   readonly warn: (message: string) => void;
+  /** a module of the project, by its path from the project's root */
+  readonly loadModule: (path: string) => Promise<Readonly<Record<string, unknown>>>;
 };
 
 /** Sends the metrics of each committed step to every configured tracker; nothing that one does reaches the run. */
@@ -40,7 +43,7 @@ export class Trackers {
   }
 }
 
-function trackerOf(config: TrackerConfig, { runId, folder, projectRoot }: TrackerContext): Tracker {
+function trackerOf(config: TrackerConfig, { runId, folder, projectRoot, steps, loadModule }: TrackerContext): Tracker {
   switch (config.kind) {
     case "jsonl":
       return new JsonLinesTracker(resolve(projectRoot, config.path));
@@ -53,6 +56,10 @@ function trackerOf(config: TrackerConfig, { runId, folder, projectRoot }: Tracke
     case "wandb": {
       const { python = process.env["TREADLE_PYTHON"] ?? "python3", ...more } = config;
       return new WandbTracker({ ...more, python, runId, folder });
+    }
+    case "module": {
+      const { module, settings } = config;
+      return new ModuleTracker(module, () => loadModule(module), { runId, folder, steps, settings });
     }
   }
 }

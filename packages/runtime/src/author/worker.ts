@@ -52,6 +52,8 @@ export type WorkerContext<C> = {
   readonly sizing: Sizing;
   /** names for files in memory that other processes of the host read; undefined where the host has none */
   readonly hostFiles?: HostFiles | undefined;
+  /** a module of the project, by its path from the project's root */
+  readonly loadModule: (path: string) => Promise<Record<string, unknown>>;
   /** the step that the call under way belongs to */
   readonly step?: () => number | undefined;
   /** ends the process with that reason */
@@ -280,6 +282,14 @@ export abstract class Worker<C = unknown> {
   /** A model has sampled so many tokens after a prompt: profiles say of how long sequences they are. */
   protected sampled(promptTokens: number, responseTokens: number): void {
     currentCall()?.meter?.sampled(promptTokens, responseTokens);
+  }
+
+  /**
+   * What a module of the project exports, in JavaScript or TypeScript, by its path from the project's root: for code that the
+   * configuration names. Throws `worker.load-failed`, on a node also for what is outside of its project.
+   */
+  loadModule(path: string): Promise<Record<string, unknown>> {
+    return this.#context.loadModule(path);
   }
 
   /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */

@@ -54,7 +54,7 @@ import { runnerSink, runnerSource } from "./runner-state.ts";
 import { SavingCost } from "./saving-cost.ts";
 import { SwapTimes } from "./swap-times.ts";
 import { Telemetry } from "./telemetry.ts";
-import { moduleHere, refuseOfPeers } from "./trusted-input.ts";
+import { moduleHere, moduleOfProject, refuseOfPeers } from "./trusted-input.ts";
 import type { Watchdog } from "./watchdog.ts";
 
 /** longer than the watchdog takes to look for the runner */
@@ -221,6 +221,7 @@ class WorkerHost {
       },
       sizing: { report: async (step, report) => void (await this.#runner.request("sizing.report", { step, report })) },
       hostFiles: hostFilesOf(boot),
+      loadModule: (path) => moduleOfProject(path, boot),
       step: () => currentCall()?.step,
       failProcess: (error) => this.#fail(error),
     };

@@ -73,6 +73,7 @@ export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 export function placesOf({ model, engine, emulated }: EngineConfig): number | undefined {
   if (emulated) return emulated.slots;
   if (engine?.kind === "sglang" || engine?.kind === "vllm") return engine.maxRunning;
+  if (engine?.kind === "module") return engine.places;
   return engine?.kind === "torch" ? undefined : model.slots;
 }
 

@@ -2,7 +2,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { type Interference, neverDecreases } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
-import type { RolloutOrderConfig } from "./order-config.ts";
+import { placesOf, type RolloutOrderConfig } from "./order-config.ts";
 
 type Config = EngineConfig & RolloutOrderConfig;
 
@@ -35,9 +35,9 @@ export function checkSharing(config: Config): void {
       "config.invalid",
       `'migrate' is 'scaled' where 'placement' is '${placement}': it scales groups, which 'predicted' alone makes; set that, or migrate 'pays'`,
     );
-  if (!config.emulated && engine?.kind === "torch")
+  if (placesOf(config) === undefined)
     throw new TreadleError(
       "config.invalid",
-      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' makes its own batches, and does not tell which episodes are in them; set them to 'own' and 'never'`,
+      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine?.kind}' makes its own batches, and does not tell which episodes are in them; set them to 'own' and 'never'`,
     );
 }

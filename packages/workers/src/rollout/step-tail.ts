@@ -24,7 +24,7 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
     refuse(`'oversample' is set where 'tail' is 'wait', which ends nothing early; remove it, or set 'tail' to 'cut'`);
   if (tail === "wait") return;
   const kind = emulated ? "emulated" : (engine?.kind ?? "embedded");
-  if (!["embedded", "emulated", "torch"].includes(kind))
+  if (!["embedded", "emulated", "torch", "module"].includes(kind))
     refuse(
       `'tail' is '${tail}', but an engine of kind '${kind}' cannot end one completion and leave the others; set it to 'wait', or use the embedded engine, the emulated one, or PyTorch`,
     );

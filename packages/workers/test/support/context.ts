@@ -1,3 +1,4 @@
+import { pathToFileURL } from "node:url";
 import type { WorkerContext } from "@treadle/runtime";
 import { Group } from "./group.ts";
 
@@ -17,6 +18,7 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     timer: () => ({ [Symbol.dispose]: silent }),
     artifacts: { write: async () => {} },
     predictors: { read: async () => undefined, write: async () => {} },
+    loadModule: (path: string) => import(pathToFileURL(path).href),
     sizing: { report: async () => {} },
     tracer: { now: () => performance.now(), complete: silent, counter: silent, instant: silent },
   } as unknown as WorkerContext<C>;

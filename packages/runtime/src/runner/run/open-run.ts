@@ -3,6 +3,8 @@
  *
  * Owner of: everything that a run holds until it is closed, the last opened first.
  */
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import {
   checkPlatform,
   describePoolWait,
@@ -13,6 +15,7 @@ import {
   type TreadleError,
 } from "@treadle/contracts";
 import { EventWriter, MetricsWriter, Trackers } from "@treadle/observe";
+import { loadModule } from "../../author/module-loader.ts";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
@@ -152,7 +155,10 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   held.push(() => observation?.close());
   if (observation) watchers.unshift((event) => observation.event(event));
   const { trackers: configs } = config.observe;
-  const trackers = new Trackers(configs, { runId, folder: folder.path, projectRoot, steps: config.steps, warn });
+  const trackers = new Trackers(configs, {
+    ...{ runId, folder: folder.path, projectRoot, steps: config.steps, warn },
+    loadModule: (path) => loadModule(pathToFileURL(resolve(projectRoot, path)).href),
+  });
   held.push(() => trackers.close());
   watchers.unshift((event) => trackers.event(event));
   const trace = config.trace ? new RunTrace(folder.traceFile, emit) : undefined;

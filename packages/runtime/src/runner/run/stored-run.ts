@@ -162,7 +162,7 @@ function checkSettings(
 
 /** Of the machine that sends to it. */
 const namesFiles = (tracker: Looked["observe"]["trackers"][number]): boolean =>
-  ["path", "folder", "python"].some((key) => Object.hasOwn(tracker, key));
+  ["path", "folder", "python", "module"].some((key) => Object.hasOwn(tracker, key));
 
 function checkGroup(runId: string, name: string, effective: Looked, own: Looked): void {
   const { env, interpreter } = effective.cluster.groups[name] as Looked["cluster"]["groups"][string];

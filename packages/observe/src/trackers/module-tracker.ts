@@ -1,0 +1,60 @@
+import { TreadleError } from "@treadle/contracts";
+import type { TrackedEnd, TrackedRow, Tracker } from "./tracker-feed.ts";
+
+/** What a module's `createTracker` is told. */
+export type CreateTrackerContext = {
+  readonly runId: string;
+  /** of the run */
+  readonly folder: string;
+  /** that the run is to have */
+  readonly steps: number;
+  /** as the configuration gives them; it checks them itself */
+  readonly settings: Readonly<Record<string, unknown>>;
+};
+
+/** A tracker of the project's own. What it throws is told once, and reaches no step (TK1). */
+export type OwnTracker = {
+  write(rows: readonly TrackedRow[], signal: AbortSignal): Promise<void> | void;
+  close?(end: TrackedEnd, signal: AbortSignal): Promise<void> | void;
+};
+
+/** What a module of trackers exports. */
+export type CreateTracker = (context: CreateTrackerContext) => Promise<OwnTracker> | OwnTracker;
+
+/** The one that a module of the project makes when there is something to write. */
+export class ModuleTracker implements Tracker {
+  readonly name: string;
+  readonly #load: () => Promise<Readonly<Record<string, unknown>>>;
+  readonly #context: CreateTrackerContext;
+  #tracker: OwnTracker | undefined;
+
+  constructor(module: string, load: () => Promise<Readonly<Record<string, unknown>>>, context: CreateTrackerContext) {
+    this.name = `'${module}'`;
+    this.#load = load;
+    this.#context = context;
+  }
+
+  async open(): Promise<void> {
+    const { createTracker } = await this.#load();
+    if (typeof createTracker !== "function")
+      throw new TreadleError(
+        "config.invalid",
+        `${this.name} exports no function 'createTracker'; export one that returns the tracker`,
+      );
+    const tracker: unknown = await (createTracker as CreateTracker)(this.#context);
+    if (typeof (tracker as OwnTracker | undefined)?.write !== "function")
+      throw new TreadleError(
+        "config.invalid",
+        `what 'createTracker' of ${this.name} returned has no function 'write'; return { write(rows), close(end) }`,
+      );
+    this.#tracker = tracker as OwnTracker;
+  }
+
+  async write(rows: readonly TrackedRow[], signal: AbortSignal): Promise<void> {
+    await this.#tracker?.write(rows, signal);
+  }
+
+  async close(end: TrackedEnd, signal: AbortSignal): Promise<void> {
+    await this.#tracker?.close?.(end, signal);
+  }
+}

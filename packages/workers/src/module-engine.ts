@@ -1,0 +1,96 @@
+/**
+ * Engines of users, which a configuration names: a module of the project that exports `createEngine`.
+ *
+ * ME1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method.
+ */
+import { type HostFiles, TreadleError } from "@treadle/contracts";
+import type { Engine, GenerationEngine, TrainingEngine, TransformerConfig } from "@treadle/engines";
+import type { Worker } from "@treadle/runtime";
+import { z } from "zod";
+
+export const ModuleEngineConfig = z.strictObject({
+  kind: z.literal("module"),
+  /** the file that exports `createEngine`, in JavaScript or TypeScript, from the project's root; on a node, below that */
+  module: z.string().min(1),
+  /** what its `createEngine` gets as `settings`; it checks them itself */
+  settings: z.record(z.string(), z.json()).default({}),
+  /** completions that it computes at once, in the order in which it is asked; default: it makes its own batches, and heeds no order */
+  places: z.int().positive().optional(),
+});
+export type ModuleEngineConfig = z.infer<typeof ModuleEngineConfig>;
+
+/** What an engine does for its worker: it samples completions, trains, or scores tokens alone. */
+export type EngineUse = "generation" | "training" | "scoring";
+
+/** What the module's `createEngine` is given: the rank that it computes for, and what the configuration says. */
+export type EngineContext = {
+  readonly use: EngineUse;
+  readonly model: TransformerConfig;
+  readonly settings: ModuleEngineConfig["settings"];
+  /** of the worker: ranks of a trainer have one, and draw the same initial weights by it */
+  readonly seed: number;
+  readonly component: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  /** ids of the rank's devices, as `local/cuda:0`; none where it has none. It takes no memory on them before `restore` */
+  readonly devices: readonly string[];
+  /** An address and a port for sockets of the ranks' own. Every rank of the component has to call it; only a trainer's start together. */
+  readonly rendezvous: Worker["messages"]["rendezvous"];
+  /** names for files in memory that other processes of the host read; undefined where the host has none */
+  readonly hostFiles: HostFiles | undefined;
+  readonly log: Pick<Worker["log"], "debug" | "info" | "warn" | "error">;
+};
+
+/** What a module exports. */
+export type CreateEngine = (context: EngineContext) => Promise<Engine> | Engine;
+
+type MethodOf<E> = { [K in keyof E]-?: NonNullable<E[K]> extends (...args: never) => unknown ? K : never }[keyof E];
+
+const ofEvery: readonly MethodOf<Engine>[] = ["memory", "idle", "loadWeights", "release", "restore", "close"];
+const ofGeneration: readonly MethodOf<GenerationEngine>[] = ["generate", "abort", "pause", "resume"];
+const ofState: readonly MethodOf<TrainingEngine>[] = ["exportWeights", "save", "load"];
+const ofScoring: readonly MethodOf<TrainingEngine>[] = ["logprobs", ...ofState];
+const ofTraining: readonly MethodOf<TrainingEngine>[] = [
+  ...ofScoring,
+  "forwardBackward",
+  "gradients",
+  "setGradients",
+  "optimStep",
+];
+const needed = { generation: ofGeneration, training: ofTraining, scoring: ofScoring };
+
+/** Throws `worker.load-failed` where the module cannot be loaded, `config.invalid` where what it exports or returns is no engine (ME1). */
+export async function createModuleEngine(
+  worker: Worker<{ readonly model: TransformerConfig }>,
+  { module, settings }: ModuleEngineConfig,
+  { seed, use }: Pick<EngineContext, "seed" | "use">,
+): Promise<GenerationEngine & TrainingEngine> {
+  const { component, rank, worldSize, log, messages, hostFiles, config } = worker;
+  const refuse = (what: string): TreadleError =>
+    new TreadleError("config.invalid", `engine.module of '${component}' is '${module}', ${what}`);
+  const { createEngine } = (await worker.loadModule(module)) as { readonly createEngine?: unknown };
+  if (typeof createEngine !== "function")
+    throw refuse("which exports no function 'createEngine'; export one that returns the engine");
+  const engine: unknown = await (createEngine as CreateEngine)({
+    ...{ use, model: config.model, settings, seed, component, rank, worldSize },
+    devices: worker.devices.ids,
+    rendezvous: (options) => messages.rendezvous(options),
+    ...{ hostFiles, log },
+  });
+  if (typeof engine !== "object" || engine === null)
+    throw refuse(`whose 'createEngine' returned '${engine === null ? "null" : typeof engine}'; return the engine`);
+  const { kind, policyVersion } = engine as Partial<Engine>;
+  if (typeof kind !== "string" || typeof policyVersion !== "number")
+    throw refuse("whose engine has no string 'kind', or no number 'policyVersion'; give it both");
+  const methods: readonly string[] = [
+    ...ofEvery,
+    ...needed[use],
+    ...(use !== "generation" && config.model.valueHead ? ["values"] : []),
+  ];
+  const lacks = methods.filter((name) => typeof (engine as Record<string, unknown>)[name] !== "function");
+  if (lacks.length > 0)
+    throw refuse(
+      `whose engine of kind '${kind}' lacks '${lacks.join("', '")}', which ${use} needs; see GenerationEngine and TrainingEngine of treadle/engines`,
+    );
+  return engine as GenerationEngine & TrainingEngine;
+}
