@@ -328,6 +328,8 @@ export interface TrainingEngine extends Trainable {
 export type ActOptions = {
   /** The same parameters, observations, seed and row give the same action. Default 0. */
   readonly seed?: number | undefined;
+  /** A seed for each row, in place of `seed`: a row then acts as it does alone, whatever rows are beside it. */
+  readonly seeds?: Uint32Array | undefined;
   /** The distribution's mean instead of a sample. Default false. */
   readonly greedy?: boolean | undefined;
 };

@@ -138,6 +138,22 @@ describe("the actor-critic", () => {
     await expect(engine.act(observations, 9)).rejects.toMatchObject({ code: "engine.invalid-request" });
   });
 
+  test("with a seed for each row acts in each as alone, whatever rows are beside it and in whatever order", async () => {
+    const { observations } = randomBatch(10);
+    const seeds = Uint32Array.from({ length: 10 }, (_, row) => 7 + 3 * (row % 9));
+    const together = await engine.act(observations, 10, { seeds });
+    for (let row = 0; row < 10; row++) {
+      const alone = await engine.act(observations.slice(3 * row, 3 * row + 3), 1, { seed: seeds[row] });
+      expect(alone.actions).toEqual(together.actions.slice(2 * row, 2 * row + 2));
+      expect(alone.logprobs).toEqual(together.logprobs.slice(row, row + 1));
+      expect(alone.values).toEqual(together.values.slice(row, row + 1));
+    }
+    const backwards = Float32Array.from({ length: 30 }, (_, i) => observations[3 * (9 - Math.floor(i / 3)) + (i % 3)]!);
+    const reversed = await engine.act(backwards, 10, { seeds: seeds.toReversed() });
+    expect(reversed.logprobs.toReversed()).toEqual(together.logprobs);
+    await expect(engine.act(observations, 10, { seeds: seeds.slice(1) })).rejects.toThrow("'seeds' has '9' entries");
+  });
+
   test("continues from a checkpoint, takes weights, and survives release", async () => {
     const other = await ActorCriticEngine.create({ ...config, seed: 77 });
     await engine.forwardBackward(randomBatch(10), loss);

@@ -70,7 +70,9 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   async act(observations: Float32Array, rows: number, options: ActOptions = {}): Promise<Actions> {
     this.refuseReleased("act");
     const { observationSize, actionSize } = this.config;
+    const { seeds } = options;
     checkNumbers("observations", observations, rows, observationSize);
+    if (seeds) checkNumbers("seeds", seeds, rows, 1);
     const means = this.#network("actor", observations, rows);
     const values = Float32Array.from(this.#network("critic", observations, rows));
     const logDeviations = this.#parameter(logDeviationName);
@@ -78,9 +80,10 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     const logprobs = new Float32Array(rows);
     const stream = mix(options.seed ?? 0);
     for (let row = 0; row < rows; row++) {
+      const [rowStream, place] = seeds ? [mix(seeds[row]!), 0] : [stream, row];
       let logprob = 0;
       for (let i = 0; i < actionSize; i++) {
-        const noise = options.greedy ? 0 : normal(stream, row, i);
+        const noise = options.greedy ? 0 : normal(rowStream, place, i);
         const logDeviation = logDeviations[i]!;
         actions[row * actionSize + i] = means[row * actionSize + i]! + noise * Math.exp(logDeviation);
         logprob -= 0.5 * (noise * noise + Math.log(2 * Math.PI)) + logDeviation;

@@ -122,7 +122,7 @@ const any = (): boolean => true;
 /** Throws `engine.invalid-request` unless `values` are `width` finite and allowed numbers a row, where its weight is not 0. */
 export function checkNumbers(
   name: string,
-  values: Float32Array,
+  values: Float32Array | Uint32Array,
   rows: number,
   width: number,
   isAllowed: (value: number) => boolean = any,
