@@ -27,7 +27,8 @@ type Item = z.infer<typeof Item>;
 export const Stage = z.strictObject({
   /**
    * `generate`: responses of the profile's lengths; `score` and `train`: a cost an item, the latter with an optimiser step
-   * at the end; `simulate` and `act`: two stages in a cycle, each with a `score` of all items a turn.
+   * at the end; `simulate` and `act`: two stages in a cycle, each with a `score` of all items a turn, or of each pipeline stage of
+   * them.
    */
   work: z.enum(["generate", "score", "train", "simulate", "act"]),
   /** channels; the workflow itself puts into `prompts` */
@@ -45,9 +46,13 @@ export const Config = z.strictObject({
   stages: z.record(z.string(), Stage),
   /** of stages in a cycle */
   turns: z.int().positive().default(1),
+  /** of a cycle: parts of the batch that go round by themselves, so that its two stages work at the same time */
+  pipelineStages: z.int().positive().default(1),
 });
 
-export class StageWorker extends Worker<Stage & { readonly turns: number; readonly batch: number }> {
+type Whole = { readonly turns: number; readonly pipelineStages: number; readonly batch: number };
+
+export class StageWorker extends Worker<Stage & Whole> {
   static override readonly resizes: boolean = true;
 
   #engine!: EmulatedEngine;
@@ -101,29 +106,42 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     await Promise.all(running);
   }
 
-  /** Begins the cycle: puts all environments' observations, then answers actions for so many turns. */
+  /** Begins the cycle: puts all environments' observations, then answers actions for so many turns, one pipeline stage at a time. */
   async simulate(actions: Source<Item>, observations: Sink<Item>): Promise<void> {
     await using _ = await this.devices.lock();
     const { turns, batch } = this.config;
     await observations.put(...Array.from({ length: batch }, (_unused, id) => ({ id: `${id}` })));
     for (let turn = 1; turn <= turns; turn++) {
-      const acted = (await actions.take({ items: batch })) ?? [];
-      await this.#work(acted);
-      await observations.put(...acted);
+      for (const items of this.#parts()) {
+        const acted = (await actions.take({ items })) ?? [];
+        await this.#work(acted);
+        await observations.put(...acted);
+      }
     }
   }
 
   /** Answers observations with actions for so many turns, and puts what came of them. */
   async act(observations: Source<Item>, actions: Sink<Item>, episodes: readonly Sink<Item>[]): Promise<void> {
     await using _ = await this.devices.lock();
-    const { turns, batch } = this.config;
-    for (let turn = 1; turn <= turns; turn++) {
-      const seen = (await observations.take({ items: batch })) ?? [];
-      await this.#work(seen);
-      await actions.put(...seen);
+    for (let turn = 1; turn <= this.config.turns; turn++) {
+      for (const items of this.#parts()) {
+        const seen = (await observations.take({ items })) ?? [];
+        await this.#work(seen);
+        await actions.put(...seen);
+      }
     }
-    const last = (await observations.take({ items: batch })) ?? [];
-    for (const sink of episodes) await sink.put(...last);
+    for (const items of this.#parts()) {
+      const last = (await observations.take({ items })) ?? [];
+      for (const sink of episodes) await sink.put(...last);
+    }
+  }
+
+  /** Items of each pipeline stage, none of which is empty. */
+  #parts(): number[] {
+    const { batch } = this.config;
+    const count = Math.min(batch, this.config.pipelineStages);
+    const until = (part: number) => Math.floor((part * batch) / count);
+    return Array.from({ length: count }, (_, part) => until(part + 1) - until(part));
   }
 
   async #work(items: readonly Item[]): Promise<readonly Item[]> {
@@ -153,7 +171,7 @@ export class GangStageWorker extends StageWorker {
 }
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const { stages, turns, batch } = config;
+  const { stages, turns, pipelineStages, batch } = config;
   const names = new Set(Object.values(stages).flatMap(({ takes, puts }) => [...takes, ...puts]));
   const channels = new Map([...names].map((name) => [name, cluster.channel(name, Item)]));
   const channel = (name: string) => channels.get(name) as Channel<Item>;
@@ -165,7 +183,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       const memoryPerDeviceMiB = bytes > 0 ? bytes / 2 ** 20 : undefined;
       const options = { name, devicesPerRank, memoryPerDeviceMiB, ...(ranks ? { ranks: defined(ranks) } : {}) };
       const workerClass = stage.gang ? GangStageWorker : StageWorker;
-      return { stage, group: cluster.launch(workerClass, { ...stage, turns, batch }, options) };
+      return { stage, group: cluster.launch(workerClass, { ...stage, turns, pipelineStages, batch }, options) };
     }),
   );
   const prompts = channels.get("prompts");

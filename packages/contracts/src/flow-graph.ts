@@ -30,6 +30,11 @@ export const FlowGraph = z.strictObject({
       consumers: z.array(name),
       itemsPerStep: perStep,
       bytesPerStep: perStep,
+      /**
+       * of a channel in a cycle: takes of its busiest rank. Who takes more often than all that goes round comes by has parts of it,
+       * which take turns
+       */
+      takesPerStep: perStep.optional(),
     }),
   ),
   edges: z.array(TracedEdge),

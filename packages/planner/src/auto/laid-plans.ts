@@ -21,6 +21,7 @@ import { believed, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { mayDiffer } from "../profile/take-stretch.ts";
+import { isStaged } from "./cycle-model.ts";
 import { turnSwapSeconds } from "./cycle-turns.ts";
 import { leastGain } from "./descent.ts";
 import { leastWorkSeconds, movedShares, moversOf } from "./moved-shares.ts";
@@ -417,8 +418,9 @@ function placeShares(
   const besides = isOverlap ? 0 : serialSeconds + overheadOf(profile, placed);
   const stepSeconds = Math.max(time, onCores) + besides;
   const busiest = replayed === undefined ? [] : [...shared, ...busiestOf(replayed)];
-  // A proof is of schedules of the batch that was searched for; steps that overlap, and swaps of a cycle's turns, are in no schedule.
-  const isProvable = !isOverlap && problem.batch === batch && !isByTurns;
+  // A proof is of schedules of the batch that was searched for; steps that overlap, swaps of a cycle's turns, and members of a cycle
+  // that work at the same time are in no schedule.
+  const isProvable = !isOverlap && problem.batch === batch && !isByTurns && !isStaged(profile.graph);
   const planned: Placed["planned"] = {
     mode: realised,
     stepSeconds,

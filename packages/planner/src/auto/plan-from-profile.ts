@@ -19,6 +19,7 @@ import { solvePlan, wishesToDrop } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial } from "../profile/plan-trials.ts";
 import { mayBeBeyondSchedules } from "./beyond-schedules.ts";
 import { inConfiguredWords } from "./configured-words.ts";
+import { isStaged } from "./cycle-model.ts";
 import { byTurns } from "./cycle-turns.ts";
 import {
   asLaid,
@@ -190,7 +191,7 @@ function planOnce(profile: Profile, asked: PlanFromProfileOptions, isPinned = fa
   const ofSearch = new Set(found.map(({ schedule }) => schedule));
   const isAsFound = (each: PlannedMode): boolean => isAsSearched(each) && ofSearch.has(each.schedule);
   const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
-  const isProvable = !overlaps && question.problem.batch === batch;
+  const isProvable = !overlaps && question.problem.batch === batch && !isStaged(profile.graph);
   const least = isProvable
     ? Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds
     : leastWorkSeconds(question, profile, batch);

@@ -21,10 +21,29 @@ export type ReplayTarget = {
 /** In the order of their first calls. `plan` has the granularity and capacity that it runs with. */
 export function replayedCalls(target: ReplayTarget): ReplayedCall[] {
   const { graph } = target.profile;
-  return Object.entries(graph.components).flatMap(([name, { methods }]) => {
+  const calls = Object.entries(graph.components).flatMap(([name, { methods }]) => {
     const flowing = Object.values(methods).filter(({ takes, puts }) => takes.length + puts.length > 0);
     return flowing.map((method) => replayedCall(target, name, method, 1 / flowing.length));
   });
+  return withBeginnersFirst(calls);
+}
+
+/**
+ * Who begins a cycle is called before the others of it, which have nothing to take until then. Its component may have come later,
+ * behind one that was first called for something else, such as to pull weights.
+ */
+function withBeginnersFirst(calls: readonly ReplayedCall[]): ReplayedCall[] {
+  const ordered = [...calls];
+  for (const call of calls) {
+    const { cycle } = call;
+    if (!cycle?.turns.some(([first]) => first !== undefined && first.take === undefined)) continue;
+    const from = ordered.indexOf(call);
+    const first = ordered.findIndex(({ cycle: other }) =>
+      [...(other?.channels ?? [])].some((c) => cycle.channels.has(c)),
+    );
+    if (first < from) ordered.splice(first, 0, ...ordered.splice(from, 1));
+  }
+  return ordered;
 }
 
 type Method = FlowGraph["components"][string]["methods"][string];

@@ -18,25 +18,35 @@ export function traceFlow(calls: readonly ObservedCall[], batch: number): FlowGr
   const components = new Map<string, Map<string, { calls: number; takes: Set<string>; puts: Set<string> }>>();
   const channels = new Map<
     string,
-    { producers: Set<string>; consumers: Set<string>; taken: number; put: number; bytes: number }
+    {
+      producers: Set<string>;
+      consumers: Set<string>;
+      taken: number;
+      put: number;
+      bytes: number;
+      takes: Map<string, number>;
+    }
   >();
   for (const call of inSteps) {
     const methods = getOr(components, call.component, () => new Map());
     const method = getOr(methods, call.method, () => ({ calls: 0, takes: new Set<string>(), puts: new Set<string>() }));
     if (call.rank === 0) method.calls++;
-    for (const { channel, role, items, bytes } of call.channels) {
+    for (const { channel, role, items, bytes, times } of call.channels) {
       const moved = getOr(channels, channel, () => ({
         producers: new Set<string>(),
         consumers: new Set<string>(),
         taken: 0,
         put: 0,
         bytes: 0,
+        takes: new Map(),
       }));
       if (role === "source") {
         method.takes.add(channel);
         moved.consumers.add(call.component);
         moved.taken += items;
         moved.bytes += bytes;
+        const rank = `${call.component}/${call.rank}`;
+        moved.takes.set(rank, (moved.takes.get(rank) ?? 0) + times);
       } else {
         method.puts.add(channel);
         moved.producers.add(call.component);
@@ -56,25 +66,29 @@ export function traceFlow(calls: readonly ObservedCall[], batch: number): FlowGr
     ),
   );
   const groups = inFlowOrder([...components.keys()], edges);
+  const cycles = groups.filter((group) => group.length > 1);
+  const isInCycle = (...ends: ReadonlySet<string>[]) =>
+    cycles.some((members) => ends.every((names) => members.some((name) => names.has(name))));
   return {
     batch,
     components: Object.fromEntries(
       groups.flat().map((name) => [name, { methods: describeMethods(components.get(name) ?? new Map(), numSteps) }]),
     ),
     channels: Object.fromEntries(
-      [...channels].map(([channel, { producers, consumers, taken, put, bytes }]) => [
+      [...channels].map(([channel, { producers, consumers, taken, put, bytes, takes }]) => [
         channel,
         {
           producers: [...producers],
           consumers: [...consumers],
           itemsPerStep: Math.max(taken, put) / numSteps,
           bytesPerStep: bytes / numSteps,
+          ...(isInCycle(producers, consumers) ? { takesPerStep: Math.max(...takes.values()) / numSteps } : {}),
         },
       ]),
     ),
     edges,
     calls: directCalls(inSteps, numSteps),
-    cycles: groups.filter((group) => group.length > 1),
+    cycles,
   };
 }
 

@@ -98,6 +98,34 @@ describe("the flow graph of a workflow", () => {
     );
   });
 
+  test("counts how often a rank takes what goes round in a cycle, whatever the number of steps and ranks, and nowhere else", () => {
+    const counts = fc.record({
+      ...{ numSteps: fc.integer({ min: 1, max: 3 }), numRanks: fc.integer({ min: 1, max: 3 }) },
+      ...{ seen: fc.integer({ min: 1, max: 9 }), acted: fc.integer({ min: 1, max: 9 }) },
+    });
+    fc.assert(
+      fc.property(counts, ({ numSteps, numRanks, seen, acted }) => {
+        const calls = Array.from({ length: numSteps * numRanks }, (_, i) => {
+          const of = { step: 1 + Math.floor(i / numRanks), rank: i % numRanks };
+          const [observations, actions] = [
+            { channel: "observations", items: 36 },
+            { channel: "actions", items: 36 },
+          ];
+          return [
+            observed({ component: "simulator", ...of }, { takes: [actions], puts: [observations], chunks: acted }),
+            observed({ component: "rollout", ...of }, { takes: [observations], puts: [actions], chunks: seen }),
+            observed({ component: "feeder", ...of }, { puts: [{ channel: "prompts", items: 4 }] }),
+            observed({ component: "reader", ...of }, { takes: [{ channel: "prompts", items: 4 }], chunks: 4 }),
+          ];
+        });
+        const { channels } = traceFlow(calls.flat(), 36 * numRanks);
+        expect(channels["observations"]?.takesPerStep).toBe(seen);
+        expect(channels["actions"]?.takesPerStep).toBe(acted);
+        expect(channels["prompts"]).not.toHaveProperty("takesPerStep");
+      }),
+    );
+  });
+
   test("puts every producer before its consumers, and cycles together", () => {
     const names = ["a", "b", "c", "d", "e", "f"];
     const edge = fc.record({ from: fc.constantFrom(...names), to: fc.constantFrom(...names) });
