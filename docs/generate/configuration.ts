@@ -3,6 +3,7 @@ import { SglangConfig, TorchConfig } from "@treadle/engines";
 import {
   ActorConfig,
   AgentRolloutConfig,
+  ControlRolloutConfig,
   EngineConfig,
   InferenceConfig,
   RolloutConfig,
@@ -33,6 +34,12 @@ const workers = [
   ["InferenceWorker", InferenceConfig, "workers/src/inference/inference-worker.ts", "InferenceConfig", EngineConfig],
   ["ActorWorker", ActorConfig, "workers/src/actor/actor-worker.ts", "ActorConfig", EngineConfig],
   ["ToolWorker", ToolConfig, "workers/src/tool/tool-config.ts", "ToolConfig"],
+  [
+    "ControlRolloutWorker, besides the model",
+    ControlRolloutConfig.omit({ model: true }),
+    "workers/src/rollout/control-rollout-worker.ts",
+    "ControlRolloutConfig",
+  ],
   ["SimulatorWorker", SimulatorConfig, "workers/src/simulator/simulator-worker.ts", "SimulatorConfig"],
 ] as const;
 
@@ -79,6 +86,7 @@ const parts: Readonly<Record<string, readonly (readonly [name: string, base?: st
     ["AgentRolloutConfig", "RolloutConfig"],
     ["CallSyntax"],
     ["ControlActorConfig"],
+    ["ControlRolloutConfig"],
     ["DataConfig"],
     ["EngineConfig"],
     ["EvaluationConfig"],

@@ -53,9 +53,14 @@ async function runWith(plan: Readonly<Record<number, readonly string[]>>, overri
 
 const whole = { trajectories: 5, environments: 5, steps: 5 * 40, breaks: 0 };
 
-test.each(["temporal", "spatial"])(
-  "S2, SE2: whichever of simulator and policy is killed, whenever, each step has each environment's horizon once, whole (%s)",
-  async (mode) => {
+test.each([
+  ["temporal", 1],
+  ["spatial", 1],
+  ["temporal", 2],
+  ["spatial", 2],
+])(
+  "S2, SE2, SE3: whichever of simulator and policy is killed, whenever, each step has each environment's horizon once, whole (%s, %i stages)",
+  async (mode, pipelineStages) => {
     const { summary, rows, done } = await runWith(
       {
         1: [`${simulator}/0`],
@@ -64,7 +69,7 @@ test.each(["temporal", "spatial"])(
         4: [`${policy}/0`, `${policy}/0`, `${simulator}/0`],
         5: [`${simulator}/0`, `${simulator}/0`],
       },
-      [`placement.mode=${mode}`, "steps=6"],
+      [`placement.mode=${mode}`, `pipelineStages=${pipelineStages}`, "steps=6"],
     );
     expect(done.length).toBeGreaterThan(3);
     expect(summary.restarts).toBeGreaterThan(3);
@@ -75,18 +80,24 @@ test.each(["temporal", "spatial"])(
 );
 
 test.each([
-  [3, 2],
-  [2, 3],
+  [3, 2, 1],
+  [2, 3, 3],
 ])(
-  "S2: of %i simulators and %i policies any may be killed, and actions go to the simulators that asked",
-  async (simulators, policies) => {
+  "S2: of %i simulators and %i policies any may be killed, and actions go to the simulators that asked (%i stages)",
+  async (simulators, policies, pipelineStages) => {
     const { rows, done, summary } = await runWith(
       {
         2: [`${simulator}/1`, `${policy}/1`],
         3: [`${policy}/0`, `${simulator}/0`],
         4: [`${simulator}/1`, `${simulator}/0`],
       },
-      [`ranks.simulator=${simulators}`, `ranks.rollout=${policies}`, "cluster.devices=6", "steps=5"],
+      [
+        `ranks.simulator=${simulators}`,
+        `ranks.rollout=${policies}`,
+        "cluster.devices=6",
+        "steps=5",
+        `pipelineStages=${pipelineStages}`,
+      ],
     );
     expect(summary.restarts).toBeGreaterThan(2);
     expect(rows).toHaveLength(5);

@@ -4,6 +4,7 @@ import {
   Action,
   ControlActorConfig,
   ControlActorWorker,
+  ControlRolloutConfig,
   ControlRolloutWorker,
   Observation,
   SimulatorConfig,
@@ -14,6 +15,7 @@ import { z } from "zod";
 
 const Config = z.strictObject({
   simulator: SimulatorConfig,
+  rollout: ControlRolloutConfig.omit({ model: true }).optional(),
   horizon: z.int().positive(),
   actor: ControlActorConfig.omit({ maxStaleness: true }),
   ranks: z
@@ -32,7 +34,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const simulator = cluster.launch(SimulatorWorker, config.simulator, { ranks: { max: ranks.simulator } });
   const rollout = cluster.launch(
     ControlRolloutWorker,
-    { model: config.actor.model },
+    { ...config.rollout, model: config.actor.model },
     { ranks: { max: ranks.rollout } },
   );
   const actor = cluster.launch(
@@ -40,10 +42,10 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     { ...config.actor, maxStaleness: config.flow.maxStaleness },
     { ranks: { max: ranks.actor } },
   );
-  const observations = cluster.channel("observations", Observation, { key: "policy" });
+  const observations = cluster.channel("observations", Observation, { key: "policy", weight: "rewards" });
   const actions = cluster.channel("actions", Action, { key: "simulator" });
   const trajectories = cluster.channel("trajectories", Trajectory);
-  const played = cluster.channel("played-observations", Observation, { key: "policy" });
+  const played = cluster.channel("played-observations", Observation, { key: "policy", weight: "rewards" });
   const playing = cluster.channel("played-actions", Action, { key: "simulator" });
 
   const greedyReturn = async (step: number): Promise<number> => {

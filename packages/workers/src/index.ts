@@ -13,7 +13,7 @@ export { scoreEpisodes } from "./mismatch/score-episodes.ts";
 export type { CreateEngine, EngineContext, EngineUse } from "./module-engine.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder, historyKey } from "./rollout/call-order.ts";
-export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
+export { ControlRolloutConfig, ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export {
   accuracyOf,
   EvaluationConfig,

@@ -4,55 +4,65 @@ import { expect, test } from "vitest";
 import { Exchange } from "../src/simulator/exchange.ts";
 import type { Action, Observation } from "../src/simulator/items.ts";
 
-test("SE1: every attempt has a name of its own, and whatever answers come late, the one to the last observation counts", async () => {
-  const late = fc.array(fc.nat(20), { maxLength: 4 });
-  const attempts = fc.array(fc.array(late, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 4 });
+const floats = Float32Array.of(0);
+const flags = Uint8Array.of(0);
+const shownOf = (firstEnvironment: number) => ({ firstEnvironment, numEnvironments: 1, observations: floats });
+const transition = {
+  ...{ observations: floats, finalObservations: floats, rewards: floats },
+  ...{ terminated: flags, truncated: flags },
+};
+
+const answerTo = ({ simulator, stage, attempt, time }: Observation): Action => ({
+  ...{ simulator, stage, attempt, time },
+  kind: "act",
+  policyVersion: 0,
+  actions: Float32Array.of(time),
+});
+
+function exchangeOf(stages: number, onShown: (observation: Observation) => void, answers: Action[]) {
+  const observations = {
+    put: async (observation: Observation) => onShown(observation),
+  } as unknown as Sink<Observation>;
+  const actions = {
+    take: async () => (answers.length > 0 ? answers.splice(0, 1) : undefined),
+  } as unknown as Source<Action>;
+  const shown = Array.from({ length: stages }, (_, stage) => shownOf(stage));
+  return new Exchange({ ...{ actions, observations, simulator: 3, policy: 0, horizon: 9 }, stages: shown });
+}
+
+test("SE1, SE3: every attempt has a name of its own in all stages, and whatever answers come late or twice, the one to what a stage has shown last counts, once", async () => {
+  // One turn: which stage's answer comes next, and which answers to earlier observations come before it.
+  const turn = fc.record({ stage: fc.nat(9), late: fc.array(fc.nat(40), { maxLength: 4 }) });
+  const attempts = fc.array(fc.array(turn, { maxLength: 8 }), { minLength: 1, maxLength: 4 });
   await fc.assert(
-    fc.asyncProperty(attempts, async (all) => {
+    fc.asyncProperty(fc.integer({ min: 1, max: 3 }), attempts, async (stages, all) => {
       const shown: Observation[] = [];
       const answers: Action[] = [];
-      const answerTo = ({ simulator, attempt, time }: Observation): Action => ({
-        ...{ simulator, attempt, time },
-        kind: "act",
-        policyVersion: 0,
-        actions: Float32Array.of(shown.length),
-      });
-      let lates: readonly number[] = [];
-      const observations = {
-        put: async (observation: Observation) => {
-          shown.push(observation);
-          // Those of before, of this attempt and of earlier ones, are delivered again first.
-          const before = shown.slice(0, -1);
-          for (const at of lates)
-            if (before.length > 0) answers.push(answerTo(before[at % before.length] as Observation));
-          answers.push(answerTo(observation));
-        },
-      } as unknown as Sink<Observation>;
-      const actions = { take: async () => answers.splice(0, 1) } as unknown as Source<Action>;
-      const exchange = new Exchange({
-        actions,
-        observations,
-        simulator: 3,
-        policy: 0,
-        firstEnvironment: 0,
-        horizon: 9,
-      });
+      const exchange = exchangeOf(stages, (observation) => shown.push(observation), answers);
       const names: string[] = [];
-      const floats = Float32Array.of(0);
-      const flags = Uint8Array.of(0);
-      const transition = { observations: floats, finalObservations: floats, rewards: floats };
-      for (const steps of all) {
-        for (const [time, each] of steps.entries()) {
-          lates = each;
-          const action =
-            time === 0
-              ? await exchange.begin(floats, 1)
-              : await exchange.goOn({ ...transition, terminated: flags, truncated: flags });
-          const { attempt } = shown.at(-1) as Observation;
-          expect(action).toMatchObject({ attempt, time, simulator: 3 });
-          expect(exchange.time).toBe(time);
-          if (time === 0) names.push(attempt);
-          expect(attempt).toBe(names.at(-1));
+      for (const turns of all) {
+        await exchange.begin();
+        const first = shown.slice(-stages);
+        const { attempt } = first[0] as Observation;
+        expect(first).toMatchObject(
+          Array.from({ length: stages }, (_, stage) => ({ stage, stages, attempt, time: 0, firstEnvironment: stage })),
+        );
+        names.push(attempt);
+        const last = [...first];
+        for (const { stage: drawn, late } of turns) {
+          const stage = drawn % stages;
+          const current = last[stage] as Observation;
+          const before = shown.filter((observation) => !last.includes(observation));
+          for (const at of late)
+            if (before.length > 0) answers.push(answerTo(before[at % before.length] as Observation));
+          answers.push(answerTo(current));
+          expect(await exchange.answer()).toMatchObject({ stage, attempt, time: current.time, simulator: 3 });
+          // Delivered once more, it is an answer to nothing.
+          answers.push(answerTo(current));
+          expect(await exchange.answer()).toBeUndefined();
+          await exchange.goOn(stage, transition);
+          last[stage] = shown.at(-1) as Observation;
+          expect(last[stage]).toMatchObject({ stage, attempt, time: current.time + 1 });
         }
       }
       expect(new Set(names).size).toBe(all.length);

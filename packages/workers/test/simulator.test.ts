@@ -103,7 +103,7 @@ test("a frame shows the bodies where they are: track, cart, and a pole that lean
 });
 
 const seen: Observation = {
-  ...{ simulator: 2, attempt: "a", time: 5, policy: 0, firstEnvironment: 6, horizon: 8 },
+  ...{ simulator: 2, stage: 0, stages: 1, attempt: "a", time: 5, policy: 0, firstEnvironment: 6, horizon: 8 },
   observations: Float32Array.of(0, 1, 2, 3),
   finalObservations: new Float32Array(4).fill(Number.NaN),
   rewards: Float32Array.of(1, -1),
@@ -138,7 +138,7 @@ test.each<[string, Partial<Observation>, string]>([
 );
 
 test("an action that is no number is refused, with the policy's version", () => {
-  const action = { simulator: 2, attempt: "a", time: 5, kind: "act", policyVersion: 9 } as const;
+  const action = { simulator: 2, stage: 0, attempt: "a", time: 5, kind: "act", policyVersion: 9 } as const;
   expect(() => requireActions({ ...action, actions: Float32Array.of(1, Number.NaN) }, 2, 1)).toThrow(
     "a policy of version '9' answers simulator '2' with 'NaN'",
   );

@@ -376,6 +376,11 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "beta2": "of Adam: how slowly its estimate of squared gradients forgets; papers and libraries have 0.999",
     "maxStaleness": "W2: trajectories that are more calls of `train` old are refused; the workflow's `flow.maxStaleness`"
   },
+  "ControlRolloutConfig": {
+    "model.initialLogDeviation": "Natural logarithm of the action's deviation before training.",
+    "model.microBatchRows": "Rows that the compiled training program takes; other numbers are split and padded.",
+    "maxBatch": "environments of which a call of the engine has observations at most; one stage of a simulator may have more. Default: all that are there"
+  },
   "DataConfig": {
     "train": "a file or several",
     "validation": "chooses among policies; default: a share of `train`",
@@ -556,7 +561,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
   },
   "SimulatorConfig": {
     "environment": "`{ name, … }` of an environment plugin",
-    "numEnvironments": "of all ranks together"
+    "numEnvironments": "of all ranks together",
+    "pipelineStages": "groups that each rank's environments are split into: while the policy computes actions for one, the simulator steps another, and trajectories are the same; never more than it has environments. Default: 1"
   },
   "TokenizerChoice": {
     "alphabet": "the characters of the tokenizer, after padding and stop",

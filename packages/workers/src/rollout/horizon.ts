@@ -1,15 +1,48 @@
 import type { Actions } from "@treadle/engines";
 import type { Observation, Trajectory } from "../simulator/items.ts";
 
-/** The trajectories of one simulator's environments in one attempt at a horizon, as they grow. */
+type Sizes = { readonly observationSize: number; readonly actionSize: number };
+
+/** What one simulator's attempt at a horizon has brought, by stage (SE3). */
+export class Attempt {
+  readonly #name: string;
+  readonly #policyVersion: number;
+  readonly #sizes: Sizes;
+  readonly #horizons = new Map<number, Horizon>();
+  readonly #finished = new Map<number, readonly Trajectory[]>();
+
+  /** `seen` is an observation of its beginning. */
+  constructor(seen: Observation, policyVersion: number, sizes: Sizes) {
+    this.#name = seen.attempt;
+    this.#policyVersion = policyVersion;
+    this.#sizes = sizes;
+  }
+
+  isOf(seen: Observation): boolean {
+    return seen.attempt === this.#name;
+  }
+
+  /** Where an observation belongs, or undefined where it is not the next one of its stage. */
+  horizonOf(seen: Observation): Horizon | undefined {
+    const known = this.#horizons.get(seen.stage);
+    const horizon = known ?? (seen.time === 0 ? new Horizon(seen, this.#policyVersion, this.#sizes) : undefined);
+    if (!known && horizon) this.#horizons.set(seen.stage, horizon);
+    return horizon?.expects(seen) ? horizon : undefined;
+  }
+
+  /** All trajectories, once the last of all stages has ended. */
+  finish({ stage, stages }: Observation, lastValues: Float32Array): Trajectory[] | undefined {
+    this.#finished.set(stage, this.#horizons.get(stage)?.finish(lastValues) ?? []);
+    return this.#finished.size === stages ? [...this.#finished.values()].flat() : undefined;
+  }
+}
+
+/** The trajectories of the environments of one stage in one attempt at a horizon, as they grow. */
 export class Horizon {
-  readonly #attempt: string;
   readonly #trajectories: Trajectory[];
   #time = 0;
 
-  /** `seen` is the attempt's first observation. */
-  constructor(seen: Observation, policyVersion: number, { observationSize, actionSize }: Record<SizeName, number>) {
-    this.#attempt = seen.attempt;
+  constructor(seen: Observation, policyVersion: number, { observationSize, actionSize }: Sizes) {
     const steps = seen.horizon;
     this.#trajectories = Array.from(seen.rewards, (_, row) => ({
       environment: seen.firstEnvironment + row,
@@ -26,19 +59,19 @@ export class Horizon {
     }));
   }
 
-  /** Whether an observation is the next one of this attempt. */
+  /** Whether an observation is the next one. */
   expects(seen: Observation): boolean {
-    return seen.attempt === this.#attempt && seen.time === this.#time;
+    return seen.time === this.#time;
   }
 
-  /** What the last actions have led to; `finalValues` where an episode was truncated. */
-  observe({ rewards, terminated, truncated, time }: Observation, finalValues: Float32Array | undefined): void {
+  /** What the last actions have led to; `finalValues`, by row, where an episode was truncated. */
+  observe({ rewards, terminated, truncated, time }: Observation, finalValues: ReadonlyMap<number, number>): void {
     if (time === 0) return;
     this.#trajectories.forEach((trajectory, row) => {
       trajectory.rewards[time - 1] = rewards[row] ?? 0;
       trajectory.terminated[time - 1] = terminated[row] ?? 0;
       trajectory.truncated[time - 1] = truncated[row] ?? 0;
-      trajectory.finalValues[time - 1] = finalValues?.[row] ?? 0;
+      trajectory.finalValues[time - 1] = finalValues.get(row) ?? 0;
     });
   }
 
@@ -58,8 +91,6 @@ export class Horizon {
     return this.#trajectories.map((trajectory, row) => ({ ...trajectory, lastValue: lastValues[row] ?? 0 }));
   }
 }
-
-type SizeName = "observationSize" | "actionSize";
 
 function copyRow(from: Float32Array, row: number, to: Float32Array, at: number, rows: number): void {
   const width = from.length / rows;

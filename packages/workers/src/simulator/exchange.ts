@@ -1,11 +1,14 @@
 /**
- * The simulator's side of its cycle with a policy: one observation out, one answer back, over two channels.
+ * The simulator's side of its cycle with a policy: one observation of each stage out, one answer back, over two channels.
+ * Stages wait for their own answers alone, so while the policy computes for one, the simulator steps another.
  *
  * Each may die at any instant, and channels then deliver again what the dead one held. So that what belongs to a lost
  * past mixes with nothing:
  * SE1 every attempt has a name that no other has; answers to other observations than the last are let go.
  * SE2 `done` is what a policy puts with the trajectories of an attempt, in one turn of the channels: it arrives when they
  *    are delivered, and not otherwise.
+ * SE3 an attempt is of all stages of a simulator: they begin together, and they are delivered together. Stages delivered
+ *    one by one would need a memory of those that are, which dies with the policy.
  */
 import { TreadleError } from "@treadle/contracts";
 import { isReward, largestReward } from "@treadle/learning";
@@ -13,57 +16,79 @@ import type { Sink, Source } from "@treadle/runtime";
 import type { Transition } from "./environment.ts";
 import type { Action, Observation } from "./items.ts";
 
+/** What a stage shows first in an attempt. */
+export type ShownStage = {
+  readonly firstEnvironment: number;
+  readonly numEnvironments: number;
+  readonly observations: Float32Array;
+};
+
 export type ExchangeOptions = {
   readonly actions: Source<Action>;
   readonly observations: Sink<Observation>;
   readonly simulator: number;
   readonly policy: number;
-  readonly firstEnvironment: number;
   readonly horizon: number;
+  readonly stages: readonly ShownStage[];
 };
 
 /** One attempt after the other at `horizon` steps. */
 export class Exchange {
   readonly #options: ExchangeOptions;
+  /** by stage */
+  readonly #times: number[];
+  readonly #isAsking: boolean[];
   #attempt = crypto.randomUUID();
-  #time = 0;
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
+    this.#times = options.stages.map(() => 0);
+    this.#isAsking = options.stages.map(() => false);
   }
 
-  get time(): number {
-    return this.#time;
-  }
-
-  /** Shows `observations` as the first of a new attempt. */
-  begin(observations: Float32Array, numEnvironments: number): Promise<Action | undefined> {
+  /** Shows what all stages show now as the first of a new attempt (SE3). */
+  async begin(): Promise<void> {
     this.#attempt = crypto.randomUUID();
-    this.#time = 0;
-    return this.#ask({
-      observations,
-      finalObservations: observations,
-      rewards: new Float32Array(numEnvironments),
-      terminated: new Uint8Array(numEnvironments),
-      truncated: new Uint8Array(numEnvironments),
-    });
-  }
-
-  /** Shows what the last action has led to. */
-  goOn(transition: Transition): Promise<Action | undefined> {
-    this.#time += 1;
-    return this.#ask(transition);
-  }
-
-  /** The answer, or undefined when nobody answers any more. */
-  async #ask(transition: Transition): Promise<Action | undefined> {
-    const { actions, observations, ...rest } = this.#options;
-    await observations.put({ ...transition, ...rest, attempt: this.#attempt, time: this.#time });
-    for (;;) {
-      const [action] = (await actions.take({ items: 1, key: `${rest.simulator}` })) ?? [];
-      if (!action) return undefined;
-      if (action.attempt === this.#attempt && action.time === this.#time) return action; // SE1
+    this.#times.fill(0);
+    for (const [stage, { observations, numEnvironments }] of this.#options.stages.entries()) {
+      await this.#show(stage, {
+        observations,
+        finalObservations: observations,
+        rewards: new Float32Array(numEnvironments),
+        terminated: new Uint8Array(numEnvironments),
+        truncated: new Uint8Array(numEnvironments),
+      });
     }
+  }
+
+  /** Shows what the last action of a stage has led to. */
+  async goOn(stage: number, transition: Transition): Promise<void> {
+    this.#times[stage]! += 1;
+    await this.#show(stage, transition);
+  }
+
+  /** The next answer to what a stage has shown last, or undefined when nobody answers any more. */
+  async answer(): Promise<Action | undefined> {
+    const { actions, simulator } = this.#options;
+    for (;;) {
+      const [action] = (await actions.take({ items: 1, key: `${simulator}` })) ?? [];
+      if (!action) return undefined;
+      const { stage, attempt, time } = action;
+      if (attempt !== this.#attempt || time !== this.#times[stage] || !this.#isAsking[stage]) continue; // SE1
+      this.#isAsking[stage] = false;
+      return action;
+    }
+  }
+
+  async #show(stage: number, transition: Transition): Promise<void> {
+    const { observations, simulator, policy, horizon, stages } = this.#options;
+    const { firstEnvironment } = stages[stage] as ShownStage;
+    this.#isAsking[stage] = true;
+    await observations.put({
+      ...transition,
+      ...{ simulator, policy, horizon, firstEnvironment, stage, stages: stages.length },
+      ...{ attempt: this.#attempt, time: this.#times[stage] ?? 0 },
+    });
   }
 }
 

@@ -7,16 +7,20 @@ const flags: z.ZodType<Uint8Array> = z.instanceof(Uint8Array);
 const exchange = {
   /** rank of the simulator: the key of actions */
   simulator: z.int().nonnegative(),
-  /** unlike all others: a simulator that starts over, or is started again, begins another one */
+  /** which of the groups that the simulator's environments are split into; each has a turn of its own */
+  stage: z.int().nonnegative(),
+  /** unlike all others, and of all stages: a simulator that starts over, or is started again, begins another one */
   attempt: z.string(),
-  /** actions taken in this attempt before */
+  /** actions that this stage has taken in this attempt before */
   time: z.int().nonnegative(),
 };
 
-/** What all environments of a simulator show after one step; at time 0, rewards and ends are zero. */
+/** What all environments of a simulator's stage show after one step; at time 0, rewards and ends are zero. */
 export const Observation = z
   .object({
     ...exchange,
+    /** stages of the simulator: its attempt is done when all of them are */
+    stages: z.int().positive(),
     /** rank of the policy that answers: the key of observations */
     policy: z.int().nonnegative(),
     /** number of the first of these environments among all of the run */
@@ -25,6 +29,7 @@ export const Observation = z
     horizon: z.int().positive(),
     observations: floats,
     finalObservations: floats,
+    /** one an environment: as many as these rows has an engine that answers, so a channel that weighs observations weighs them by this */
     rewards: floats,
     terminated: flags,
     truncated: flags,
@@ -33,8 +38,8 @@ export const Observation = z
 export type Observation = z.infer<typeof Observation>;
 
 /**
- * The answer to one observation. `act`: one action for each environment. `done`: the attempt's trajectories are made.
- * `restart`: whoever answered its earlier observations is gone, and with it what it had collected.
+ * The answer to one observation. `act`: one action for each environment of the stage. `done`: the attempt's trajectories are
+ * made, of all stages. `restart`: whoever answered its earlier observations is gone, and with it what it had collected.
  */
 export const Action = z
   .object({

@@ -2,7 +2,8 @@ import { type EpisodeRecording, recordingFolder } from "@treadle/contracts";
 import { type Sink, type Source, Worker, type WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { builtInEnvironments } from "./built-in.ts";
-import type { EnvironmentFactory, EnvironmentRegistry, Transition, VectorEnvironment } from "./environment.ts";
+import type { EnvironmentFactory, EnvironmentRegistry, Transition } from "./environment.ts";
+import { EnvironmentStage, stagesOf } from "./environment-stage.ts";
 import { Exchange, requireActions } from "./exchange.ts";
 import type { Action, Observation } from "./items.ts";
 
@@ -11,6 +12,11 @@ export const SimulatorConfig = z.strictObject({
   environment: z.looseObject({ name: z.string() }),
   /** of all ranks together */
   numEnvironments: z.int().positive(),
+  /**
+   * groups that each rank's environments are split into: while the policy computes actions for one, the simulator steps
+   * another, and trajectories are the same; never more than it has environments. Default: 1
+   */
+  pipelineStages: z.int().positive().optional(),
 });
 export type SimulatorConfig = z.infer<typeof SimulatorConfig>;
 
@@ -22,9 +28,7 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
   readonly #create: EnvironmentFactory;
   readonly #numEnvironments: number;
   readonly #firstEnvironment: number;
-  #environment!: VectorEnvironment;
-  #observations!: Float32Array;
-  #returns!: Float64Array;
+  #stages: readonly EnvironmentStage[] = [];
   #finished: number[] = [];
 
   constructor(context: WorkerContext<SimulatorConfig>) {
@@ -44,12 +48,11 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
   override async setup(): Promise<void> {
     const { seed } = this;
     const [numEnvironments, firstEnvironment] = [this.#numEnvironments, this.#firstEnvironment];
-    this.#environment = await this.#create({ numEnvironments, firstEnvironment, seed });
-    this.#observations = this.#environment.reset();
-    this.#returns = new Float64Array(numEnvironments);
+    const parts = stagesOf(this.config.pipelineStages ?? 1, { numEnvironments, firstEnvironment, seed });
+    this.#stages = await Promise.all(parts.map((part) => EnvironmentStage.create(this.#create, part)));
   }
   override async teardown(): Promise<void> {
-    this.#environment[Symbol.dispose]();
+    for (const stage of this.#stages) stage[Symbol.dispose]();
   }
 
   /**
@@ -69,14 +72,15 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
       observations,
       simulator: this.rank,
       policy: this.rank % policies,
-      firstEnvironment: this.#firstEnvironment,
       horizon,
+      stages: this.#stages,
     });
-    const begin = () => exchange.begin(this.#observations, this.#numEnvironments);
-    let action = await begin();
-    while (action && action.kind !== "done") {
-      action = action.kind === "restart" ? await begin() : await exchange.goOn(this.#step(action));
+    await exchange.begin();
+    for (let action = await exchange.answer(); action && action.kind !== "done"; action = await exchange.answer()) {
+      if (action.kind === "restart") await exchange.begin();
+      else await exchange.goOn(action.stage, this.#step(action));
     }
+    this.#countEnded();
     const environmentSteps = horizon * this.config.numEnvironments;
     if (this.#finished.length === 0) return { environmentSteps };
     const reward = this.#finished.reduce((sum, value) => sum + value, 0) / this.#finished.length;
@@ -92,21 +96,29 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
     const firstEnvironment = this.config.numEnvironments; // one that no rank trains in
     using environment = await this.#create({ numEnvironments: 1, firstEnvironment, seed: this.seed });
     const { drawing } = environment;
-    const policy = 0;
-    const horizon = Number.MAX_SAFE_INTEGER;
-    const exchange = new Exchange({ actions, observations, simulator: this.rank, policy, firstEnvironment, horizon });
-    const first = environment.reset();
+    const first = { firstEnvironment, numEnvironments: 1, observations: environment.reset() };
+    const exchange = new Exchange({
+      actions,
+      observations,
+      simulator: this.rank,
+      policy: 0,
+      horizon: Number.MAX_SAFE_INTEGER,
+      stages: [first],
+    });
     const frames = drawing ? [drawing.frameOf(0)] : [];
     let sum = 0;
     let policyVersion = 0;
-    for (let action = await exchange.begin(first, 1); action; ) {
+    let numActions = 0;
+    await exchange.begin();
+    for (let action = await exchange.answer(); action; action = await exchange.answer()) {
       requireActions(action, 1, environment.actionSize);
       policyVersion = action.policyVersion;
       const transition = environment.step(action.actions);
+      numActions += 1;
       sum += transition.rewards[0] ?? 0;
       if (transition.terminated[0] || transition.truncated[0]) break; // it has begun its next episode
       if (drawing) frames.push(drawing.frameOf(0));
-      action = await exchange.goOn(transition);
+      await exchange.goOn(0, transition);
     }
     if (drawing) {
       const stride = Math.ceil(frames.length / maxFrames);
@@ -115,7 +127,7 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
         step,
         policyVersion,
         return: sum,
-        numActions: exchange.time + 1,
+        numActions,
         secondsPerFrame: drawing.secondsPerStep * stride,
         shapes: drawing.shapes,
         frames: frames.filter((_, index) => index % stride === 0),
@@ -127,17 +139,14 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
   }
 
   #step(action: Action): Transition {
-    requireActions(action, this.#numEnvironments, this.#environment.actionSize);
     using _ = this.timer("physics");
-    const transition = this.#environment.step(action.actions);
-    this.#observations = transition.observations;
-    transition.rewards.forEach((reward, index) => {
-      const total = (this.#returns[index] ?? 0) + reward;
-      const ended = transition.terminated[index] || transition.truncated[index];
-      this.#returns[index] = ended ? 0 : total;
-      if (ended) this.#finished.push(total);
-    });
-    this.#finished = this.#finished.slice(-this.#numEnvironments);
-    return transition;
+    return (this.#stages[action.stage] as EnvironmentStage).step(action);
+  }
+
+  /** In the order of steps, so that which stage was answered first decides nothing. */
+  #countEnded(): void {
+    const ended = this.#stages.flatMap((stage) => stage.takeEnded());
+    ended.sort((a, b) => a.step - b.step || a.environment - b.environment);
+    this.#finished = [...this.#finished, ...ended.map((episode) => episode.return)].slice(-this.#numEnvironments);
   }
 }

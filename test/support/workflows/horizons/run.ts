@@ -89,24 +89,26 @@ export class CheckWorker extends Worker<{ numEnvironments: number }> {
 const Config = z.strictObject({
   ranks: z.strictObject({ simulator: z.int(), rollout: z.int() }),
   numEnvironments: z.int(),
+  pipelineStages: z.int(),
+  maxBatch: z.int(),
   horizon: z.int(),
   /** episodes of the policy without exploration after each horizon; weights never change, so all are alike */
   plays: z.int(),
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const { numEnvironments, horizon, ranks, plays } = config;
+  const { numEnvironments, pipelineStages, maxBatch, horizon, ranks, plays } = config;
   const simulator = cluster.launch(
     EchoSimulatorWorker,
-    { environment: { name: "echo", stepMs: 4 }, numEnvironments },
+    { environment: { name: "echo", stepMs: 4 }, numEnvironments, pipelineStages },
     { ranks: { fixed: ranks.simulator } },
   );
-  const rollout = cluster.launch(ControlRolloutWorker, { model }, { ranks: { fixed: ranks.rollout } });
+  const rollout = cluster.launch(ControlRolloutWorker, { model, maxBatch }, { ranks: { fixed: ranks.rollout } });
   const check = cluster.launch(CheckWorker, { numEnvironments }, { ranks: { fixed: 1 } });
-  const observations = cluster.channel("observations", Observation, { key: "policy" });
+  const observations = cluster.channel("observations", Observation, { key: "policy", weight: "rewards" });
   const actions = cluster.channel("actions", Action, { key: "simulator" });
   const trajectories = cluster.channel("trajectories", Trajectory);
-  const played = cluster.channel("played-observations", Observation, { key: "policy" });
+  const played = cluster.channel("played-observations", Observation, { key: "policy", weight: "rewards" });
   const playing = cluster.channel("played-actions", Action, { key: "simulator" });
   for await (const { index } of steps((step) => [{ id: `${step}` }])) {
     simulator.simulate(actions.source, observations.sink, { horizon, policies: rollout.size });
