@@ -257,4 +257,5 @@ export {
   TraceRecord,
 } from "./span-record.ts";
 export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";
+export { VersionRun, type VersionRuns, versionRunsOf } from "./version-runs.ts";
 export { WeightLink, WeightTicket } from "./weight-ticket.ts";

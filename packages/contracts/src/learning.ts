@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { VersionRun, type VersionRuns } from "./version-runs.ts";
 
 // Arrays may lie in shared memory, which the narrower type of `instanceof` leaves out.
 const int32: z.ZodType<Int32Array> = z.instanceof(Int32Array);
@@ -16,8 +17,10 @@ export const BegunEpisode = z.object({
   /** after the prompt */
   tokens: int32,
   logprobs: float32,
-  /** that chose them */
+  /** that chose them, the last of them where there are several */
   policyVersion: z.int(),
+  /** where several versions chose them */
+  versions: z.array(VersionRun).readonly().optional(),
   /** it had ended, and its group had not */
   finishReason: FinishReason.optional(),
   /** of an episode that has called a tool */
@@ -123,10 +126,10 @@ export type Completion = {
   /** that the tokens were sampled at */
   readonly temperature: number;
   readonly finishReason: FinishReason;
-  /** that chose the tokens, but for the first of one that had begun */
+  /** of the weights that it ended with */
   readonly policyVersion: number;
-  /** the first so many were chosen in an earlier step, by that version */
-  readonly begun?: { readonly numTokens: number; readonly policyVersion: number } | undefined;
+  /** W1 which version chose which of the tokens; absent: `policyVersion` chose all, but for those that had begun elsewhere */
+  readonly versions?: VersionRuns | undefined;
 };
 
 /**

@@ -12,6 +12,7 @@ import type {
   Weights,
   WeightTicket,
 } from "@treadle/contracts";
+import { z } from "zod";
 import type { Pieces } from "./pieces.ts";
 import type { WorkSums } from "./work-meter.ts";
 
@@ -54,7 +55,7 @@ export interface Engine {
   /**
    * W3 nothing is generated on half-updated weights: all parameters are replaced at once. Verifies names, shapes and checksum first and throws
    * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
-   * their prompts, so every completion comes from exactly one version.
+   * their prompts, so every completion comes from exactly one version, unless `onNewWeights` says otherwise.
    */
   loadWeights(weights: Weights): Promise<void>;
   /** Whether it could read the files that the ticket names, or map the device's memory: they are of its own run, on a file system and a device that it sees. */
@@ -105,7 +106,21 @@ export type EngineMemory = {
   readonly hostBytes: number;
 };
 
+/**
+ * What becomes of a completion that has begun when its engine gets other weights: `restart`: its turn under way is drawn once more; `recompute`: it
+ * keeps its tokens, and their keys and values are computed with the new weights; `keep`: it keeps these, too.
+ */
+export const OnNewWeights = z.enum(["restart", "recompute", "keep"]);
+export type OnNewWeights = z.infer<typeof OnNewWeights>;
+
 export type GenerateOptions = {
+  /**
+   * Of engines with `heedsNewWeights`; others refuse it with `engine.invalid-request`. Completions say the version of each token
+   * then. What `extend` was asked about, or has answered, is kept. With `keep`, keys and values of what is cut stay in the
+   * engine, as many as it has places, until it is released: what joins with the same key behind the same tokens goes on with them, and is
+   * computed as with `recompute` where they are gone. Default: completions start again from their prompts, answers of `extend` included.
+   */
+  readonly onNewWeights?: OnNewWeights | undefined;
   /**
    * What each completion's draws depend on beside the seed, uint32, one a prompt; default: its index in the call. Named by
    * what a completion is, such as its prompt's id and which sample of it, its tokens are the same however calls are cut.
@@ -169,8 +184,8 @@ export type JoiningCompletion = {
   readonly begun?: BegunCompletion | undefined;
 };
 
-/** What a completion has so far, under the weights of the engine that it joins, what was appended to it included. */
-export type BegunCompletion = Pick<Completion, "tokens" | "logprobs"> & {
+/** What a completion has so far, what was appended to it included; `versions`: absent where the weights are those of the engine that it joins. */
+export type BegunCompletion = Pick<Completion, "tokens" | "logprobs" | "versions"> & {
   readonly numAppended: number;
   /** where the turn under way began: behind the last that was appended */
   readonly turnFrom: number;
@@ -207,6 +222,8 @@ export interface GenerationEngine extends Engine {
    * Throws `engine.invalid-request` for an empty prompt, one longer than the context, or a token id out of range.
    */
   generate(prompts: readonly Int32Array[], sampling: Sampling, options?: GenerateOptions): Promise<Completion[]>;
+  /** Whether it does as `onNewWeights` says. Absent: it refuses that. */
+  readonly heedsNewWeights?: boolean;
   /** Whether it calls `onProgress`. Absent: it does not, as engines in this process, which die with it. */
   readonly tellsProgress?: boolean;
   /** Ends every running generation at its next token; its completions have what was chosen so far, reason `abort`. */

@@ -32,6 +32,7 @@ export type {
   Trainable,
   TrainingEngine,
 } from "./engine.ts";
+export { OnNewWeights } from "./engine.ts";
 export { type ExportedModel, type ExportOptions, exportModel, ofEmbedded } from "./export/export-model.ts";
 export { sealWeights, weightsIdOf } from "./parameters.ts";
 export type { Pieces } from "./pieces.ts";

@@ -14,12 +14,8 @@ export type { CreateEngine, EngineContext, EngineUse } from "./module-engine.ts"
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder, historyKey } from "./rollout/call-order.ts";
 export { ControlRolloutConfig, ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
-export {
-  accuracyOf,
-  EvaluationConfig,
-  type EvaluationCount,
-  RolloutConfig,
-} from "./rollout/generation-worker.ts";
+export { accuracyOf, EvaluationConfig, type EvaluationCount } from "./rollout/evaluation.ts";
+export { RolloutConfig } from "./rollout/generation-worker.ts";
 export { leavesPrompts, mostStaleness, type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";

@@ -156,6 +156,18 @@ describe("episodes of a rank that shares none", () => {
   });
 });
 
+test("an episode that is cut before its engine hears that it is complete is complete, and goes on in no later step", async () => {
+  const { stream, run } = streamOf({ tool: () => undefined, carries: { contextLength: 99 } });
+  const cut = run("a");
+  run("ab");
+  const extended = engine.turn(0, 2);
+  cut();
+  engine.end(1);
+  await extended;
+  await stream.finish();
+  expect(ended.map(([, { finishReason }]) => finishReason)).toEqual(["stop", "stop"]);
+});
+
 describe("a stream of episodes fails", () => {
   test("with its engine", async () => {
     const broken = { kind: "own", generate: () => Promise.reject(new Error("no power")) };

@@ -1,6 +1,7 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
-import { type Held, Slots } from "./slots.ts";
+import type { KeptCaches } from "./kept-caches.ts";
+import { type CachedSequence, type Held, Slots } from "./slots.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import type { TransformerModel } from "./transformer-model.ts";
 
@@ -10,7 +11,11 @@ const chunkTokens = 512;
 /** One call of `generate`: the next token of every sequence at a time. Owns its caches until `dispose`. */
 export class Generation {
   readonly #slots: Slots;
-  readonly #caches: number[] = [];
+  readonly #caches: (number | undefined)[] = [];
+  /** of its own, in which nothing stands */
+  readonly #free: number[] = [];
+  /** where what it cuts may go on with its keys and values, and what was cut does */
+  readonly #kept: KeptCaches | undefined;
   readonly #extend: GenerateOptions["extend"];
   #answers: (readonly [held: Held, tokens: Int32Array | undefined])[] = [];
   #failure: { readonly error: unknown } | undefined;
@@ -21,9 +26,11 @@ export class Generation {
     config: TransformerConfig,
     prompts: readonly Int32Array[],
     sampling: Sampling,
-    { extend, join, keys, order }: GenerateOptions = {},
+    { extend, join, keys, order, onNewWeights }: GenerateOptions = {},
+    kept?: KeptCaches,
   ) {
     this.#extend = extend;
+    this.#kept = onNewWeights === "keep" ? kept : undefined;
     this.#woken = this.#nextWake();
     const size = join ? config.slots : Math.min(prompts.length, config.slots);
     this.#slots = new Slots(size, prompts, sampling, config.contextLength, {
@@ -31,6 +38,8 @@ export class Generation {
       isJoinable: join !== undefined,
       keys,
       order,
+      onNewWeights,
+      takeKept: (cache, key, tokens) => this.#takeKept(cache, key, tokens),
     });
   }
 
@@ -49,6 +58,7 @@ export class Generation {
 
   /** Undefined where it has ended. */
   cut(index: number, policyVersion: number): Completion | undefined {
+    this.#keep(this.#slots.cached(index));
     return this.#slots.cut(index, policyVersion);
   }
 
@@ -75,8 +85,9 @@ export class Generation {
     if (this.done || this.#slots.isHeld) return ended;
     const { copies, readings } = this.#slots.next(chunkTokens);
     const cacheOf = (cache: number) => {
-      this.#caches[cache] ??= model.openCache();
-      return this.#caches[cache];
+      const own = this.#caches[cache] ?? this.#free.pop() ?? model.openCache();
+      this.#caches[cache] = own;
+      return own;
     };
     for (const { from, to, count } of copies) model.copyCache(cacheOf(from), cacheOf(to), count);
     const parts = readings.map(({ cache, from, tokens }) => ({ from, tokens, cache: cacheOf(cache) }));
@@ -86,18 +97,39 @@ export class Generation {
     return ended;
   }
 
-  /** Forgets every key, value and chosen token of unfinished sequences: for when parameters changed (SL3). */
-  restart(): void {
-    this.#slots.restart();
+  /** For when parameters changed; those of `policyVersion` have chosen what is there (SL3, SL11). */
+  renew(policyVersion: number): void {
+    this.#slots.renew(policyVersion);
   }
 
   abort(policyVersion: number): [index: number, completion: Completion][] {
+    for (const cached of this.#slots.allCached) this.#keep(cached);
     return this.#slots.abort(policyVersion);
   }
 
   /** Gives its caches back to the model that it ran on. */
   dispose(model: TransformerModel): void {
-    for (const cache of this.#caches.splice(0)) if (cache !== undefined) model.closeCache(cache);
+    for (const cache of [...this.#caches.splice(0), ...this.#free.splice(0)])
+      if (cache !== undefined) model.closeCache(cache);
+  }
+
+  /** KV1 */
+  #keep(cached: CachedSequence | undefined): void {
+    const own = cached && this.#caches[cached.cache];
+    if (!this.#kept || own === undefined || cached === undefined || cached.tokens.length === 0) return;
+    this.#caches[cached.cache] = undefined;
+    const freed = this.#kept.keep(cached.key, cached.tokens, own);
+    if (freed !== undefined) this.#free.push(freed);
+  }
+
+  /** KV1 */
+  #takeKept(cache: number, key: number, tokens: Int32Array): number {
+    const kept = this.#kept?.take(key, tokens);
+    if (!kept) return 0;
+    const own = this.#caches[cache];
+    if (own !== undefined) this.#free.push(own);
+    this.#caches[cache] = kept.cache;
+    return kept.numTokens;
   }
 
   /** Others go on meanwhile. */

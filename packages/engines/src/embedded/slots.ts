@@ -1,6 +1,7 @@
-import type { Completion, FinishReason, Sampling } from "@treadle/contracts";
-import type { BegunCompletion, GenerationOrder, JoiningCompletion } from "../engine.ts";
+import { type Completion, type FinishReason, type Sampling, type VersionRuns, versionRunsOf } from "@treadle/contracts";
+import type { BegunCompletion, GenerationOrder, JoiningCompletion, OnNewWeights } from "../engine.ts";
 import { priorityOf } from "../model-engine.ts";
+import { behindAnswers, joined } from "../new-weights.ts";
 import { uniform } from "../random.ts";
 
 /**
@@ -25,6 +26,9 @@ import { uniform } from "../random.ts";
  * SL9 a sequence that joins with what it has chosen elsewhere, and has room for more, is read and goes on as it would have there;
  *    after a `restart` it is computed from its prompt, as all are.
  * SL10 a sequence that is cut ends with what it has, wherever it stands, and is asked about no more.
+ * SL11 with `onNewWeights`, `renew` leaves what `extend` was asked about or has answered: `restart` takes the tokens of the turn under way, `recompute`
+ *    the keys and values of all, `keep` nothing. What was chosen before keeps its version.
+ * SL12 what was kept over new weights is copied to no other sequence (SL5): what begins is computed with one version alone.
  */
 export class Slots {
   readonly size: number;
@@ -37,6 +41,10 @@ export class Slots {
   readonly #stops: ReadonlySet<number>;
   readonly #isExtensible: boolean;
   readonly #order: GenerationOrder | undefined;
+  readonly #onNewWeights: OnNewWeights | undefined;
+  readonly #takeKept: SlotsOptions["takeKept"];
+  /** how often weights have come that left keys and values */
+  #epoch = 0;
   /** in slots */
   #running: Sequence[] = [];
   /** of those that have begun, in a slot or not, by cache */
@@ -52,8 +60,10 @@ export class Slots {
     prompts: readonly Int32Array[],
     sampling: Sampling,
     contextLength: number,
-    { isExtensible = false, isJoinable = false, keys, order }: SlotsOptions = {},
+    { isExtensible = false, isJoinable = false, keys, order, onNewWeights, takeKept }: SlotsOptions = {},
   ) {
+    this.#onNewWeights = onNewWeights;
+    this.#takeKept = takeKept;
     this.#isExtensible = isExtensible;
     this.size = size;
     this.#prompts = [...prompts];
@@ -108,8 +118,8 @@ export class Slots {
     const readers = new Set<string>();
     let left = maxTokens;
     for (const sequence of this.#running) {
-      const isFirst = !readers.has(sequence.promptText);
-      readers.add(sequence.promptText);
+      const isFirst = sequence.epoch !== this.#epoch || !readers.has(sequence.promptText);
+      if (sequence.epoch === this.#epoch) readers.add(sequence.promptText);
       const count = sequence.prompt.length - 1;
       if (sequence.position === 0 && count > 0) {
         const source = this.#whoHasRead(sequence, count);
@@ -179,6 +189,7 @@ export class Slots {
       sequence.chosen.push(token);
       sequence.logprobs.push(0);
     }
+    sequence.turnFrom = sequence.chosen.length;
     sequence.priority = priorityOf(this.#order, index);
     insert(this.#ready, sequence);
     this.#fill();
@@ -193,15 +204,62 @@ export class Slots {
       sequence.chosen = [];
       sequence.logprobs = [];
       sequence.numAppended = 0;
+      sequence.turnFrom = 0;
       sequence.isHeld = false;
       sequence.attempt++;
-      sequence.priority = priorityOf(this.#order, sequence.index);
     }
     this.#elsewhere.clear();
+    this.#waitAgain();
+  }
+
+  /** SL11. `policyVersion` has chosen all that was chosen since the last time; other weights are there now. */
+  renew(policyVersion: number): void {
+    if (this.#onNewWeights === undefined) {
+      this.restart();
+      return;
+    }
+    for (const sequence of this.#begun) {
+      if (!sequence) continue;
+      sequence.versions = versionRunsOf(sequence.versions, sequence.chosen.length, policyVersion);
+      if (this.#onNewWeights !== "keep") sequence.position = 0;
+      if (this.#onNewWeights !== "restart" || sequence.isHeld) continue;
+      sequence.chosen.length = sequence.logprobs.length = sequence.turnFrom;
+      sequence.versions = versionRunsOf(sequence.versions, sequence.turnFrom, policyVersion);
+    }
+    for (const [index, begun] of this.#elsewhere) {
+      const versions = versionRunsOf(begun.versions ?? [], begun.tokens.length, policyVersion);
+      const whole = { ...begun, versions };
+      this.#elsewhere.set(index, this.#onNewWeights === "restart" ? behindAnswers(whole) : whole);
+    }
+    if (this.#onNewWeights !== "keep") {
+      this.#waitAgain();
+      return;
+    }
+    this.#epoch++;
+    for (const sequence of this.#begun) if (sequence?.position === 0) sequence.epoch = this.#epoch;
+  }
+
+  /** Of a sequence that has begun: what its cache holds. */
+  cached(index: number): CachedSequence | undefined {
+    const sequence = this.#begun.find((one) => one?.index === index);
+    return sequence && cachedOf(sequence);
+  }
+
+  /** Of all that have begun. */
+  get allCached(): CachedSequence[] {
+    return this.#begun.flatMap((sequence) => (sequence ? [cachedOf(sequence)] : []));
+  }
+
+  /** SL6: nothing keeps its slot. */
+  #waitAgain(): void {
+    for (const sequence of this.#begun) if (sequence) sequence.priority = priorityOf(this.#order, sequence.index);
     this.#fresh = this.#fresh
       .map(({ index }) => ({ index, priority: priorityOf(this.#order, index) }))
       .sort(laterFirst);
-    this.#ready = this.#begun.filter((sequence) => sequence !== undefined).sort(laterFirst);
+    this.#ready = this.#begun
+      .filter((sequence) => sequence !== undefined)
+      .filter(({ isHeld }) => !isHeld)
+      .sort(laterFirst);
     this.#running = [];
     this.#fill();
   }
@@ -234,10 +292,14 @@ export class Slots {
       .map((sequence) => [sequence.index, this.#complete(sequence, "abort", policyVersion)]);
   }
 
-  /** Another of the same prompt whose cache has its first `count` positions (SL5). */
+  /** Another of the same prompt whose cache has its first `count` positions (SL5), of these weights alone (SL12). */
   #whoHasRead({ promptText }: Sequence, count: number): Sequence | undefined {
     return this.#begun.find(
-      (other) => other !== undefined && other.position >= count && other.promptText === promptText,
+      (other) =>
+        other !== undefined &&
+        other.epoch === this.#epoch &&
+        other.position >= count &&
+        other.promptText === promptText,
     );
   }
 
@@ -312,14 +374,19 @@ export class Slots {
     const prompt = this.#prompts[index]!;
     const begun = this.#elsewhere.get(index);
     this.#elsewhere.delete(index);
+    const key = this.#keys[index]!;
+    const position = (begun && cache >= 0 && this.#takeKept?.(cache, key, joined(prompt, begun.tokens))) || 0;
     return {
       index,
       priority,
       cache,
-      key: this.#keys[index]!,
+      key,
       prompt,
       promptText: prompt.join(),
-      position: 0,
+      position,
+      epoch: position > 0 ? -1 : this.#epoch,
+      versions: begun?.versions ?? [],
+      turnFrom: begun?.turnFrom ?? 0,
       chosen: begun ? Array.from(begun.tokens) : [],
       logprobs: begun ? Array.from(begun.logprobs) : [],
       numAppended: begun?.numAppended ?? 0,
@@ -365,13 +432,15 @@ export class Slots {
     return drawn(best);
   }
 
-  #complete({ chosen, logprobs }: Sequence, finishReason: FinishReason, policyVersion: number): Completion {
+  #complete({ chosen, logprobs, versions }: Sequence, finishReason: FinishReason, policyVersion: number): Completion {
+    const isTold = this.#onNewWeights !== undefined;
     return {
       tokens: Int32Array.from(chosen),
       logprobs: Float32Array.from(logprobs),
       temperature: this.#sampling.temperature,
       finishReason,
       policyVersion,
+      ...(isTold && { versions: versionRunsOf(versions, chosen.length, policyVersion) }),
     };
   }
 
@@ -402,7 +471,16 @@ export type SlotsOptions = {
   readonly isJoinable?: boolean | undefined;
   readonly keys?: readonly number[] | undefined;
   readonly order?: GenerationOrder | undefined;
+  readonly onNewWeights?: OnNewWeights | undefined;
+  /**
+   * Of one that joins with what it has, and gets this cache: puts the keys and values there that were kept of it, if any, and
+   * returns of how many of its tokens they are.
+   */
+  readonly takeKept?: ((cache: number, key: number, tokens: Int32Array) => number) | undefined;
 };
+
+/** These tokens of a sequence, prompt included, have their keys and values in the cache. */
+export type CachedSequence = { readonly cache: number; readonly key: number; readonly tokens: Int32Array };
 
 type Waiting = { readonly index: number; readonly priority: number };
 
@@ -416,6 +494,12 @@ type Sequence = {
   readonly promptText: string;
   /** of the token to feed next */
   position: number;
+  /** in which all of its keys and values were computed, or it is to begin; another: they are of several weights */
+  epoch: number;
+  /** of what other weights than those of now have chosen */
+  versions: VersionRuns;
+  /** of `chosen`, where the turn under way began */
+  turnFrom: number;
   /** everything after the prompt, what was appended included */
   chosen: number[];
   logprobs: number[];
@@ -446,6 +530,11 @@ function insert<T extends Waiting>(list: T[], sequence: T): void {
 
 const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
 const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;
+
+function cachedOf(sequence: Sequence): CachedSequence {
+  const { cache, key, position } = sequence;
+  return { cache, key, tokens: Int32Array.from({ length: position }, (_, at) => tokenAt(sequence, at)) };
+}
 
 function tokenAt({ prompt, chosen }: Sequence, position: number): number {
   return position < prompt.length ? prompt[position]! : chosen[position - prompt.length]!;

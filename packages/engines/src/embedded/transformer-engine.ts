@@ -22,6 +22,7 @@ import { WorkMeter, type WorkSums } from "../work-meter.ts";
 import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "./batches.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
+import { KeptCaches } from "./kept-caches.ts";
 import { type Pass, passesOf } from "./passes.ts";
 import { lossGradient } from "./policy-loss.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
@@ -38,12 +39,14 @@ const trainedTokens = 192;
  * of the event loop: one token of every sequence, a piece of a prompt, or some rows of a batch.
  * TE1 what reads or writes parameters across several turns (training, scoring, loading) runs one call after another.
  * TE2 generations run beside them and beside each other; parameters change only between two of their tokens, and then
- *    they start over from their prompts (W3, SL3).
+ *    they start over from their prompts, or go on as `onNewWeights` says (W3, SL3, SL11).
  * TE3 a released engine holds no device array; calls that were running throw `engine.released` at their next turn.
  */
 export class TransformerEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "embedded";
+  readonly heedsNewWeights = true;
   readonly config: TransformerConfig;
+  readonly #kept: KeptCaches;
   readonly #gate = new Gate();
   readonly #running = new Set<Generation>();
   #loaded: TransformerModel | undefined;
@@ -55,6 +58,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   private constructor(config: TransformerConfig) {
     super(transformerShapes(config), (shape, index) => initialTransformer(config, shape, index));
     this.config = config;
+    this.#kept = new KeptCaches(config.slots);
   }
 
   /** Throws `config.invalid` with every problem. */
@@ -130,6 +134,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     this.#wake();
     await released;
     this.#lastBytes = this.memory().loadedBytes;
+    this.#kept.clear();
     this.#loaded = undefined;
   }
 
@@ -148,8 +153,10 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     };
     const wake = () => this.#wake();
     const aborts = this.#aborts;
-    let changes = this.parameters.changes;
-    const generation = new Generation(this.config, prompts, sampling, options);
+    let { changes } = this.parameters;
+    /** that has chosen what is there, also where others have come since */
+    let version = this.policyVersion;
+    const generation = new Generation(this.config, prompts, sampling, options, this.#kept);
     options.signal?.addEventListener("abort", wake);
     this.#running.add(generation);
     let isOver = false;
@@ -160,7 +167,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       return generation.join(joining);
     };
     options.join?.(add, (index) => {
-      const completion = isOver ? undefined : generation.cut(index, this.policyVersion);
+      const completion = isOver ? undefined : generation.cut(index, version);
       if (!completion) return false;
       deliver([[index, completion]]);
       wake();
@@ -175,7 +182,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           });
         }
         if (aborts !== this.#aborts) {
-          deliver(generation.abort(this.policyVersion));
+          deliver(generation.abort(version));
           break;
         }
         const paused = this.#gate.pass();
@@ -184,10 +191,11 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           continue;
         }
         if (changes !== this.parameters.changes) {
-          generation.restart();
+          generation.renew(version);
           changes = this.parameters.changes;
         }
-        const step = () => generation.step(this.#model(), this.policyVersion);
+        version = this.policyVersion;
+        const step = () => generation.step(this.#model(), version);
         deliver(this.#counted(step, () => generation.numRead));
         await (generation.idle() ?? breathe());
       }

@@ -12,7 +12,7 @@
 export class Decoder {
   readonly #stepMs: (running: number) => number;
   readonly #slots: number;
-  readonly #running = new Map<number, { done: number; readonly steps: number; readonly mayGoOn: boolean }>();
+  readonly #running = new Map<number, { done: number; steps: number; readonly mayGoOn: boolean }>();
   readonly #begun = new Set<number>();
   /** those which go first stand last */
   #waiting: Waiting[] = [];
@@ -29,7 +29,7 @@ export class Decoder {
     this.#nowMs = nowMs;
   }
 
-  /** All at once, so that the highest priorities are first. Call `advance` to now before this and before `remove`, `restart` and `pause`. */
+  /** All at once, so that the highest priorities are first. Call `advance` to now before this and before `remove`, `renew` and `pause`. */
   add(sequences: readonly DecoderSequence[]): void {
     for (const { id, steps, priority = 0, numSpare = 0, mayGoOn = false } of sequences)
       this.#waiting.push({ id, steps, priority, numSpare, mayGoOn, place: this.#numCome++ });
@@ -81,9 +81,11 @@ export class Decoder {
     this.#admit();
   }
 
-  /** Running sequences begin again. */
-  restart(): void {
-    for (const sequence of this.#running.values()) sequence.done = 0;
+  /** So many steps, from the first on, are what a sequence has to make now; it keeps its slot, or its place among those that wait. */
+  renew(id: number, steps: number): void {
+    const sequence = this.#running.get(id);
+    if (sequence) Object.assign(sequence, { steps, done: 0 });
+    this.#waiting = this.#waiting.map((waiting) => (waiting.id === id ? { ...waiting, steps } : waiting));
   }
 
   pause(): void {

@@ -11,71 +11,31 @@ import {
   type TagMemory,
   type TrainBatch,
   TreadleError,
+  versionRunsOf,
   type Weights,
 } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import type { z } from "zod";
 import type {
-  BegunCompletion,
   EngineMemory,
   GenerateOptions,
   GenerationEngine,
   JoiningCompletion,
+  OnNewWeights,
   OptimStep,
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import {
-  checkBegun,
-  checkKeys,
-  checkOrder,
-  invalidRequest,
-  ModelEngine,
-  priorityOf,
-  resolveSampling,
-} from "../model-engine.ts";
+import { checkBegun, checkKeys, checkOrder, invalidRequest, ModelEngine, resolveSampling } from "../model-engine.ts";
+import { behindAnswers, joined, nothing } from "../new-weights.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { WorkMeter, type WorkSums } from "../work-meter.ts";
-import { joined, nothing, saidBefore } from "./begun-turns.ts";
 import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
 import { type Cost, costSeconds, decodeSeconds, type EmulatedProfile, parseProfile, tagsOf } from "./profile.ts";
 import { Spending } from "./spending.ts";
-
-/** One call of `generate`. */
-type Call = {
-  readonly sampling: Sampling;
-  readonly options: GenerateOptions;
-  /** of all that it asks for */
-  readonly ids: number[];
-};
-
-type Running = {
-  readonly call: Call;
-  readonly index: number;
-  readonly prompt: Int32Array;
-  readonly key: number;
-  /** all after the prompt that was there when the turn under way began */
-  said: BegunCompletion;
-  turn: Turn;
-  /** `extend` is asked about it */
-  isHeld: boolean;
-  /** how often it has begun again: what `extend` says of an earlier time counts no more */
-  attempt: number;
-  end(completion: Completion): void;
-  fail(error: unknown): void;
-};
-
-/** What a sequence chooses until it stops. */
-type Turn = {
-  readonly tokens: Int32Array;
-  readonly finishReason: FinishReason;
-  /** of these, chosen elsewhere */
-  readonly numAhead: number;
-  readonly prefillSteps: number;
-  readonly mayGoOn: boolean;
-};
+import { type Call, drawTurn, type Running, sequenceOf, type TurnDraws } from "./turns.ts";
 
 export type EmulatedEngineOptions = {
   readonly clock?: Clock | undefined;
@@ -108,17 +68,20 @@ export type EmulatedEngineOptions = {
  */
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "emulated";
+  readonly heedsNewWeights = true;
   readonly profile: EmulatedProfile;
   /** of what it computes, which others slow down */
   readonly #clock: PacedClock;
   readonly #meter = new WorkMeter();
   /** what passes beside decoding are under way */
   readonly #spending = new Set<Spending>();
-  readonly #seed: number;
+  readonly #draws: TurnDraws;
   /** of how long things take, which differs by rank where responses do not */
   readonly #durationSeed: number;
   readonly #decoder: Decoder;
   readonly #running = new Map<number, Running>();
+  /** of what was cut with `onNewWeights: keep`, by key: tokens whose keys and values it has; the first kept goes first */
+  readonly #kept = new Map<number, number>();
   #nextId = 0;
   #durations = 0;
   readonly #tags: readonly TagMemory[];
@@ -133,7 +96,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
     this.profile = profile;
     this.#clock = new PacedClock(clock);
-    this.#seed = seed;
+    this.#draws = { profile, seed, turnTokens: options.turnTokens };
     this.#durationSeed = mix(seed, rank);
     const stepMs = (running: number) => 1000 * decodeSeconds(running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, this.#clock.now());
@@ -207,7 +170,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
         running = this.#begin(call, index, joining, { end, fail: reject });
       });
       one.catch(() => {}); // whoever awaits all of them hears of it
-      const sequence = this.#sequence(id, running);
+      const sequence = sequenceOf(id, running);
       this.#running.set(id, running);
       call.ids.push(id);
       ended.push(one);
@@ -290,9 +253,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       await this.#meet("optimStep", ["tensorGroup", "group"]);
       await this.#spendSeconds(this.profile.optimStepSeconds);
       this.refuseReleased("optimStep");
-      const result = this.applyStep(step);
-      this.#restartSequences();
-      return result;
+      return this.#renewing(() => this.applyStep(step));
     });
   }
 
@@ -301,8 +262,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       await this.#meet("loadWeights", ["tensorGroup", "group"]);
       await this.#spendSeconds(this.profile.loadWeightsSeconds);
       this.refuseReleased("loadWeights");
-      this.applyWeights(weights);
-      this.#restartSequences();
+      this.#renewing(() => this.applyWeights(weights));
     });
   }
 
@@ -325,6 +285,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     }
     await super.release(tags);
     await this.#spendSeconds(leaving.reduce((sum, { releaseSeconds }) => sum + releaseSeconds, 0));
+    if (tags.includes("cache")) this.#kept.clear();
     for (const { tag } of leaving) this.#vacate(tag);
   }
 
@@ -398,52 +359,15 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     { prompt, key, begun = nothing }: JoiningCompletion,
     settle: Pick<Running, "end" | "fail">,
   ): Running {
-    const said = saidBefore(begun);
-    const one = { call, index, prompt, key, said, isHeld: false, attempt: 0, ...settle };
-    const turn = this.#turn(one, {
+    const said = behindAnswers(begun);
+    const { versions = [] } = begun;
+    const one = { call, index, prompt, key, said, versions, numLost: 0, isHeld: false, attempt: 0, ...settle };
+    const length = prompt.length + begun.tokens.length;
+    const turn = drawTurn(this.#draws, one, {
       numAhead: begun.tokens.length - said.tokens.length,
-      numRead: prompt.length + begun.tokens.length,
+      numRead: length - (call.options.onNewWeights === "keep" ? this.#takeKept(key, length) : 0),
     });
     return { ...one, turn };
-  }
-
-  /** Length, tokens and reason are drawn when a turn begins; only the time to them passes. */
-  #turn(
-    { call, prompt, key, said }: Omit<Running, "turn">,
-    { numAhead = 0, numRead }: { readonly numAhead?: number; readonly numRead: number },
-  ): Turn {
-    const { response, vocabSize, contextLength, prefillSteps } = this.profile;
-    const { sampling, options } = call;
-    const from = said.tokens.length;
-    const stream = mix(this.#seed, sampling.seed, key, ...(from === 0 ? [] : [from]));
-    const drawn =
-      this.#options.turnTokens?.(key, from) ??
-      Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
-    const numChosen = from - said.numAppended;
-    const limit = Math.min(sampling.maxTokens - numChosen, contextLength - prompt.length - from);
-    const finishReason: FinishReason = drawn > limit ? "length" : "stop";
-    const stops = new Set(sampling.stopTokens);
-    const tokens = Int32Array.from({ length: Math.max(1, Math.min(drawn, limit)) }, (_, i) => {
-      let token = mix(stream, 1, i) % vocabSize;
-      for (let tries = 0; stops.has(token) && tries < vocabSize; tries++) token = (token + 1) % vocabSize;
-      return token;
-    });
-    const [stop] = sampling.stopTokens;
-    if (finishReason === "stop" && stop !== undefined) tokens[tokens.length - 1] = stop;
-    const mayGoOn = options.extend !== undefined && finishReason === "stop" && tokens.length < limit;
-    return { tokens, finishReason, numAhead, prefillSteps: prefillSteps * numRead, mayGoOn };
-  }
-
-  /** The turn under way, as the decoder has it. */
-  #sequence(id: number, { call, index, turn }: Running): DecoderSequence {
-    const { order } = call.options;
-    return {
-      id,
-      steps: turn.prefillSteps + turn.tokens.length - turn.numAhead,
-      priority: priorityOf(order, index),
-      numSpare: order?.spareCaches,
-      mayGoOn: turn.mayGoOn,
-    };
   }
 
   #fail({ ids }: Call, error: unknown): void {
@@ -464,9 +388,30 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   /** Ends it with what it has chosen by now. */
   #cut(running: Running, id: number): void {
-    const { tokens, numAhead, prefillSteps } = running.turn;
-    const numDone = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(prefillSteps));
-    running.end(this.#completion(running, "abort", running.isHeld ? tokens : tokens.slice(0, numAhead + numDone)));
+    const completion = this.#completion(running, "abort", running.turn.tokens.slice(0, this.#numChosen(id, running)));
+    const { call, key, prompt } = running;
+    const hasRead = running.isHeld || this.#decoder.stepsDone(id) >= Math.ceil(running.turn.prefillSteps);
+    if (call.options.onNewWeights === "keep" && hasRead) this.#keep(key, prompt.length + completion.tokens.length);
+    running.end(completion);
+  }
+
+  /** Of the turn under way. */
+  #numChosen(id: number, { turn: { tokens, numAhead, prefillSteps }, isHeld }: Running): number {
+    if (isHeld) return tokens.length;
+    return numAhead + Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(prefillSteps));
+  }
+
+  #keep(key: number, numTokens: number): void {
+    this.#kept.delete(key);
+    this.#kept.set(key, numTokens);
+    const [first] = this.#kept.keys();
+    if (this.#kept.size > this.profile.slots && first !== undefined) this.#kept.delete(first);
+  }
+
+  #takeKept(key: number, most: number): number {
+    const numTokens = this.#kept.get(key) ?? 0;
+    this.#kept.delete(key);
+    return Math.min(numTokens, most);
   }
 
   #advance(): void {
@@ -519,8 +464,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       const logprobs = new Float32Array(tokens.length);
       logprobs.set(completion.logprobs);
       running.said = { tokens, logprobs, numAppended: said.numAppended + answer.length, turnFrom: tokens.length };
-      running.turn = this.#turn(running, { numRead: answer.length });
-      this.#decoder.add([this.#sequence(id, running)]);
+      running.turn = drawTurn(this.#draws, running, { numRead: running.numLost + answer.length });
+      running.numLost = 0;
+      this.#decoder.add([sequenceOf(id, running)]);
     }
     this.#schedule();
   }
@@ -535,29 +481,55 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
   }
 
-  /** TE2: a completion is of one version, so what runs begins again under the new one. */
-  #restartSequences(): void {
+  /** TE2: what was chosen before is of the version before, and what runs begins again under the new one, or goes on as its call says. */
+  #renewing<T>(change: () => T): T {
     this.#advance();
-    this.#decoder.restart();
+    const before = this.policyVersion;
+    const result = change();
     for (const [id, running] of this.#running) {
-      const { said, turn, prompt, isHeld } = running;
-      if (said === nothing && turn.numAhead === 0 && !isHeld) continue;
-      running.said = nothing;
-      running.isHeld = false;
-      running.attempt++;
-      running.turn = this.#turn(running, { numRead: prompt.length });
-      this.#decoder.remove(id);
-      this.#decoder.add([this.#sequence(id, running)]);
+      const { onNewWeights } = running.call.options;
+      if (onNewWeights !== undefined) this.#renew(id, running, onNewWeights, before);
+      else this.#restart(id, running);
     }
     this.#schedule();
+    return result;
   }
 
-  #completion({ call, said, turn }: Running, finishReason: FinishReason, chosen = turn.tokens): Completion {
+  #renew(id: number, running: Running, onNewWeights: OnNewWeights, before: number): void {
+    const { said, turn, prompt, isHeld, versions } = running;
+    const numChosen = onNewWeights === "restart" && !isHeld ? 0 : this.#numChosen(id, running);
+    running.versions = versionRunsOf(versions, said.tokens.length + numChosen, before);
+    if (onNewWeights === "keep") return;
+    const numRead = prompt.length + said.tokens.length + numChosen;
+    if (isHeld) running.numLost = numRead;
+    if (isHeld) return;
+    running.turn = { ...turn, numAhead: numChosen, prefillSteps: this.profile.prefillSteps * numRead };
+    this.#decoder.renew(id, sequenceOf(id, running).steps);
+  }
+
+  #restart(id: number, running: Running): void {
+    const { said, turn, prompt, isHeld } = running;
+    if (said === nothing && turn.numAhead === 0 && !isHeld) this.#decoder.renew(id, sequenceOf(id, running).steps);
+    else {
+      running.said = nothing;
+      running.versions = [];
+      running.isHeld = false;
+      running.numLost = 0;
+      running.attempt++;
+      running.turn = drawTurn(this.#draws, running, { numRead: prompt.length });
+      this.#decoder.remove(id);
+      this.#decoder.add([sequenceOf(id, running)]);
+    }
+  }
+
+  #completion({ call, said, turn, versions }: Running, finishReason: FinishReason, chosen = turn.tokens): Completion {
     const tokens = joined(said.tokens, chosen);
     const logprobs = new Float32Array(tokens.length).fill(-Math.log(this.profile.vocabSize));
     logprobs.set(said.logprobs);
-    const { temperature } = call.sampling;
-    return { tokens, logprobs, temperature, finishReason, policyVersion: this.policyVersion };
+    const { policyVersion } = this;
+    const completion = { tokens, logprobs, temperature: call.sampling.temperature, finishReason, policyVersion };
+    if (call.options.onNewWeights === undefined) return completion;
+    return { ...completion, versions: versionRunsOf(versions, tokens.length, policyVersion) };
   }
 
   /** Swaps are no passes. */

@@ -18,6 +18,7 @@ import { Gate } from "../embedded/gate.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
 import { checkBegun, resolveSampling } from "../model-engine.ts";
+import { refuseOnNewWeights } from "../new-weights.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { initialWeightsId, weightsIdOf } from "../parameters.ts";
 import { canOpen, type WeightFiles, weightFilesOf } from "../torch/weight-files.ts";
@@ -184,6 +185,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
     const resolved = resolveSampling(sampling);
+    refuseOnNewWeights(this.kind, options);
     const { contextLength, vocabSize } = this.#limits;
     checkPrompts(prompts, options, contextLength, vocabSize);
     if (this.#isProcessed === false && resolved.temperature !== 0 && resolved.temperature !== 1) {

@@ -4,6 +4,7 @@ import { checkPrompts, checkRows, requireValueHead } from "../embedded/batches.t
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, TokenRows } from "../engine.ts";
 import { resolveSampling } from "../model-engine.ts";
+import { refuseOnNewWeights } from "../new-weights.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import type { Message, TorchClient } from "./torch-client.ts";
 import type { StreamMs } from "./torch-config.ts";
@@ -84,6 +85,7 @@ export abstract class TorchClientEngine extends OrderedEngine {
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
     const resolved = resolveSampling(sampling);
+    refuseOnNewWeights(this.kind, options);
     checkPrompts(prompts, options, this.described.contextLength, this.described.vocabSize);
     return this.computing(this.#generations.generate(prompts, resolved, options));
   }

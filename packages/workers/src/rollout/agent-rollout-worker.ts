@@ -15,9 +15,9 @@ import { type ToolCaller, ToolSessions } from "../tool/tool-sessions.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
 import type { ToolAnswer } from "./episode-host.ts";
 import type { Span } from "./episode-stream.ts";
+import type { EvaluationCount } from "./evaluation.ts";
 import {
   type EpisodeTool,
-  type EvaluationCount,
   GenerationWorker,
   RolloutConfig,
   type RolloutMetrics,

@@ -14,6 +14,8 @@ export type CallPace = {
   readonly places: number;
   /** what a token takes while every place is taken, where that is measured while episodes run */
   readonly tokenSeconds?: (() => number | undefined) | undefined;
+  /** episodes that have begun go on where weights come; default: they begin again */
+  readonly goesOn?: boolean | undefined;
 };
 
 export type CallOrderOptions = CallPace & {
@@ -47,17 +49,19 @@ export class CallOrder {
   readonly #told: Told[];
   readonly #tokenSeconds: () => number | undefined;
   readonly #limits: EpisodeLimits | undefined;
+  readonly #goesOn: boolean;
   /** of the engine */
   readonly options: GenerationOrder;
 
   /** `prompts`: of the first episodes, one each. */
   constructor(order: EpisodeOrder, prompts: readonly Prompt[], options: CallOrderOptions) {
-    const { places, step, tokenSeconds = () => undefined, limits } = options;
+    const { places, step, tokenSeconds = () => undefined, limits, goesOn = false } = options;
     this.#order = order;
     this.#prompts = [...prompts];
     this.#step = step;
     this.#tokenSeconds = tokenSeconds;
     this.#limits = limits;
+    this.#goesOn = goesOn;
     this.#told = prompts.map((_, index) => this.#begin(index));
     this.options = {
       priority: (index) => this.priority(index),
@@ -100,14 +104,14 @@ export class CallOrder {
   /** The episode has ended a turn: all that it has chosen since it was told of last. */
   turnEnded(index: number, { tokens, logprobs, policyVersion }: Completion): void {
     let told = this.#told[index] as Told;
-    if (told.policyVersion !== undefined && told.policyVersion !== policyVersion) {
+    if (!this.#goesOn && told.policyVersion !== undefined && told.policyVersion !== policyVersion) {
       // It has begun again with other weights: what it did before was another episode.
       this.#order.cut(told.id);
       told = this.#begin(index);
       this.#told[index] = told;
     }
     told.policyVersion = policyVersion;
-    const numTokens = tokens.length - told.numTokens;
+    const numTokens = Math.max(0, tokens.length - told.numTokens);
     if (numTokens <= 0 && !told.isInTurn) return;
     told.isInTurn = false;
     let sum = 0;

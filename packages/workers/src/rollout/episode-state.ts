@@ -1,5 +1,5 @@
-import type { Completion } from "@treadle/contracts";
-import type { BegunCompletion } from "@treadle/engines";
+import { type BegunEpisode, type Completion, versionRunsOf } from "@treadle/contracts";
+import type { BegunCompletion, OnNewWeights } from "@treadle/engines";
 import type { Span } from "./episode-stream.ts";
 import type { EpisodeState } from "./rank-messages.ts";
 
@@ -10,6 +10,19 @@ export function begunOf(
 ): BegunCompletion {
   const numAppended = answers.reduce((sum, [from, to]) => sum + to - from, 0);
   return { tokens, logprobs, numAppended, turnFrom: answers.at(-1)?.[1] ?? 0 };
+}
+
+/** What goes on of an episode that an earlier step left; undefined: nothing, and it begins again. What had ended is kept. */
+export function goingOn(begun: BegunEpisode, onNewWeights: OnNewWeights | undefined): BegunEpisode | undefined {
+  if (begun.finishReason !== undefined) return begun;
+  const from = onNewWeights === "restart" ? (begun.tool?.answers.at(-1)?.[1] ?? 0) : begun.tokens.length;
+  if (from === 0) return undefined;
+  const { tokens, logprobs, versions, policyVersion, ...rest } = begun;
+  return {
+    ...rest,
+    ...{ tokens: tokens.subarray(0, from), logprobs: logprobs.subarray(0, from), policyVersion },
+    ...(versions && { versions: versionRunsOf(versions, from, policyVersion) }),
+  };
 }
 
 /** A turn with what its tool answered, which was not drawn. */

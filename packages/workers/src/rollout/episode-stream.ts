@@ -1,10 +1,19 @@
-import { type BegunEpisode, type Completion, type Prompt, type Sampling, TreadleError } from "@treadle/contracts";
+import {
+  type BegunEpisode,
+  type Completion,
+  type Prompt,
+  type Sampling,
+  TreadleError,
+  type VersionRuns,
+  versionRunsOf,
+} from "@treadle/contracts";
 import type {
   CompletionPiece,
   CutCompletion,
   GenerateOptions,
   GenerationEngine,
   JoiningCompletion,
+  OnNewWeights,
 } from "@treadle/engines";
 import { sandboxGone } from "../tool/items.ts";
 import type { CallOrder } from "./call-order.ts";
@@ -56,6 +65,8 @@ export type EpisodeStreamOptions = {
    * which an answer may have no room in. Undefined: nothing goes on.
    */
   readonly carries?: { readonly contextLength: number } | undefined;
+  /** of an engine that heeds it; undefined: what has begun when weights come begins again from its prompt */
+  readonly onNewWeights?: OnNewWeights | undefined;
   /** What others had of these episodes goes on, and what they have is kept, up to where a tool is called. */
   readonly journal?: CompletionJournal | undefined;
   /** what a call of the engine took, and made */
@@ -74,6 +85,8 @@ type Row = {
   hasEnded: boolean;
   /** it was cut while its tool worked, with this, and goes on behind the answer */
   cut: Completion | undefined;
+  /** so many tokens were a whole answer, though the engine may not know yet */
+  wholeAt: number | undefined;
   /** its tool knows it no more: it begins again */
   isLost: boolean;
   /** of the weights under which it joined */
@@ -164,6 +177,7 @@ export class EpisodeStream {
         numWorking: 0,
         hasEnded: false,
         cut: undefined,
+        wholeAt: undefined,
         isLost: false,
         joinedAt,
         cutting,
@@ -206,12 +220,13 @@ export class EpisodeStream {
   }
 
   async #generate(call: Call, kept: KeptCompletion | undefined): Promise<void> {
-    const { engine, sampling, order, tool, timer, took, cuts, journal } = this.#options;
+    const { engine, sampling, order, tool, timer, took, cuts, journal, onNewWeights } = this.#options;
     const { rows } = call;
     using _ = timer?.();
     const startMs = performance.now();
     let hasJoined = false;
     const options: GenerateOptions = {
+      onNewWeights,
       signal: this.#ended.signal,
       order: order && { ...order.options, priority: (index) => order.priority((rows[index] as Row).at) },
       join: (add, cut) => {
@@ -241,10 +256,14 @@ export class EpisodeStream {
   async #extend(row: Row, completion: Completion): Promise<Int32Array | undefined> {
     const { order, tool } = this.#options;
     const { name } = row.episode;
-    const answers = answersIn(row, completion);
+    const answers = this.#answersIn(row, completion);
+    row.wholeAt = undefined;
     order?.turnEnded(row.at, completion);
     const calling = tool?.(name, completion, answers);
-    if (!calling) return undefined;
+    if (!calling) {
+      row.wholeAt = completion.tokens.length;
+      return undefined;
+    }
     row.numWorking++;
     this.#late.add(calling);
     const said = await calling.finally(() => this.#late.delete(calling)).catch(this.#failIfEnded(row));
@@ -296,9 +315,13 @@ export class EpisodeStream {
   /** Many end in one message of the engine: they are one write. */
   readonly #keepEnded = (): void => this.#options.journal?.keep(this.#unkept.splice(0));
 
-  #end(row: Row, completion: Completion): void {
-    const { order, over, carries } = this.#options;
+  #end(row: Row, given: Completion): void {
+    const { order, over, carries, sampling } = this.#options;
     const { episode, numWorking } = row;
+    // One that was cut before its engine heard that it is complete would go on behind its end.
+    const hasStopped = row.wholeAt === given.tokens.length && sampling.stopTokens.includes(given.tokens.at(-1) ?? -1);
+    const isWhole = given.finishReason === "abort" && hasStopped;
+    const completion: Completion = isWhole ? { ...given, finishReason: "stop" } : given;
     const isCut = completion.finishReason === "abort";
     row.hasEnded = true;
     if (row.isLost) {
@@ -315,7 +338,7 @@ export class EpisodeStream {
       return;
     }
     // Of an answer that had no room, nothing was appended.
-    const answers = answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
+    const answers = this.#answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
     const isOpen = row.answers.length > 0 && numWorking === 0; // what works for it still has its sandbox
     if (isOpen && !(carries && isCut)) over?.(episode.name);
     const trajectory = carries && isCut && isOpen ? episode.name : undefined;
@@ -330,18 +353,27 @@ export class EpisodeStream {
     const { name, prompt, ended } = row.episode;
     row.cut = undefined;
     // A call of an earlier time, with other weights, says nothing to this one.
-    const isOfNow = turn.tokens.length === cut.tokens.length && turn.policyVersion === cut.policyVersion;
-    const state = isOfNow && said !== sandboxGone ? answered(cut, answersIn(row, cut), said.answer) : undefined;
+    const isOfNow = turn.tokens.length === cut.tokens.length && this.#goesOn(turn.policyVersion, cut);
+    const state = isOfNow && said !== sandboxGone ? answered(cut, this.#answersIn(row, cut), said.answer) : undefined;
     if (state && prompt.tokens.length + state.tokens.length < (carries?.contextLength ?? 0)) {
       const { answers, ...written } = state;
       ended(withBegun(row, { ...cut, ...written }), answers, name);
     } else {
       over?.(name);
       // Without room for the answer it ends as in the engine.
-      if (state) ended(withBegun(row, { ...cut, finishReason: "length" }), answersIn(row, cut), undefined);
+      if (state) ended(withBegun(row, { ...cut, finishReason: "length" }), this.#answersIn(row, cut), undefined);
       else ended(nothingOf(cut), [], undefined);
     }
     this.#count();
+  }
+
+  /** Whether a completion has what it had under that version; else it has begun again from its prompt since, with other weights. */
+  #goesOn(policyVersion: number | undefined, completion: Completion): boolean {
+    return this.#options.onNewWeights !== undefined || policyVersion === completion.policyVersion;
+  }
+
+  #answersIn({ answers, policyVersion }: Row, completion: Completion): readonly Span[] {
+    return this.#goesOn(policyVersion, completion) ? answers : [];
   }
 
   #count(): void {
@@ -360,7 +392,7 @@ function joiningOf({ episode: { prompt, key, begun } }: Row, kept: KeptCompletio
   const joining = { prompt: prompt.tokens, key };
   if (kept) return { ...joining, begun: begunOf(kept, []) };
   if (!begun || begun.tokens.length === 0) return joining;
-  return { ...joining, begun: begunOf(begun, begun.tool?.answers ?? []) };
+  return { ...joining, begun: { ...begunOf(begun, begun.tool?.answers ?? []), versions: versionsOf(begun) } };
 }
 
 /** It begins again. */
@@ -368,14 +400,17 @@ const nothingOf = (completion: Completion): Completion => ({
   ...completion,
   tokens: new Int32Array(),
   logprobs: new Float32Array(),
+  versions: undefined,
 });
 
-/** What was begun has no part in it when the completion has begun again with other weights since. */
-const withBegun = ({ episode: { begun }, joinedAt }: Row, completion: Completion): Completion =>
-  begun && completion.policyVersion === joinedAt
-    ? { ...completion, begun: { numTokens: begun.tokens.length, policyVersion: begun.policyVersion } }
-    : completion;
+/** W1. Of an engine that tells no versions: what was begun has no part in it when it has begun again with other weights since. */
+function withBegun({ episode: { begun }, joinedAt }: Row, completion: Completion): Completion {
+  const { policyVersion, tokens } = completion;
+  const ofBegun = begun && policyVersion === joinedAt ? versionsOf(begun) : [];
+  const versions = versionRunsOf(completion.versions ?? ofBegun, tokens.length, policyVersion);
+  const isOfOne = versions.every(([version]) => version === policyVersion);
+  return { ...completion, versions: isOfOne ? undefined : versions };
+}
 
-/** None, when the completion has begun again with other weights since. */
-const answersIn = ({ answers, policyVersion }: Row, completion: Completion): readonly Span[] =>
-  policyVersion === completion.policyVersion ? answers : [];
+const versionsOf = ({ tokens, policyVersion, versions = [] }: BegunEpisode): VersionRuns =>
+  versionRunsOf(versions, tokens.length, policyVersion);

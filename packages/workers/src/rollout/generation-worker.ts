@@ -42,7 +42,7 @@ import {
 } from "./order-config.ts";
 import { checkSharing, isShared, sharingOf } from "./rank-sharing.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
-import { checkTail, type EpisodeEnd, StepTail } from "./step-tail.ts";
+import { checkOnNewWeights, checkTail, type EpisodeEnd, StepTail } from "./step-tail.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
   .extend(TokenizerChoice.shape)
@@ -61,22 +61,6 @@ export type RolloutConfig = z.infer<typeof RolloutConfig>;
 const shippedRewards: RewardRegistry = builtInRewards.with(pythonReward);
 
 const usualCompletions = { everySteps: 10, episodes: 8 };
-
-/** Share of greedy completions with full reward, over `total` prompts of this rank. */
-export type EvaluationCount = { readonly correct: number; readonly total: number };
-
-/** How often a policy is judged on problems that it never trains on, and on how many. */
-export const EvaluationConfig = z.strictObject({
-  /** held out: they judge, and choose nothing */
-  problems: z.int().positive(),
-  /** others: they choose the checkpoint that is kept as the best, and when imitation ends */
-  validationProblems: z.int().positive(),
-  everySteps: z.int().positive(),
-});
-
-/** Over what all ranks counted. */
-export const accuracyOf = (counts: readonly EvaluationCount[]): number =>
-  counts.reduce((sum, count) => sum + count.correct, 0) / counts.reduce((sum, count) => sum + count.total, 0);
 
 /** An engine worker that generates text of a policy it pulls from the actor, and judges it by a reward. */
 export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWorker<C, GenerationEngine> {
@@ -103,6 +87,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     checkSharing(config);
     checkDegrees(config);
     checkTail(config);
+    checkOnNewWeights(config);
     // A folder is below the project's root, which only the worker's process is in.
     if (config.tokenizer === undefined) openTokenizer(config, model);
     // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
@@ -155,7 +140,13 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], options: CallPace): CallOrder {
-    return new CallOrder(order, prompts, { ...options, limits: limitsOf(this.config), step: this.step ?? 0 });
+    const facts = { limits: limitsOf(this.config), step: this.step ?? 0, goesOn: this.#onNewWeights !== undefined };
+    return new CallOrder(order, prompts, { ...options, ...facts });
+  }
+
+  /** Where the engine heeds it. On others no weights come while something runs, but for a module that is shared. */
+  get #onNewWeights(): RolloutConfig["onNewWeights"] {
+    return this.engine.heedsNewWeights ? this.config.onNewWeights : undefined;
   }
 
   /**
@@ -231,8 +222,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         const { value: prompt } = item;
         const taken = tail.take(item);
         if (!taken) return [];
-        const { number, samples } = taken;
-        return samples.map((sample) => ({ prompt, number, sample, begun: prompt.begun?.[sample] }));
+        const { number, samples, begun } = taken;
+        return samples.map((sample) => ({ prompt, number, sample, begun: begun[sample] }));
       });
       if (rows.length > 0) begin(rows);
       if (!players.asksAhead) await players.below(enough);
@@ -306,6 +297,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       over: tool?.over,
       cuts: (this.config.tail ?? "wait") !== "wait",
       carries: this.config.tail === "carry" ? this.config.model : undefined,
+      onNewWeights: this.#onNewWeights,
       timer: () => this.timer("decode"),
       took: order && ((seconds, completions) => this.#took(seconds, completions)),
     });

@@ -1,3 +1,4 @@
+import { OnNewWeights } from "@treadle/engines";
 import {
   type EpisodeLimits,
   Interference,
@@ -52,6 +53,14 @@ export const RolloutOrderConfig = z.strictObject({
    * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, where episodes stay at their rank
    */
   tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
+  /**
+   * What becomes of an episode that has begun when its engine gets new weights, as what `tail` `carry` leaves to the next step: `restart`: the tokens of its
+   * turn are drawn again; `recompute`: they are kept, and their keys and values are computed with the new weights; `keep`: both are kept,
+   * where the same rank goes on and its engine was not released meanwhile, as it is in mode `temporal`. Each token keeps the version that chose it. Default:
+   * what goes on in a later step is computed as with `recompute`, and what runs while weights come begins again from its prompt. `recompute` on the embedded engine, the
+   * emulated one and PyTorch with a process of its own, `keep` on the first two
+   */
+  onNewWeights: OnNewWeights.optional(),
   /** begins more episodes than a step needs, and takes the first that end */
   oversample: z
     .strictObject({

@@ -1,12 +1,8 @@
 import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source } from "@treadle/runtime";
-import {
-  type EvaluationCount,
-  GenerationWorker,
-  type RolloutConfig,
-  type RolloutMetrics,
-} from "./generation-worker.ts";
+import type { EvaluationCount } from "./evaluation.ts";
+import { GenerationWorker, type RolloutConfig, type RolloutMetrics } from "./generation-worker.ts";
 import { toEpisode } from "./to-episode.ts";
 
 /** Generates completions and scores them. */

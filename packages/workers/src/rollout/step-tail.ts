@@ -9,6 +9,7 @@ import {
 import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
+import { goingOn } from "./episode-state.ts";
 import type { Span } from "./episode-stream.ts";
 import { GroupDelivery } from "./group-delivery.ts";
 import { leavesPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
@@ -31,6 +32,32 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
   if (isShared(config))
     refuse(
       `'tail' is '${tail}' where ranks share episodes, which end where they run; set 'placement' to 'own' and 'migrate' to 'never', or 'tail' to 'wait'`,
+    );
+}
+
+/** Refuses what the engine does not do with completions that have begun when weights come. */
+export function checkOnNewWeights(config: EngineConfig & RolloutOrderConfig): void {
+  const { onNewWeights, engine, emulated } = config;
+  if (onNewWeights === undefined || onNewWeights === "restart") return;
+  const refuse = (why: string): never => {
+    throw new TreadleError("config.invalid", `'onNewWeights' is '${onNewWeights}', but ${why}`);
+  };
+  const kind = emulated ? "emulated" : (engine?.kind ?? "embedded");
+  if (kind === "sglang" || kind === "vllm")
+    refuse(
+      `an engine of kind '${kind}' begins completions again from their prompts; leave it out, set it to 'restart', or use the embedded engine or the emulated one`,
+    );
+  if (kind === "torch" && onNewWeights === "keep")
+    refuse(
+      `an engine of kind 'torch' keeps no keys and values over new weights; set it to 'recompute' or 'restart', or use the embedded engine or the emulated one`,
+    );
+  if (!emulated && engine?.kind === "torch" && engine.process === "shared")
+    refuse(
+      `'engine.process' is 'shared', where a step of the trainer has completions begin again from their prompts; leave it out, or set 'engine.process' to 'own'`,
+    );
+  if (isShared(config))
+    refuse(
+      `ranks share episodes, which end in the step that they begin in; leave it out, or set 'placement' to 'own' and 'migrate' to 'never'`,
     );
 }
 
@@ -77,6 +104,7 @@ export type TailPorts = {
 export class StepTail {
   readonly #race: TailRace;
   readonly #tail: NonNullable<RolloutOrderConfig["tail"]>;
+  readonly #onNewWeights: RolloutOrderConfig["onNewWeights"];
   /** there where a step may leave prompts */
   readonly #late: Sink<Prompt>;
   readonly #prompts: Racing[] = [];
@@ -94,7 +122,7 @@ export class StepTail {
   #numAlike = 0;
 
   constructor(config: RolloutOrderConfig & { readonly groupSize: number }, ports: TailPorts) {
-    const { tail = "wait", groupSize, resample = 0 } = config;
+    const { tail = "wait", groupSize, resample = 0, onNewWeights } = config;
     const { late, groups, begin, opened, tool } = ports;
     if (leavesPrompts(config) !== (late !== undefined))
       throw new TreadleError(
@@ -104,6 +132,7 @@ export class StepTail {
           : `'generate' was given no channel for prompts that its step leaves, as 'tail' '${tail}' and 'resample' '${resample}' do; give it the sink of one, as workflows/reasoning-grpo does, or set them to 'wait' and '0'`,
       );
     this.#tail = tail;
+    this.#onNewWeights = onNewWeights;
     this.#late = late as Sink<Prompt>;
     this.#groups = groups;
     this.#resample = resample;
@@ -118,7 +147,7 @@ export class StepTail {
     return this.#race.numSamples;
   }
 
-  /** Returns its number here, and which samples of it are to begin; undefined for a spare one, which may take another's place. */
+  /** Returns its number here, which samples of it are to begin, and what each goes on with; undefined for a spare one, which may take another's place. */
   take(item: StreamItem<Prompt>) {
     const { isLate, begun, spare } = item.value;
     if (spare) {
@@ -127,8 +156,13 @@ export class StepTail {
     }
     const { prompt: number, samples } = this.#race.take(isLate, begun?.length);
     this.#prompts.push({ delivery: this.#deliver(item), cuts: [], ends: new Map(), isLost: false, numDraws: 1 });
-    for (const { tokens } of begun ?? []) this.#carriedTokens += tokens.length;
-    return { number, samples };
+    const going = (begun ?? []).map((each) => goingOn(each, this.#onNewWeights));
+    for (const [sample, { tokens }] of (begun ?? []).entries()) {
+      const numKept = going[sample]?.tokens.length ?? 0;
+      this.#carriedTokens += numKept;
+      count(this.#lengths.generated, tokens.length - numKept, 0);
+    }
+    return { number, samples, begun: going };
   }
 
   #deliver(item: StreamItem<Prompt>): GroupDelivery {
@@ -202,11 +236,12 @@ export class StepTail {
     if (ends.size < this.#race.numSamples) return;
     const begun = Array.from({ length: ends.size }, (_, sample): BegunEpisode => {
       const { completion, answers, trajectory } = ends.get(sample) as EpisodeEnd;
-      const { tokens, logprobs, policyVersion, finishReason } = completion;
+      const { tokens, logprobs, policyVersion, versions, finishReason } = completion;
       count(this.#lengths.generated, -tokens.length, -1);
       const tool = { ...(trajectory !== undefined && { trajectory }), answers: [...answers] };
       return {
         ...{ tokens, logprobs, policyVersion },
+        ...(versions && { versions }),
         ...(finishReason !== "abort" && { finishReason }),
         ...(answers.length > 0 && { tool }),
       };

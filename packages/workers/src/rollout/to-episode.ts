@@ -1,11 +1,11 @@
-import type { Completion, Episode, Prompt } from "@treadle/contracts";
+import { type Completion, type Episode, type Prompt, versionRunsOf } from "@treadle/contracts";
 import type { Span } from "./episode-stream.ts";
 
 /** A completion of a kind of engine with its prompt; tokens in `others` (from and to, counted after the prompt) are somebody else's than the policy's, so they are masked. */
 export function toEpisode(
   engine: string,
   prompt: Prompt,
-  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, begun }: Completion,
+  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, versions = [] }: Completion,
   reward: number,
   others: readonly Span[] = [],
 ): Episode {
@@ -17,8 +17,12 @@ export function toEpisode(
   const logprobs = new Float32Array(length);
   logprobs.set(sampled, promptLength);
   const mask = new Float32Array(length).fill(1, promptLength);
-  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
-  if (begun) policyVersions.fill(begun.policyVersion, promptLength, promptLength + begun.numTokens); // W1
+  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength);
+  let at = promptLength;
+  for (const [version, count] of versionRunsOf(versions, written.length, policyVersion)) {
+    policyVersions.fill(version, at, at + count); // W1
+    at += count;
+  }
   for (const [from, to] of others) {
     mask.fill(0, promptLength + from, promptLength + to);
     policyVersions.fill(-1, promptLength + from, promptLength + to);
