@@ -1,5 +1,6 @@
 /** Weights come, and completions are cut and go on, at drawn instants: what each token was drawn with is what its version says. */
 import { type Completion, type VersionRuns, versionRunsOf, type Weights } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
 import { createRandom } from "@treadle/learning";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
@@ -136,6 +137,11 @@ function answered(completion: Completion): Completion {
   };
 }
 
+/** All but who had an answer appended, which nobody chose. */
+function drawnIn({ tokens, logprobs, versions }: Completion) {
+  return { tokens, logprobs, runs: runsIn(tokens, versions ?? []) };
+}
+
 /** Plays all to the end, over weights, cuts, and calls, as they are drawn. */
 async function play(engine: GenerationEngine, mode: OnNewWeights, draws: typeof random): Promise<Completion[]> {
   const items = itemsOf(draws);
@@ -206,25 +212,105 @@ describe.each([
   );
 });
 
+describe.each(OnNewWeights.options)("on the emulated engine, with '%s'", (mode) => {
+  const profile = {
+    ...{ vocabSize: 9, slots: 4, prefillSteps: 1, decode: { baseSeconds: 0.01, unitSeconds: 0 } },
+    response: { medianTokens: 10, spread: 0 },
+  };
+  const [stepMs, numRead, numTokens] = [10, 3, 10];
+  const plain = { maxTokens: 30, temperature: 1, stopTokens: [1], seed: 1 };
+  const item = { prompt: Int32Array.of(2, 3, 4), key: 5 };
+  const join = (begun?: BegunCompletion): GenerateOptions => ({
+    onNewWeights: mode,
+    join: (add) => void add({ ...item, begun }),
+  });
+  const instants = Array.from({ length: 6 }, (_, at) => random.split(`instant ${mode} ${at}`).integer(12));
+
+  test.each([0, ...instants, 12])(
+    "SL11, W1: weights after %s steps cost the time, and are told, as they are",
+    async (steps) => {
+      const clock = new ManualClock();
+      const engine = EmulatedEngine.create(profile, { clock });
+      let endMs = Number.NaN;
+      const made = engine.generate([], plain, join()).finally(() => {
+        endMs = clock.now();
+      });
+      await clock.advance(steps * stepMs + 1);
+      const loading = load(engine, 1);
+      await clock.advance(1000);
+      await loading;
+      const [{ versions, tokens }] = (await made) as [Completion];
+      const numOld = Math.max(0, steps - numRead);
+      const again = { restart: steps, recompute: Math.min(steps, numRead) + numOld, keep: 0 }[mode];
+      expect(tokens).toHaveLength(numTokens);
+      expect(versions).toEqual(
+        mode === "restart" || numOld === 0
+          ? [[1, 10]]
+          : [
+              [0, numOld],
+              [1, numTokens - numOld],
+            ],
+      );
+      const beganMs = mode === "keep" ? 0 : 1; // what was done of a step
+      expect(endMs).toBeCloseTo((numRead + numTokens + again) * stepMs + beganMs, 3);
+    },
+  );
+
+  test("KV2: what was cut and goes on reads what it has once more, unless it keeps its keys and values", async () => {
+    const clock = new ManualClock();
+    const engine = EmulatedEngine.create(profile, { clock });
+    const cut = engine.generate([], plain, join());
+    await clock.advance((numRead + 4) * stepMs + 1);
+    engine.abort();
+    const [{ tokens, logprobs, versions }] = (await cut) as [Completion];
+    expect(tokens).toHaveLength(4);
+    const loading = load(engine, 1);
+    await clock.advance(1);
+    await loading;
+    for (const isFirst of [true, false]) {
+      const startMs = clock.now();
+      let endMs = Number.NaN;
+      const made = engine
+        .generate([], plain, join({ tokens, logprobs, versions, numAppended: 0, turnFrom: 0 }))
+        .finally(() => {
+          endMs = clock.now();
+        });
+      await clock.advance(1000);
+      expect(await made).toMatchObject([
+        {
+          versions: [
+            [0, 4],
+            [1, 6],
+          ],
+        },
+      ]);
+      // Once it has gone on, nothing of it is kept.
+      const numReadAgain = mode === "keep" && isFirst ? 0 : numRead + 4;
+      expect(endMs - startMs).toBeCloseTo((numReadAgain + 6) * stepMs, 3);
+    }
+  });
+});
+
 describe("on the embedded engine, with 'keep'", () => {
   /** Weights come when the first has ended; the others are cut by then, or run. */
   async function over(isCut: boolean, isReleased = false, mode: OnNewWeights = "keep") {
     const engine = await opened(() => TransformerEngine.create({ ...config, slots: 6 }));
     const items = itemsOf(random.split("keep"));
     let loading: Promise<void> | undefined;
-    const first = await call(engine, mode, items, (_, __, cut) => {
+    const made = await call(engine, mode, items, (_, __, cut) => {
       if (loading) return;
       loading = engine.loadWeights(weights[5]!);
       if (isCut) for (const at of items.keys()) cut(at);
     });
     await loading;
+    const first = made.map(answered);
     if (!isCut) return first;
     if (isReleased) {
       await engine.release();
       await engine.restore();
     }
     engine.takeWork();
-    const left = first.map(({ finishReason }) => finishReason === "abort");
+    const left = first.map(({ finishReason, tokens }) => finishReason === "abort" && tokens.at(-1) !== stopToken);
     const going = items.map((item, index) => ({ ...item, begun: begunOf(first[index]!) })).filter((__, at) => left[at]);
     const second = await call(engine, mode, going);
     const { tokens: numRead } = engine.takeWork();
@@ -235,7 +321,7 @@ describe("on the embedded engine, with 'keep'", () => {
   test("KV1, KV2, SL11: what is cut and goes on is, bit for bit, what it is uncut, with each token's version, and reads nothing twice", async () => {
     const running = await over(false);
     const carried = await over(true);
-    expect([...carried]).toEqual([...running]);
+    expect(carried.map(drawnIn)).toEqual(running.map(drawnIn));
     expect(carried.some(({ versions }) => versions!.length > 1)).toBe(true);
     const recomputed = await over(true, false, "recompute");
     const { numRead, numKept } = carried as unknown as { numRead: number; numKept: number };
@@ -249,7 +335,7 @@ describe("on the embedded engine, with 'keep'", () => {
   test("KV3: is, bit for bit, what 'recompute' makes where the engine was released meanwhile", async () => {
     const released = await over(true, true);
     const recomputed = await over(true, false, "recompute");
-    expect([...released]).toEqual([...recomputed]);
+    expect(released.map(drawnIn)).toEqual(recomputed.map(drawnIn));
   });
 
   test("W1: what is cut before a call has seen new weights is of those that chose it", async () => {

@@ -2,7 +2,7 @@ import type { Completion, FinishReason } from "@treadle/contracts";
 import { createArithmeticTask } from "@treadle/learning";
 import { EpisodeOrder } from "@treadle/trajectories";
 import { beforeEach, expect, test } from "vitest";
-import { CallOrder } from "../src/rollout/call-order.ts";
+import { CallOrder, type CallOrderOptions } from "../src/rollout/call-order.ts";
 import { limitsOf } from "../src/rollout/order-config.ts";
 
 const prompt = (id: string) => ({ id, tokens: Int32Array.of(1, 2, 3) });
@@ -25,6 +25,7 @@ function completion(
 /** What the order of a rank was told, call by call. */
 let told: unknown[][];
 let call: CallOrder;
+let calling: (options?: Partial<CallOrderOptions>) => CallOrder;
 beforeEach(() => {
   told = [];
   const order = new EpisodeOrder({ scheduler: "pps", predictor: "learned" });
@@ -35,7 +36,9 @@ beforeEach(() => {
       own(...given);
     };
   }
-  call = new CallOrder(order, [prompt("a"), prompt("a"), prompt("b")], { places: 2, step: 4 });
+  calling = (options = {}) =>
+    new CallOrder(order, [prompt("a"), prompt("a"), prompt("b")], { places: 2, step: 4, ...options });
+  call = calling();
 });
 
 test("each turn is told of once, without what the tool appended", () => {
@@ -75,6 +78,21 @@ test("an episode that began again with other weights is another one, and one tha
     ["turnEnded", 3, { tokens: 6, meanLogProbability: -0.5 }],
     ["ended", 3],
     ["cut", 1],
+  ]);
+});
+
+test("an episode that goes on with other weights is the same one, also where fewer of its tokens are there than it had", () => {
+  const going = calling({ goesOn: true });
+  going.turnEnded(0, completion(5, 0));
+  going.toolEnded(0, { toolSeconds: 1, hasToolFailed: false, observedTokens: 2 });
+  going.ended(0, completion(9, 1));
+  const at = going.add(prompt("b"), { numTokens: 8, answers: [], policyVersion: 0 });
+  going.ended(at, completion(3, 1));
+  expect(told.slice(2)).toEqual([
+    ["turnEnded", 3, { tokens: 2, meanLogProbability: -0.5 }],
+    ["ended", 3],
+    ["turnEnded", 6, { tokens: 0, meanLogProbability: undefined }],
+    ["ended", 6],
   ]);
 });
 
