@@ -127,6 +127,37 @@ test.each([
   240_000,
 );
 
+test.each([
+  ["restart", false],
+  ["restart", true],
+  ["keep", false],
+  ["recompute", true],
+] as const)(
+  "W1, W2, TL1: what is carried on over new weights with '%s' is trained once, by tokens of the versions it says, whichever rank dies, with a tool: %s",
+  async (onNewWeights, hasTool) => {
+    const { events, struckWorkers, onEvent } = struck([2, 4, 5]);
+    const overrides = [
+      ...["placement.mode=spatial", "flow.granularity=all", "steps=7", "groupSize=8", `tool=${hasTool}`],
+      ...["flow.maxStaleness=0", `rollout.onNewWeights=${onNewWeights}`],
+      ...tailOf("carry", 1, hasTool ? 3 : 1.5),
+    ];
+    const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, overrides), workflow });
+    expect(struckWorkers.length).toBeGreaterThan(0);
+    const folder = join(root, summary.runId);
+    await expectWholeTailLedger(folder, 7);
+    const { steps, numMixed } = await readTailLedger(folder);
+    expect(steps.some(({ carried }) => carried.length > 0)).toBe(true);
+    const carriedTokens = steps.map(({ metrics }) => metrics["carriedTokens"] as number);
+    // Of a turn under way nothing is left by 'restart', and without a tool that is all.
+    if (onNewWeights === "restart" && !hasTool) expect(Math.max(...carriedTokens)).toBe(0);
+    else expect(Math.max(...carriedTokens)).toBeGreaterThan(0);
+    if (onNewWeights === "restart") expect(numMixed).toBe(0);
+    else expect(numMixed).toBeGreaterThan(0);
+    await expectCleanEnd(summary.runId, folder, pidsOf(events));
+  },
+  240_000,
+);
+
 test("CI2, RS8: what waits after a roll-back is what the committed steps say", async () => {
   const { events, struckWorkers, onEvent } = struck([4, 6], "ledger-actor");
   const common = ["placement.mode=spatial", "flow.granularity=all", "checkpoints.stateEverySteps=3", "steps=8"];

@@ -24,7 +24,7 @@ export async function readTailLedger(folder: string) {
   const { records } = readRecords(await readFile(path, "utf8"), path);
   const steps = records.filter((record) => record.type === "step");
   const state = await openSavedState(join(folder, steps.at(-1)?.state["ledger-actor"]?.folder as string));
-  const { trained, numBehindAnswers } = LearningLedger.parse(JSON.parse(await state.text("ledger")));
+  const { trained, numBehindAnswers, numMixed } = LearningLedger.parse(JSON.parse(await state.text("ledger")));
   const idsOf = (items: readonly unknown[]) => (items as readonly { readonly id: string }[]).map(({ id }) => id);
   return {
     steps: steps.map(({ items, carried = [], cut = {}, metrics }) => ({
@@ -36,6 +36,7 @@ export async function readTailLedger(folder: string) {
     waiting: idsOf(new CarriedItems(steps).now.items),
     trained,
     numBehindAnswers,
+    numMixed,
   };
 }
 

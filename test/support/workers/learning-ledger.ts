@@ -12,6 +12,8 @@ export const LearningLedger = z.object({
   policyVersion: z.int(),
   /** episodes that went on in a later step behind an answer of their tool */
   numBehindAnswers: z.int().default(0),
+  /** episodes with a turn that several versions have chosen */
+  numMixed: z.int().default(0),
 });
 export type LearningLedger = z.infer<typeof LearningLedger>;
 
@@ -41,26 +43,33 @@ export class LedgerActorWorker extends ActorWorker {
   static override readonly module: string = import.meta.url;
   #trained: string[] = [];
   #numBehindAnswers = 0;
+  #numMixed = 0;
 
   override async train(groups: Source<EpisodeGroup>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     const mine: string[] = [];
     let numBehindAnswers = 0;
+    let numMixed = 0;
     const note = ({ promptId, episodes }: EpisodeGroup): void => {
       mine.push(promptId);
-      for (const episode of episodes) if (wentOnBehindAnswer(episode)) numBehindAnswers++;
+      for (const episode of episodes) {
+        if (wentOnBehindAnswer(episode)) numBehindAnswers++;
+        if (hasMixedTurn(episode)) numMixed++;
+      }
     };
     const metrics = await super.train(noting(groups, note));
     const all = await this.messages.broadcast((await this.messages.gather(mine))?.flat());
     this.#trained = [...this.#trained, ...(all as string[]).toSorted()];
-    const [numAcross = 0] = await this.messages.allReduceSum(Float64Array.of(numBehindAnswers));
-    this.#numBehindAnswers += numAcross;
+    const counts = await this.messages.allReduceSum(Float64Array.of(numBehindAnswers, numMixed));
+    this.#numBehindAnswers += counts[0] ?? 0;
+    this.#numMixed += counts[1] ?? 0;
     return metrics;
   }
 
   override async checkpoint(state: StateWriter): Promise<void> {
     const { policyVersion } = this.engine;
-    const ledger = { trained: this.#trained, policyVersion, numBehindAnswers: this.#numBehindAnswers };
+    const counts = { numBehindAnswers: this.#numBehindAnswers, numMixed: this.#numMixed };
+    const ledger = { trained: this.#trained, policyVersion, ...counts };
     state.write("ledger", JSON.stringify(ledger satisfies LearningLedger));
     await super.checkpoint(state);
   }
@@ -71,6 +80,7 @@ export class LedgerActorWorker extends ActorWorker {
     if (this.engine.policyVersion !== ledger.policyVersion) throw new Error("the ledger is of other weights");
     this.#trained = ledger.trained;
     this.#numBehindAnswers = ledger.numBehindAnswers;
+    this.#numMixed = ledger.numMixed;
   }
 }
 
@@ -87,6 +97,12 @@ function wentOnBehindAnswer({ promptId, promptLength, tokens, mask, policyVersio
   const at = policyVersions.findIndex((version) => version > first);
   return at >= 0 && mask.subarray(promptLength, at).includes(0);
 }
+
+/** Of a stretch of tokens that the policy chose, not all are of one version. */
+const hasMixedTurn = ({ mask, policyVersions }: Episode): boolean =>
+  policyVersions.some(
+    (version, at) => at > 0 && mask[at - 1] === 1 && mask[at] === 1 && version !== policyVersions[at - 1],
+  );
 
 /** Tells of each group that passes. */
 function noting(groups: Source<EpisodeGroup>, tell: (group: EpisodeGroup) => void): Source<EpisodeGroup> {

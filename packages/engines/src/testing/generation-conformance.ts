@@ -95,6 +95,14 @@ export function generationConformance(
         assert.notDeepEqual(tokensOf(otherKeys), tokensOf(all));
       },
 
+      "says which weights chose each token where it is told what becomes of them when others come, or refuses that":
+        async ({ engine }) => {
+          const generating = engine.generate(prompts, sampling, { onNewWeights: "recompute" });
+          if (!engine.heedsNewWeights) return assertRefused(generating, "engine.invalid-request");
+          for (const { tokens, versions, policyVersion } of await generating)
+            assert.deepEqual(versions, [[policyVersion, tokens.length]]);
+        },
+
       "samples tokens as often as their probabilities say": async ({ engine }) => {
         const draws = 512;
         const completions = await engine.generate(Array(draws).fill(Int32Array.of(3)), { ...sampling, maxTokens: 1 });
