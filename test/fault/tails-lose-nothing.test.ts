@@ -127,30 +127,23 @@ test.each([
   240_000,
 );
 
-test.each([
-  ["restart", false],
-  ["restart", true],
-  ["keep", false],
-  ["recompute", true],
-] as const)(
-  "W1, W2, TL1: what is carried on over new weights with '%s' is trained once, by tokens of the versions it says, whichever rank dies, with a tool: %s",
-  async (onNewWeights, hasTool) => {
+test.each(["restart", "keep"])(
+  "W1, W2, TL1: what is carried on over new weights with '%s' is trained once, by tokens of the versions it says, whichever rank dies",
+  async (onNewWeights) => {
     const { events, struckWorkers, onEvent } = struck([2, 4, 5]);
+    // With a tool turns are long, so that some are under way when their step ends.
     const overrides = [
-      ...["placement.mode=spatial", "flow.granularity=all", "steps=7", "groupSize=8", `tool=${hasTool}`],
+      ...["placement.mode=spatial", "flow.granularity=all", "steps=7", "groupSize=8", "tool=true"],
       ...["flow.maxStaleness=0", `rollout.onNewWeights=${onNewWeights}`],
-      ...tailOf("carry", 1, hasTool ? 3 : 1.5),
+      ...tailOf("carry", 1, 3),
     ];
     const { summary } = await runWorkflow({ ...ledgerOptions(root, onEvent, overrides), workflow });
     expect(struckWorkers.length).toBeGreaterThan(0);
     const folder = join(root, summary.runId);
     await expectWholeTailLedger(folder, 7);
     const { steps, numMixed } = await readTailLedger(folder);
-    expect(steps.some(({ carried }) => carried.length > 0)).toBe(true);
-    const carriedTokens = steps.map(({ metrics }) => metrics["carriedTokens"] as number);
-    // Of a turn under way nothing is left by 'restart', and without a tool that is all.
-    if (onNewWeights === "restart" && !hasTool) expect(Math.max(...carriedTokens)).toBe(0);
-    else expect(Math.max(...carriedTokens)).toBeGreaterThan(0);
+    expect(steps.some(({ metrics }) => (metrics["carriedTokens"] as number) > 0)).toBe(true);
+    // A turn that is drawn again is of one version.
     if (onNewWeights === "restart") expect(numMixed).toBe(0);
     else expect(numMixed).toBeGreaterThan(0);
     await expectCleanEnd(summary.runId, folder, pidsOf(events));

@@ -179,10 +179,11 @@ async function play(engine: GenerationEngine, mode: OnNewWeights, draws: typeof 
   return made;
 }
 
-describe.each([
+const kinds: [kind: string, make: () => Promise<TransformerEngine | EmulatedEngine>][] = [
   ["embedded", embedded],
   ["emulated", emulated],
-] as const)("on the %s engine", (_, make) => {
+];
+describe.each(kinds)("on the %s engine", (_, make) => {
   test.each(["restart", "recompute"] as const)(
     "SL11, W1: with '%s' each token is, bit for bit, what an engine of its version draws behind those before it",
     async (mode) => {
