@@ -30,6 +30,11 @@ export const BegunEpisode = z.object({
       trajectory: z.string().optional(),
       /** where its answers stand in `tokens`: from and to */
       answers: z.array(z.tuple([z.int().nonnegative(), z.int().positive()]).readonly()).min(1),
+      /** of the call behind each answer, which predictions of the rest go by; absent where nobody kept it */
+      outcomes: z
+        .array(z.object({ toolSeconds: z.number().nonnegative(), hasToolFailed: z.boolean() }).readonly())
+        .readonly()
+        .optional(),
     })
     .optional(),
 });

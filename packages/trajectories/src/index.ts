@@ -28,6 +28,7 @@ export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePla
 export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";
 export { type ModelName, modelNames } from "./predict/models.ts";
 export {
+  type BegunProgress,
   type EpisodePrediction,
   EpisodePredictor,
   type EpisodeStart,

@@ -1,6 +1,7 @@
 import type { Completion, FinishReason } from "@treadle/contracts";
 import { createArithmeticTask } from "@treadle/learning";
-import { EpisodeOrder } from "@treadle/trajectories";
+import { drawEpisodes, EpisodeOrder, EpisodePredictor, learnSteps, workloadShapes } from "@treadle/trajectories";
+import fc from "fast-check";
 import { beforeEach, expect, test } from "vitest";
 import { CallOrder, type CallOrderOptions } from "../src/rollout/call-order.ts";
 import { limitsOf } from "../src/rollout/order-config.ts";
@@ -200,6 +201,51 @@ test("PG4: an episode that has begun may choose what it has left, and what tools
   cut.toolEnded(0, { toolSeconds: 1, hasToolFailed: false, observedTokens: 50 });
   cut.turnEnded(0, completion(460, 1));
   expect(cut.predicted(0).tokens).toBeCloseTo(90, 6);
+});
+
+test("an episode that goes on in a later step is predicted as one that has just done the same: turns, tools, their seconds and failures", () => {
+  const seed = Number(process.env.TREADLE_SEED);
+  const predictor = new EpisodePredictor();
+  learnSteps(
+    predictor,
+    drawEpisodes(workloadShapes.coding, { steps: 4, promptsPerStep: 8, samples: 8, prompts: 12, seed }),
+  );
+  const { state } = predictor;
+  const begin = () => new EpisodeOrder({ scheduler: "time", predictor: "learned", state });
+  const turns = fc.array(
+    fc.record({
+      numTokens: fc.integer({ min: 1, max: 300 }),
+      observedTokens: fc.integer({ min: 1, max: 99 }),
+      toolSeconds: fc.double({ min: 0, max: 60, noNaN: true }),
+      hasToolFailed: fc.boolean(),
+      logprob: fc.double({ min: -3, max: 0, noNaN: true }),
+    }),
+    { minLength: 1, maxLength: 6 },
+  );
+  fc.assert(
+    fc.property(turns, (drawn) => {
+      const [went, goesOn] = [begin(), begin()].map((order) => new CallOrder(order, [], { places: 2, step: 1 }));
+      went!.add(prompt("a"));
+      const logprobs: number[] = [];
+      const answers: [number, number][] = [];
+      for (const { numTokens, observedTokens, toolSeconds, hasToolFailed, logprob } of drawn) {
+        logprobs.push(...new Array<number>(numTokens).fill(logprob));
+        const from = logprobs.length;
+        const written = { tokens: new Int32Array(from), logprobs: Float32Array.from(logprobs) };
+        went!.turnEnded(0, { ...completion(from, 1), ...written });
+        went!.toolEnded(0, { toolSeconds, hasToolFailed, observedTokens });
+        logprobs.push(...new Array<number>(observedTokens).fill(0));
+        answers.push([from, logprobs.length]);
+      }
+      goesOn!.add(prompt("a"), {
+        ...{ numTokens: logprobs.length, answers, outcomes: drawn, policyVersion: 1 },
+        logprobs: Float32Array.from(logprobs),
+      });
+      expect(goesOn!.predicted(0)).toEqual(went!.predicted(0));
+      expect(goesOn!.priority(0)).toBe(went!.priority(0));
+    }),
+    { seed },
+  );
 });
 
 test("an episode that had begun, and begins again with other weights, has nothing of before", () => {

@@ -1,7 +1,7 @@
 import type { EpisodeGroup, FinishReason, Prompt } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import type { ToolAnswer } from "../src/rollout/episode-host.ts";
-import { EpisodeStream, type StreamedEpisode } from "../src/rollout/episode-stream.ts";
+import { type CutAtTool, EpisodeStream, type StreamedEpisode } from "../src/rollout/episode-stream.ts";
 import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
 import { mostStaleness } from "../src/rollout/order-config.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
@@ -211,8 +211,9 @@ describe("an episode that is cut while its tool works", () => {
 
 describe("an episode that is cut while its tool works, and is carried on", () => {
   type Said = ToolAnswer | typeof sandboxGone | Error;
+  const failure = { toolSeconds: 3, hasToolFailed: true };
   const said = (...tokens: number[]): ToolAnswer => ({
-    ...{ answer: Int32Array.of(...tokens), toolSeconds: 0, hasToolFailed: false },
+    ...{ answer: Int32Array.of(...tokens), ...failure },
   });
 
   function cutAtTool(begun?: StreamedEpisode["begun"]) {
@@ -236,8 +237,8 @@ describe("an episode that is cut while its tool works, and is carried on", () =>
     const ended: unknown[] = [];
     const cut = stream.run({
       ...{ prompt: prompts[0] as Prompt, begun, key: 1, name: "a~1~0" },
-      ended: ({ tokens, logprobs, finishReason }, answers, trajectory) =>
-        ended.push({ tokens: [...tokens], numLogprobs: logprobs.length, finishReason, answers, trajectory }),
+      ended: ({ tokens, logprobs, finishReason }, answers, goesOn) =>
+        ended.push({ tokens: [...tokens], numLogprobs: logprobs.length, finishReason, answers, goesOn }),
     });
     return { engine, stream, over, asked, ended, cut, answer: (what: Said) => answer(what) };
   }
@@ -246,19 +247,22 @@ describe("an episode that is cut while its tool works, and is carried on", () =>
     [
       "behind its answer",
       said(7, 8),
-      { tokens: [0, 0, 7, 8], numLogprobs: 4, finishReason: "abort", answers: [[2, 4]], trajectory: "a~1~0" },
+      {
+        ...{ tokens: [0, 0, 7, 8], numLogprobs: 4, finishReason: "abort", answers: [[2, 4]] },
+        goesOn: { trajectory: "a~1~0", outcomes: [failure] },
+      },
       [],
     ],
     [
       "not where the answer has no room: it has ended, as in the engine",
       said(1, 2, 3, 4),
-      { tokens: [0, 0], numLogprobs: 2, finishReason: "length", answers: [], trajectory: undefined },
+      { tokens: [0, 0], numLogprobs: 2, finishReason: "length", answers: [], goesOn: undefined },
       ["a~1~0"],
     ],
     [
       "from its prompt where its sandbox is gone",
       sandboxGone,
-      { tokens: [], numLogprobs: 0, finishReason: "abort", answers: [], trajectory: undefined },
+      { tokens: [], numLogprobs: 0, finishReason: "abort", answers: [], goesOn: undefined },
       ["a~1~0"],
     ],
   ])("goes on %s", async (_, what, expected, ends) => {
@@ -304,7 +308,7 @@ describe("an episode that is cut while its tool works, and is carried on", () =>
     await turns();
     cut();
     expect(engine.cut).toEqual([1]);
-    expect(ended).toMatchObject([{ finishReason: "abort", trajectory: "a~1~1" }]);
+    expect(ended).toMatchObject([{ finishReason: "abort", goesOn: { trajectory: "a~1~1" } }]);
   });
 });
 
@@ -479,17 +483,22 @@ test("what a tool has of an episode that is cut ends with a group that is whole,
     },
   });
   for await (const batch of source.itemBatches()) for (const item of batch) tail.take(item);
-  const end = (number: number, sample: number, finishReason: FinishReason, trajectory?: string) =>
-    tail.ended(number, sample, { completion: completionOf(2, finishReason), answers: [[0, 1]], trajectory }, async () =>
+  const outcomes = [{ toolSeconds: 4, hasToolFailed: true }];
+  const end = (number: number, sample: number, finishReason: FinishReason, goesOn?: CutAtTool) =>
+    tail.ended(number, sample, { completion: completionOf(2, finishReason), answers: [[0, 1]], goesOn }, async () =>
       Promise.reject(new Error("nothing is judged in this test")),
     );
   for (const number of [0, 1])
-    for (const sample of [0, 1]) tail.began(number, sample, () => end(number, sample, "abort", `${number}/${sample}`));
+    for (const sample of [0, 1])
+      tail.began(number, sample, () => end(number, sample, "abort", { trajectory: `${number}/${sample}`, outcomes }));
   tail.seal();
   end(0, 1, "stop");
   await turns();
   expect(said.toSorted()).toEqual(["0/0 is over", "1/0 is kept", "1/1 is kept"]);
   expect(late).toMatchObject([
-    { id: prompts[1]?.id, begun: [0, 1].map((sample) => ({ tool: { trajectory: `1/${sample}`, answers: [[0, 1]] } })) },
+    {
+      id: prompts[1]?.id,
+      begun: [0, 1].map((sample) => ({ tool: { trajectory: `1/${sample}`, answers: [[0, 1]], outcomes } })),
+    },
   ]);
 });

@@ -5,6 +5,7 @@ import { EpisodeOrder, liveMigrations, livePlacements } from "@treadle/trajector
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { RolloutConfig } from "../src/rollout/generation-worker.ts";
+import { sharingOf } from "../src/rollout/rank-sharing.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
@@ -378,6 +379,17 @@ test("'time' counts seconds where ranks share, as soon as a turn was measured", 
   } finally {
     tokenSeconds.mockRestore();
   }
+});
+
+test("episodes move where it pays by default wherever they are placed by prediction, and nowhere else", () => {
+  const migrateOf = (given: Sharing) => sharingOf(RolloutConfig.parse({ ...usual, ...given })).migrate;
+  expect(livePlacements.map((placement) => [placement, migrateOf({ placement })])).toEqual([
+    ["own", "never"],
+    ["least-load", "never"],
+    ["predicted", "pays"],
+  ]);
+  expect(migrateOf({})).toBe("never");
+  for (const migrate of liveMigrations) expect(migrateOf({ placement: "predicted", migrate })).toBe(migrate);
 });
 
 test.each([

@@ -92,9 +92,9 @@ export class EpisodeOrder {
   begin(start: EpisodeStart): number {
     const id = this.#numBegun++;
     const name = `${id} of ${start.group}`;
-    const { tokens, observedTokens, turns } = start.begun ?? nothingBegun;
+    const { tokens, observedTokens, turns, toolSeconds } = start.begun ?? nothingBegun;
     const played = { contextTokens: start.contextTokens + tokens + observedTokens, turns: [] };
-    const spent = { tokens, toolSeconds: 0 };
+    const spent = { tokens, toolSeconds };
     const episode = { name, turns, spent, said: [], played, predicted: nothing };
     this.#episodes.set(id, episode);
     this.#predictor.begin(`${id}`, start);

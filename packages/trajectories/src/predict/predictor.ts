@@ -64,8 +64,12 @@ export type BegunProgress = {
   readonly observedTokens: number;
   /** that have ended */
   readonly turns: number;
-  /** that the last of these chose */
-  readonly lastTokens: number;
+  /** that its tools took, together */
+  readonly toolSeconds: number;
+  /** turns whose tool failed */
+  readonly numFailures: number;
+  /** of the turns that have ended */
+  readonly last: Turn | undefined;
 };
 
 /** What is left with a probability of `share` at most: never more than the limits leave (PG4). */
@@ -73,7 +77,14 @@ export function quantileOf({ logMean, logSd, mostLeft }: Omit<Estimate, "from" |
   return Math.min(mostLeft, Math.max(0, Math.expm1(logMean + logSd * inverseNormal(share))));
 }
 
-export const nothingBegun: BegunProgress = { tokens: 0, observedTokens: 0, turns: 0, lastTokens: 0 };
+export const nothingBegun: BegunProgress = {
+  tokens: 0,
+  observedTokens: 0,
+  turns: 0,
+  toolSeconds: 0,
+  numFailures: 0,
+  last: undefined,
+};
 
 type Asked = Omit<Sample, "logRest"> & { readonly centers: Readonly<Record<ModelName, number>>; isBounded: boolean };
 
@@ -115,16 +126,16 @@ export class EpisodePredictor {
   }
 
   begin(id: string, start: EpisodeStart): void {
-    const { tokens, observedTokens, turns, lastTokens } = start.begun ?? nothingBegun;
+    const { tokens, observedTokens, turns, toolSeconds, numFailures, last } = start.begun ?? nothingBegun;
     if (this.#episodes.has(id)) throw new TreadleError("problem.invalid", `episode '${id}' has begun already`);
     const episode: Episode = {
       ...start,
       state: "running",
       turns,
-      failures: 0,
+      failures: numFailures,
       observedTokens,
-      last: turns === 0 ? undefined : Turn.parse({ tokens: lastTokens }),
-      spent: { tokens, toolSeconds: 0 },
+      last,
+      spent: { tokens, toolSeconds },
       asked: { tokens: [], toolSeconds: [] },
     };
     this.#episodes.set(id, episode);

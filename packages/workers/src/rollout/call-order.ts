@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Completion, Prompt } from "@treadle/contracts";
 import type { GenerationOrder } from "@treadle/engines";
-import type { EpisodeLimits, EpisodeOrder } from "@treadle/trajectories";
+import type { BegunProgress, EpisodeLimits, EpisodeOrder } from "@treadle/trajectories";
 
 /** So that a prediction which errs by its usual half displaces nothing, and nothing is displaced for a few tokens. */
 const displace = { margin: 0.5, minTokens: 8 };
@@ -29,9 +29,15 @@ export type BegunOfCall = {
   readonly numTokens: number;
   /** where in these tools' answers stand, from and to: each ends a turn */
   readonly answers: readonly (readonly [from: number, to: number])[];
+  /** of the call behind each of these, as far as they were kept */
+  readonly outcomes?: readonly ToolCallOutcome[] | undefined;
+  /** of its tokens, where they are known */
+  readonly logprobs?: Float32Array | undefined;
   /** of the weights under which it goes on */
   readonly policyVersion: number;
 };
+
+type ToolCallOutcome = { readonly toolSeconds: number; readonly hasToolFailed: boolean };
 
 type Told = {
   readonly id: number;
@@ -114,11 +120,8 @@ export class CallOrder {
     const numTokens = Math.max(0, tokens.length - told.numTokens);
     if (numTokens <= 0 && !told.isInTurn) return;
     told.isInTurn = false;
-    let sum = 0;
-    for (let at = told.numTokens; at < tokens.length; at++) sum += logprobs[at] as number;
+    const meanLogProbability = meanOf(logprobs, told.numTokens, tokens.length);
     told.numTokens = tokens.length;
-    // Rounding may lift what is certain above 0, and what is next to impossible has no finite logarithm.
-    const meanLogProbability = numTokens > 0 ? Math.min(0, Math.max(-100, sum / numTokens)) : undefined;
     this.#order.turnEnded(told.id, { tokens: numTokens, meanLogProbability });
   }
 
@@ -146,22 +149,43 @@ export class CallOrder {
   #begin(index: number, begun?: BegunOfCall): Told {
     const { id: occurrence, tokens } = this.#prompts[index] as Prompt;
     const { numTokens, answers, policyVersion } = begun ?? { numTokens: 0, answers: [], policyVersion: undefined };
-    const observedTokens = answers.reduce((sum, [from, to]) => sum + to - from, 0);
     const id = this.#order.begin({
       prompt: historyKey(tokens),
       group: `${this.#step}/${occurrence}`,
       contextTokens: tokens.length,
       limits: this.#limits,
       // PG4
-      begun: {
-        tokens: numTokens - observedTokens,
-        observedTokens,
-        turns: answers.length,
-        lastTokens: (answers.at(-1)?.[0] ?? 0) - (answers.at(-2)?.[1] ?? 0),
-      },
+      begun: begun && progressOf(begun),
     });
     return { id, policyVersion, numTokens, isInTurn: numTokens > (answers.at(-1)?.[1] ?? 0) };
   }
+}
+
+/** As the predictor of the step before knew it, as far as that was kept. */
+function progressOf({ numTokens, answers, outcomes = [], logprobs }: BegunOfCall): BegunProgress {
+  const observedTokens = answers.reduce((sum, [from, to]) => sum + to - from, 0);
+  const [end, answeredTo] = answers.at(-1) ?? [0, 0];
+  const start = answers.at(-2)?.[1] ?? 0;
+  const { toolSeconds = 0, hasToolFailed = false } = outcomes[answers.length - 1] ?? {};
+  const meanLogProbability = logprobs && meanOf(logprobs, start, end);
+  return {
+    tokens: numTokens - observedTokens,
+    observedTokens,
+    turns: answers.length,
+    toolSeconds: outcomes.reduce((sum, outcome) => sum + outcome.toolSeconds, 0),
+    numFailures: outcomes.filter((outcome) => outcome.hasToolFailed).length,
+    last:
+      answers.length === 0
+        ? undefined
+        : { tokens: end - start, toolSeconds, hasToolFailed, observedTokens: answeredTo - end, meanLogProbability },
+  };
+}
+
+/** Rounding may lift what is certain above 0, and what is next to impossible has no finite logarithm. */
+function meanOf(logprobs: Float32Array, from: number, to: number): number | undefined {
+  let sum = 0;
+  for (let at = from; at < to; at++) sum += logprobs[at] as number;
+  return to > from ? Math.min(0, Math.max(-100, sum / (to - from))) : undefined;
 }
 
 /** What a prompt's history is kept by: its tokens, as its id also says in which step it occurs. */

@@ -35,11 +35,20 @@ export type StreamedEpisode = {
   /** what an earlier step had of it, which has not ended */
   readonly begun?: BegunEpisode | undefined;
   /**
-   * `answers`: where a tool's tokens stand. `trajectory`: it was cut and may go on in a later step, as its tool knows it; whoever is
-   * told ends that, or keeps it.
+   * `answers`: where a tool's tokens stand. `goesOn`: it was cut, and may go on in a later step; whoever is told ends what its tool has
+   * of it, or keeps that.
    */
-  readonly ended: (completion: Completion, answers: readonly Span[], trajectory: string | undefined) => void;
+  readonly ended: (completion: Completion, answers: readonly Span[], goesOn: CutAtTool | undefined) => void;
 };
+
+/** What a later step goes on with, besides tokens. */
+export type CutAtTool = {
+  /** as its tool knows it */
+  readonly trajectory: string;
+  /** of the call behind each answer */
+  readonly outcomes: readonly ToolOutcome[];
+};
+type ToolOutcome = Omit<ToolAnswer, "answer">;
 
 export type EpisodeStreamOptions = {
   readonly engine: GenerationEngine;
@@ -78,6 +87,8 @@ type Row = {
   /** in the order of the call */
   readonly at: number;
   answers: readonly Span[];
+  /** of the calls behind them */
+  outcomes: readonly ToolOutcome[];
   /** of the last turn that was answered */
   policyVersion: number | undefined;
   /** calls of a tool that have not answered: one, and those of earlier weights */
@@ -168,7 +179,9 @@ export class EpisodeStream {
     const answers = kept?.finishReason ? kept.answers : (episode.begun?.tool?.answers ?? []);
     // Of what is kept, a turn that no tool has answered is this step's: the order is told when it ends.
     const numTokens = Math.max(episode.begun?.tokens.length ?? 0, answers.at(-1)?.[1] ?? 0);
-    const begun = numTokens > 0 ? { numTokens, answers, policyVersion: joinedAt } : undefined;
+    const outcomes = kept?.finishReason ? [] : (episode.begun?.tool?.outcomes ?? []);
+    const { logprobs } = kept ?? episode.begun ?? {};
+    const begun = numTokens > 0 ? { numTokens, answers, outcomes, logprobs, policyVersion: joinedAt } : undefined;
     const at = this.#options.order?.add(episode.prompt, begun) ?? 0;
     const row: Row = {
       ...{
@@ -185,6 +198,7 @@ export class EpisodeStream {
         numKept: 0,
       },
       answers,
+      outcomes,
       policyVersion: (kept ?? episode.begun) && joinedAt,
     };
     this.#numUnfinished++;
@@ -286,6 +300,7 @@ export class EpisodeStream {
     order?.toolEnded(row.at, { ...outcome, observedTokens: answer.length });
     const { length } = completion.tokens;
     row.answers = [...answers, [length, length + answer.length]];
+    row.outcomes = [...outcomesOf(row, answers), outcome];
     row.policyVersion = completion.policyVersion;
     return answer;
   }
@@ -341,9 +356,10 @@ export class EpisodeStream {
     const answers = this.#answersIn(row, completion).filter(([from]) => from < completion.tokens.length);
     const isOpen = row.answers.length > 0 && numWorking === 0; // what works for it still has its sandbox
     if (isOpen && !(carries && isCut)) over?.(episode.name);
-    const trajectory = carries && isCut && isOpen ? episode.name : undefined;
+    const goesOn =
+      carries && isCut && isOpen ? { trajectory: episode.name, outcomes: outcomesOf(row, answers) } : undefined;
     if (!isCut && row.numKept < completion.tokens.length) this.#keep(row, { ...completion, answers });
-    episode.ended(withBegun(row, completion), answers, trajectory);
+    episode.ended(withBegun(row, completion), answers, goesOn);
     this.#count();
   }
 
@@ -357,7 +373,9 @@ export class EpisodeStream {
     const state = isOfNow && said !== sandboxGone ? answered(cut, this.#answersIn(row, cut), said.answer) : undefined;
     if (state && prompt.tokens.length + state.tokens.length < (carries?.contextLength ?? 0)) {
       const { answers, ...written } = state;
-      ended(withBegun(row, { ...cut, ...written }), answers, name);
+      const { answer: _, ...outcome } = said as ToolAnswer;
+      const outcomes = [...outcomesOf(row, this.#answersIn(row, cut)), outcome];
+      ended(withBegun(row, { ...cut, ...written }), answers, { trajectory: name, outcomes });
     } else {
       over?.(name);
       // Without room for the answer it ends as in the engine.
@@ -414,3 +432,9 @@ function withBegun({ episode: { begun }, joinedAt }: Row, completion: Completion
 
 const versionsOf = ({ tokens, policyVersion, versions = [] }: BegunEpisode): VersionRuns =>
   versionRunsOf(versions, tokens.length, policyVersion);
+
+/** As many as there are answers: those of earlier weights have none. Of one whose earlier calls nobody kept, they are not known. */
+const outcomesOf = ({ outcomes }: Row, { length }: readonly Span[]): readonly ToolOutcome[] => [
+  ...outcomes.slice(0, length),
+  ...Array.from({ length: Math.max(0, length - outcomes.length) }, () => ({ toolSeconds: 0, hasToolFailed: false })),
+];

@@ -267,7 +267,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
             begun,
             key: sampleKey(prompt, sample),
             name: begun?.tool?.trajectory ?? nameOf(this.#stemOf(prompt, sample), `${nonce}.${numEpisodes++}`, 0),
-            ended: (completion, answers, trajectory) => ended(index, { completion, answers, trajectory }),
+            ended: (completion, answers, goesOn) => ended(index, { completion, answers, goesOn }),
           }),
         );
         return (index) => cuts[index]?.();

@@ -32,9 +32,9 @@ export const RolloutOrderConfig = z.strictObject({
    */
   placement: z.enum(livePlacements).optional(),
   /**
-   * When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`:
-   * as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that
-   * ends it sooner by a tenth
+   * When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`; `scaled`: as groups
+   * shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that
+   * ends it sooner by a tenth. Default: `pays` where placement is `predicted`, as what was predicted wrongly would stay in its group; else `never`
    */
   migrate: z.enum(liveMigrations).optional(),
   /**

@@ -12,9 +12,10 @@ export const isShared = (config: RolloutOrderConfig): boolean => {
   return placement !== "own" || migrate !== "never";
 };
 
-export const sharingOf = ({ placement = "own", migrate = "never", interference }: RolloutOrderConfig) => ({
+export const sharingOf = ({ placement = "own", migrate, interference }: RolloutOrderConfig) => ({
   placement,
-  migrate,
+  // A group holds what was predicted wrongly until its end, unless that moves.
+  migrate: migrate ?? (placement === "predicted" ? "pays" : "never"),
   F: interference ?? usualInterference,
 });
 

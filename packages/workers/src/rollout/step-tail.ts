@@ -10,7 +10,7 @@ import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
 import { goingOn } from "./episode-state.ts";
-import type { Span } from "./episode-stream.ts";
+import type { CutAtTool, Span } from "./episode-stream.ts";
 import { GroupDelivery } from "./group-delivery.ts";
 import { leavesPrompts, oversamplingOf, type RolloutOrderConfig, type TailMetrics } from "./order-config.ts";
 import { isShared } from "./rank-sharing.ts";
@@ -78,8 +78,8 @@ export type EpisodeEnd = {
   readonly completion: Completion;
   /** where a tool's tokens stand */
   readonly answers: readonly Span[];
-  /** it was cut, and its tool still has this of it */
-  readonly trajectory?: string | undefined;
+  /** it was cut, and its tool still has something of it */
+  readonly goesOn?: CutAtTool | undefined;
 };
 
 /** What a tool has of episodes that were cut: it ends, or goes on in a later step. */
@@ -188,7 +188,7 @@ export class StepTail {
       return;
     }
     const isCarried = goesOn && racing.isLost;
-    if (end.trajectory !== undefined) this.#tool?.[isCarried ? "keep" : "over"](end.trajectory);
+    if (end.goesOn) this.#tool?.[isCarried ? "keep" : "over"](end.goesOn.trajectory);
     if (isCarried) this.#defer(racing);
   }
 
@@ -235,10 +235,10 @@ export class StepTail {
   #defer({ delivery, ends }: Racing): void {
     if (ends.size < this.#race.numSamples) return;
     const begun = Array.from({ length: ends.size }, (_, sample): BegunEpisode => {
-      const { completion, answers, trajectory } = ends.get(sample) as EpisodeEnd;
+      const { completion, answers, goesOn } = ends.get(sample) as EpisodeEnd;
       const { tokens, logprobs, policyVersion, versions, finishReason } = completion;
       count(this.#lengths.generated, -tokens.length, -1);
-      const tool = { ...(trajectory !== undefined && { trajectory }), answers: [...answers] };
+      const tool = { ...goesOn, answers: [...answers] };
       return {
         ...{ tokens, logprobs, policyVersion },
         ...(versions && { versions }),
