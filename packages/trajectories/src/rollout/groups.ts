@@ -2,6 +2,7 @@ import { descendingOrder } from "../lengths.ts";
 import { asLongest, type GroupTokens } from "../longest-run.ts";
 import { inverseNormal } from "../normal.ts";
 import { placeByDynamicProgram, placeExact } from "../place.ts";
+import { busyTokens } from "./busy-rank.ts";
 import { noFinitePlacement } from "./outcome.ts";
 
 type Factor = (k: number) => number;
@@ -32,11 +33,9 @@ export const paperEstimate =
     asLongest(sorted, queueAwareFactor(factor, maxBatch, s, company));
 
 /**
- * What a worker of so many places is busy for where the longest go first. No group of more than its places ends before its
- * longest, which has company in all of them, nor before all of its tokens are made, each place its even share of them: the bound
- * of list scheduling. As long as each has a place, it is as the paper has it.
- * Predictions err: the longest of k is expected to be longer, as `queueAwareFactor` has it, and no longer than `most`. So is their
- * sum taken to be, which is more than it errs by: without that, the many that are predicted to be short fill few workers, and those
+ * What a worker of so many places is busy for where the longest go first (`busyTokens`).
+ * Predictions err: the longest of k is expected to be longer, as `queueAwareFactor` has it, and no longer than `most`. So are the others
+ * taken to be, which is more than their sum errs by: without that, the many that are predicted to be short fill few workers, and those
  * of them that are long wait there.
  */
 export function scheduledEstimate(
@@ -45,7 +44,7 @@ export function scheduledEstimate(
   s: number,
   most: number = Number.POSITIVE_INFINITY,
 ): Estimate {
-  const full = factor(places);
+  const busy = busyTokens(factor, places);
   const upwards: number[] = [];
   const upwardsOf = (k: number): number => {
     if (s === 0) return 1;
@@ -58,8 +57,7 @@ export function scheduledEstimate(
     return (start, size) => {
       const upward = upwardsOf(size);
       const longest = Math.min(sorted[start]! * upward, Math.max(sorted[start]!, most));
-      if (size <= places) return longest * factor(size);
-      return full * Math.max(longest, (upward * (sums[start + size]! - sums[start]!)) / places);
+      return busy({ longest, sum: longest + upward * (sums[start + size]! - sums[start + 1]!), size });
     };
   };
 }

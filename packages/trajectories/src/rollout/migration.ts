@@ -1,4 +1,5 @@
 import { placeExact } from "../place.ts";
+import { busyTokens, busyUntil } from "./busy-rank.ts";
 import type { Estimate, Groups } from "./groups.ts";
 import { RankedSet } from "./ranked-set.ts";
 
@@ -56,12 +57,13 @@ export class UnfinishedGroups {
   readonly #home: number[] = [];
   /** that it has still to come */
   readonly #remaining: number[] = [];
-  /** unfinished trajectories of each worker, and those without one */
-  readonly #living: number[];
-  #waiting = 0;
-  /** tokens that they have still to come, together: what a queue lasts by, whatever they are ranked by */
-  readonly #remainingAt: number[];
-  #waitingRemaining = 0;
+  /** unfinished trajectories of each worker, in any order, and where in that list each is */
+  readonly #at: number[][];
+  readonly #index: number[] = [];
+  /** those without a worker, and the tokens that they have still to come, together */
+  #numWaiting = 0;
+  #waitingTokens = 0;
+  #busyTokens: ReturnType<typeof busyTokens>;
   #ends: readonly number[] = [];
   #lastNonEmpty = -1;
   /** trajectories when groups were made */
@@ -72,8 +74,8 @@ export class UnfinishedGroups {
   constructor(rule: MigrationRule, grouping: Grouping) {
     this.#rule = rule;
     this.#grouping = grouping;
-    this.#living = new Array<number>(grouping.tokenTimes.length).fill(0);
-    this.#remainingAt = new Array<number>(grouping.tokenTimes.length).fill(0);
+    this.#at = grouping.tokenTimes.map(() => []);
+    this.#busyTokens = busyTokens(grouping.factor, grouping.places);
   }
 
   /** Those of a rollout that begins with these groups. */
@@ -88,6 +90,7 @@ export class UnfinishedGroups {
   /** From now on groups are made by that. */
   set grouping(grouping: Grouping) {
     this.#grouping = grouping;
+    this.#busyTokens = busyTokens(grouping.factor, grouping.places);
     this.#stale = Number.POSITIVE_INFINITY;
   }
 
@@ -103,15 +106,14 @@ export class UnfinishedGroups {
     remainingTokens = rankedTokens,
   ): void {
     this.#unfinished.add(trajectory, rankedTokens, tie);
-    this.#home[trajectory] = worker;
     this.#remaining[trajectory] = remainingTokens;
-    this.#count(worker, 1, remainingTokens);
+    this.#join(trajectory, worker);
     this.#stale = this.#rule === "scaled" ? Number.POSITIVE_INFINITY : this.#stale + 1;
   }
 
   finished(trajectory: number): void {
     this.#unfinished.remove(trajectory);
-    this.#count(this.#home[trajectory]!, -1, -this.#remaining[trajectory]!);
+    this.#leave(trajectory);
     this.#stale++;
   }
 
@@ -122,17 +124,15 @@ export class UnfinishedGroups {
   ): void {
     this.#unfinished.remove(trajectory);
     this.#unfinished.add(trajectory, rankedTokens, tie);
-    this.#count(this.#home[trajectory]!, 0, remainingTokens - this.#remaining[trajectory]!);
+    if (this.#home[trajectory] === nowhere) this.#waitingTokens += remainingTokens - this.#remaining[trajectory]!;
     this.#remaining[trajectory] = remainingTokens;
     this.#stale++;
   }
 
   /** It is at another worker now, or shall begin there. */
   moved(trajectory: number, worker: number): void {
-    const remaining = this.#remaining[trajectory]!;
-    this.#count(this.#home[trajectory]!, -1, -remaining);
-    this.#count(worker, 1, remaining);
-    this.#home[trajectory] = worker;
+    this.#leave(trajectory);
+    this.#join(trajectory, worker);
   }
 
   /** The worker in whose group its rank among the unfinished falls. */
@@ -154,30 +154,42 @@ export class UnfinishedGroups {
   target(trajectory: number, { home, remainingTokens, transferSeconds }: Omit<Predicted, "rankedTokens">): number {
     const target = this.workerOf(trajectory);
     if (target === home || this.#rule !== "pays") return target;
-    const { workers, tokenTimes, factor, places } = this.#grouping;
-    const isComing = (worker: number): number => (worker === home ? 0 : 1);
-    const seconds = (worker: number): number => {
-      // Those that wait go wherever there is room, so each worker will have a share of them.
-      const share = Math.ceil(this.#waiting / workers.length);
-      const company = Math.max(1, this.#living[worker]! + share + isComing(worker));
-      const alone = remainingTokens * factor(Math.min(places, company));
-      if (company <= places) return tokenTimes[worker]! * alone;
-      const tokens =
-        this.#remainingAt[worker]! + this.#waitingRemaining / workers.length + isComing(worker) * remainingTokens;
-      return tokenTimes[worker]! * Math.max(alone, (tokens * factor(places)) / places);
-    };
-    const isLonger = seconds(target) + transferSeconds > (1 - worthwhileShare) * seconds(home);
+    const secondsAt = (worker: number): number => this.#secondsAt(worker, trajectory, remainingTokens);
+    const isLonger = secondsAt(target) + transferSeconds > (1 - worthwhileShare) * secondsAt(home);
     return isLonger ? home : target;
   }
 
-  #count(worker: number, change: number, remaining: number): void {
+  /** Until the trajectory, which has so much to come, is over at that worker. */
+  #secondsAt(worker: number, trajectory: number, remainingTokens: number): number {
+    const { workers, tokenTimes, places } = this.#grouping;
+    const others = this.#at[worker]!.flatMap((other) => (other === trajectory ? [] : this.#remaining[other]!));
+    // Those that wait go wherever there is room, so each worker will have a share of them, each of average length.
+    const mean = this.#waitingTokens / Math.max(1, this.#numWaiting);
+    for (let waiting = Math.ceil(this.#numWaiting / workers.length); waiting > 0; waiting--) others.push(mean);
+    return tokenTimes[worker]! * this.#busyTokens(busyUntil(remainingTokens, others, places));
+  }
+
+  #join(trajectory: number, worker: number): void {
+    this.#home[trajectory] = worker;
     if (worker === nowhere) {
-      this.#waiting += change;
-      this.#waitingRemaining += remaining;
-    } else {
-      this.#living[worker]! += change;
-      this.#remainingAt[worker]! += remaining;
+      this.#numWaiting++;
+      this.#waitingTokens += this.#remaining[trajectory]!;
+    } else this.#index[trajectory] = this.#at[worker]!.push(trajectory) - 1;
+  }
+
+  #leave(trajectory: number): void {
+    const home = this.#home[trajectory]!;
+    if (home === nowhere) {
+      this.#numWaiting--;
+      this.#waitingTokens -= this.#remaining[trajectory]!;
+      return;
     }
+    const there = this.#at[home]!;
+    const last = there.pop()!;
+    if (last === trajectory) return;
+    const index = this.#index[trajectory]!;
+    there[index] = last;
+    this.#index[last] = index;
   }
 
   #isStale(): boolean {
