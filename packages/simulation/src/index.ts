@@ -20,17 +20,25 @@ export { DrawnRun, type DrawnStep, runShapes, slowBeside } from "./multiplex/dra
 export { type Beside, type PlannedRun, type RunBeside, simulateBeside } from "./multiplex/planned-runs.ts";
 export { MultiplexScenario, multiplexScenarios } from "./multiplex/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
+export type { RolloutBounds } from "./rollout/bounds.ts";
 export { compareParts, leftOut, type PartsComparison } from "./rollout/compare-parts.ts";
 export {
   compareRollouts,
   type RolloutComparison,
   reportPredictors,
-  type Throughput,
   type WorkloadPredictor,
 } from "./rollout/compare-rollouts.ts";
 export { type Forecasting, learnedForecasting } from "./rollout/forecasts.ts";
 export { RolloutScenario, rolloutScenarios } from "./rollout/scenario.ts";
-export { chooseWay, type PastStep, simulateWay, type Way, type Workload, waysOf } from "./rollout/ways.ts";
+export {
+  chooseWay,
+  type PastStep,
+  simulateWay,
+  type Throughput,
+  type Way,
+  type Workload,
+  waysOf,
+} from "./rollout/ways.ts";
 export {
   type SimulatedComponent,
   type SimulatedDevice,

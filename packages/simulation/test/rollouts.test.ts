@@ -1,10 +1,13 @@
 import {
+  degreesThatFit,
   drawEpisodes,
   EpisodePredictor,
   learnSteps,
   type RecordedEpisode,
+  workloadNames,
   workloadShapes,
 } from "@treadle/trajectories";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   compareParts,
@@ -15,6 +18,7 @@ import {
   rolloutScenarios,
   type WorkloadPredictor,
 } from "../src/index.ts";
+import { boundsOf } from "../src/rollout/bounds.ts";
 import { learnedForecasting, noisyForecasting } from "../src/rollout/forecasts.ts";
 import { tailBatching } from "../src/rollout/tail-batching.ts";
 import { chooseWay, drawSteps, simulateWay, type Way, waysOf } from "../src/rollout/ways.ts";
@@ -107,6 +111,15 @@ describe("a comparison of parts", () => {
     expect([...compareParts(small)]).toEqual(comparisons);
   });
 
+  test("is with the same best simple way as a comparison of rollouts", () => {
+    const learned = [...compareRollouts({ ...small, predictions: ["learned"] })];
+    expect(comparisons.map(({ verl, bestSimple, bestSimpleName }) => ({ verl, bestSimple, bestSimpleName }))).toEqual(
+      learned.map(({ verl, bestSimple: { name, tokensPerSecond } }) => ({
+        ...{ verl: verl.tokensPerSecond, bestSimple: tokensPerSecond, bestSimpleName: name },
+      })),
+    );
+  });
+
   test("without placement, each worker is given its first episodes in turn", () => {
     const [F] = small.F as [(typeof small.F)[number]];
     const episodes = drawSteps(small, "search", 24, 1)[0]!.map((each) => ({ ...each, turns: each.turns.slice(0, 1) }));
@@ -132,6 +145,56 @@ describe("a comparison of parts", () => {
     expect(Math.max(...learnedForecasting(predictor.state, episodes).initial)).toBeGreaterThan(100);
     for (const tokens of learnedForecasting(predictor.state, bounded).initial)
       expect(tokens).toBeLessThanOrEqual(7 + 1e-9);
+  });
+});
+
+describe("of drawn steps", () => {
+  const factors = fc.oneof(
+    fc.record({ type: fc.constant("affine" as const), slope: fc.double({ min: 0, max: 0.2, noNaN: true }) }),
+    fc.record({
+      ...{ type: fc.constant("power" as const), slope: fc.double({ min: 0, max: 0.2, noNaN: true }) },
+      exponent: fc.double({ min: 0.3, max: 1.6, noNaN: true }),
+    }),
+    fc.record({
+      ...{ type: fc.constant("roofline" as const), knee: fc.integer({ min: 1, max: 12 }) },
+      low: fc.double({ min: 0, max: 0.02, noNaN: true }),
+      high: fc.double({ min: 0, max: 0.2, noNaN: true }),
+    }),
+  );
+  const drawn = fc.record({
+    ...{ F: factors, workload: fc.constantFrom(...workloadNames), seed: fc.nat(1e6) },
+    gpus: fc.integer({ min: 1, max: 12 }),
+    maxBatch: fc.integer({ min: 1, max: 30 }),
+    prefillRatio: fc.constantFrom(0, 0.01, 0.2),
+    logSd: fc.constantFrom(0, 0.8),
+  });
+  const played = fc.sample(drawn, { numRuns: 25, seed }).map(({ F, workload, logSd, ...given }) => {
+    const scenario = RolloutScenario.parse({ ...small, F: [F], ...given });
+    const episodes = drawSteps(scenario, workload, 48, 1)[0]!;
+    const forecasting = noisyForecasting(episodes, logSd, given.seed);
+    const { candidates, hybrid, leastLoad } = waysOf(scenario, F, forecasting);
+    const answers = [...candidates, hybrid, leastLoad].map((way) =>
+      simulateWay(scenario, F, episodes, forecasting, way),
+    );
+    return { answers, scenario, F, episodes, bounds: boundsOf(scenario, F, episodes) };
+  });
+
+  test("no way is faster than the longest episode alone, nor than all devices that are always busy", () => {
+    for (const { answers, bounds } of played)
+      for (const { throughput } of answers) {
+        expect(throughput).toBeLessThanOrEqual(bounds.longest * (1 + 1e-9));
+        expect(throughput).toBeLessThanOrEqual(bounds.work * (1 + 1e-9));
+      }
+  });
+
+  test("one episode on the widest worker, where that is the fastest, takes as long as the bound by the longest says", () => {
+    for (const { scenario, F, episodes } of played) {
+      const alone = episodes.slice(0, 1);
+      const degree = Math.max(...degreesThatFit(scenario));
+      const way = { degrees: [degree], scheduler: "rr" as const, placement: { type: "cache" as const } };
+      const { throughput } = simulateWay(scenario, F, alone, noisyForecasting(alone, 0, seed), way);
+      expect(throughput).toBeCloseTo(boundsOf(scenario, F, alone).longest, 6);
+    }
   });
 });
 

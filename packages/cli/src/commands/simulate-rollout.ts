@@ -14,6 +14,7 @@ import type { Command } from "commander";
 import {
   degreesProposed,
   partsHeader,
+  partsOfPaper,
   partsRow,
   partsSummary,
   predictorTable,
@@ -40,7 +41,7 @@ export function simulateRolloutCommand(): Command {
     )
     .option(
       "--parts [seeds]",
-      `all parts on, and each left out, with the shipped predictor; over so many seeds from --seed on (default: ${usualSeeds})`,
+      `all parts on, and each left out, with the shipped predictor; beside what perfect predictions reach and what no way exceeds; over so many seeds from --seed on (default: ${usualSeeds})`,
     )
     .option("--json", "prints one object")
     .action(async (_: Flags, command: Command) => {
@@ -61,7 +62,7 @@ export function simulateRolloutCommand(): Command {
             parts.push(comparison);
             print(partsRow(comparison));
           }
-        print(`\n${partsSummary(parts)}`);
+        print(`\n${partsSummary(parts)}\n\n${partsOfPaper}`);
         took();
         if (flags.json) process.stdout.write(`${JSON.stringify({ scenario, parts })}\n`);
         return;

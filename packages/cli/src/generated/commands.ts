@@ -1738,7 +1738,7 @@ export const commandManifests: readonly CommandManifest[] = [
           },
           {
             "flags": "--parts [seeds]",
-            "description": "all parts on, and each left out, with the shipped predictor; over so many seeds from --seed on (default: 2)"
+            "description": "all parts on, and each left out, with the shipped predictor; beside what perfect predictions reach and what no way exceeds; over so many seeds from --seed on (default: 2)"
           },
           {
             "flags": "--json",

@@ -7,9 +7,21 @@ import {
   type PredictorState,
   type RecordedEpisode,
 } from "@treadle/trajectories";
-import { learnedForecasting } from "./forecasts.ts";
+import { boundsOf, type RolloutBounds } from "./bounds.ts";
+import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { RolloutScenario } from "./scenario.ts";
-import { drawSteps, fastestBefore, secondsBefore, simulateWay, type Way, type Workload, waysOf } from "./ways.ts";
+import {
+  drawSteps,
+  fastest,
+  fastestBefore,
+  secondsBefore,
+  simplest,
+  simulateWay,
+  type Throughput,
+  type Way,
+  type Workload,
+  waysOf,
+} from "./ways.ts";
 
 /** By what a table calls them, in its order. */
 export const leftOut = ["order", "placement", "moves", "degrees", "learning", "predictions"] as const;
@@ -35,6 +47,11 @@ export type PartsComparison = {
   /** what was fastest in the steps before, simple ways among the candidates */
   readonly chosen: number;
   readonly chosenName: string;
+  /** with every length known, in hindsight the fastest of all ways that are chosen among: what better predictions may gain at most */
+  readonly oracle: number;
+  readonly oracleName: string;
+  /** and what no way exceeds */
+  readonly bounds: RolloutBounds;
 };
 
 /** steps whose episodes say which way is chosen */
@@ -69,9 +86,25 @@ function compareSetting(
     episodes: step.episodes,
     forecasting: learnedForecasting(step.state, step.episodes),
   }));
+  const forecastings = new Map<ModelName, Forecasting>();
+  const foretold = (model: ModelName): Forecasting => {
+    const known = forecastings.get(model) ?? learnedForecasting(state, episodes, model);
+    forecastings.set(model, known);
+    return known;
+  };
   const run = (way: Way, model: ModelName = "learned"): number =>
-    simulateWay(scenario, F, episodes, learnedForecasting(state, episodes, model), way).throughput!;
-  const { verl, hybrid, leastLoad, simples, candidates } = waysOf(scenario, F, learnedForecasting(state, episodes));
+    simulateWay(scenario, F, episodes, foretold(model), way).throughput!;
+  const ways = waysOf(scenario, F, foretold("learned"));
+  const { hybrid, leastLoad, candidates } = ways;
+  const { verl, bestSimple } = simplest((way) => ({ name: way.name, tokensPerSecond: run(way) }), ways);
+  const truth = noisyForecasting(episodes, 0, scenario.seed);
+  const known = waysOf(scenario, F, truth).candidates.map(
+    (way): Throughput => ({
+      name: way.name,
+      tokensPerSecond: simulateWay(scenario, F, episodes, truth, way).throughput!,
+    }),
+  );
+  const oracle = fastest(known);
   const seconds = secondsBefore(scenario, F, past, candidates);
   const among = (isMeant: (way: Way) => boolean): Way => {
     const meant = [...candidates.keys()].filter((at) => isMeant(candidates[at]!));
@@ -87,14 +120,13 @@ function compareSetting(
   const { rule: _, ...still } = all;
   const { type, robust } = all.placement;
   const allSpeed = run(all);
-  const bySpeed = simples.map((way) => ({ name: way.name, speed: run(way) })).sort((a, b) => b.speed - a.speed);
   return {
     ...{ seed: scenario.seed, workload, F },
-    verl: bySpeed.find(({ name }) => name === verl.name)!.speed,
+    verl: verl.tokensPerSecond,
     hybrid: run(hybrid),
     leastLoad: run(leastLoad),
-    bestSimple: bySpeed[0]!.speed,
-    bestSimpleName: bySpeed[0]!.name,
+    bestSimple: bestSimple.tokensPerSecond,
+    bestSimpleName: bestSimple.name,
     all: allSpeed,
     degrees: all.degrees,
     without: {
@@ -107,5 +139,8 @@ function compareSetting(
     },
     chosen: chosen === all ? allSpeed : run(chosen),
     chosenName: chosen.name,
+    oracle: oracle.tokensPerSecond,
+    oracleName: oracle.name,
+    bounds: boundsOf(scenario, F, episodes),
   };
 }

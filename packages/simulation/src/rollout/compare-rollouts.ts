@@ -12,10 +12,18 @@ import {
 import { type Forecasting, learnedForecasting, noisyForecasting } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
 import { tailBatching } from "./tail-batching.ts";
-import { chooseWay, drawSteps, type PastStep, simulateWay, type Way, type Workload, waysOf } from "./ways.ts";
-
-/** Tokens a second. */
-export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
+import {
+  chooseWay,
+  drawSteps,
+  fastest,
+  type PastStep,
+  simplest,
+  simulateWay,
+  type Throughput,
+  type Way,
+  type Workload,
+  waysOf,
+} from "./ways.ts";
 
 export type RolloutComparison = {
   readonly workload: Workload;
@@ -69,7 +77,7 @@ export function* compareRollouts(scenario: RolloutScenario): Generator<RolloutCo
         return { episodes: each, state };
       });
       for (const F of scenario.F) {
-        const batched = best(
+        const batched = fastest(
           degreesThatFit(scenario).map((degree) => tailBatching(scenario, workload, episodes, F, degree)),
         );
         for (const predictions of scenario.predictions) {
@@ -114,23 +122,19 @@ function compareSetting(
     tokensPerSecond: simulateWay(scenario, F, episodes, forecasting, way).throughput!,
   });
   const ways = waysOf(scenario, F, forecasting);
-  const { verl, hybrid, leastLoad, simples, divided, candidates, placed } = ways;
+  const { hybrid, leastLoad, divided, candidates, placed } = ways;
   const chosen = chooseWay(scenario, F, past, candidates);
   return {
-    verl: run(verl),
+    ...simplest(run, ways),
     hybrid: run(hybrid),
     leastLoad: run(leastLoad),
-    bestSimple: best(simples.map(run)),
-    priorityAlone: run({ ...verl, name: "priority alone", scheduler: "pps" }),
-    placementAlone: run({ ...placed("pays", verl.degrees), name: "placement alone", scheduler: "rr" }),
+    priorityAlone: run({ ...ways.verl, name: "priority alone", scheduler: "pps" }),
+    placementAlone: run({ ...placed("pays", ways.verl.degrees), name: "placement alone", scheduler: "rr" }),
     whole: [
       run({ ...placed(undefined), name: "stay" }),
       ...migrationRules.map((rule) => run({ ...placed(rule), name: rule })),
     ],
     chosen: { ...run(chosen), degrees: chosen.degrees },
-    divided: best(divided.map(run)),
+    divided: fastest(divided.map(run)),
   };
 }
-
-const best = (all: readonly Throughput[]): Throughput =>
-  all.reduce((a, b) => (b.tokensPerSecond > a.tokensPerSecond ? b : a));

@@ -90,6 +90,22 @@ export function waysOf(scenario: RolloutScenario, F: Interference, { initial, lo
   };
 }
 
+/** Tokens a second. */
+export type Throughput = { readonly name: string; readonly tokensPerSecond: number };
+
+/** Of equals the first. */
+export const fastest = (all: readonly Throughput[]): Throughput =>
+  all.reduce((a, b) => (b.tokensPerSecond > a.tokensPerSecond ? b : a));
+
+/** What every figure is compared with: Verl's way, and the best simple way in hindsight, of equal workers of any degree that stay where they are. */
+export function simplest(
+  run: (way: Way) => Throughput,
+  { simples, verl }: Pick<ReturnType<typeof waysOf>, "simples" | "verl">,
+): { readonly verl: Throughput; readonly bestSimple: Throughput } {
+  const all = simples.map(run);
+  return { verl: all.find(({ name }) => name === verl.name)!, bestSimple: fastest(all) };
+}
+
 /** A step that is over, and what had been predicted of it before it was learned from. */
 export type PastStep = { readonly episodes: readonly RecordedEpisode[]; readonly forecasting: Forecasting };
 
