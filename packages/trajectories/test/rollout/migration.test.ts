@@ -1,5 +1,7 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { formGroups, paperEstimate } from "../../src/rollout/groups.ts";
+import { busyTokens, busyUntil } from "../../src/rollout/busy-rank.ts";
+import { formGroups, paperEstimate, scheduledEstimate } from "../../src/rollout/groups.ts";
 import { type MigrationRule, nowhere, UnfinishedGroups } from "../../src/rollout/migration.ts";
 
 const factor = (k: number) => 1 + 0.5 * (k - 1);
@@ -63,4 +65,59 @@ describe("where a trajectory goes on", () => {
     expect(fresh.sizes).not.toEqual(groups.sizes);
     expect([0, 5, 6, 7, 8].map((each) => scaled.workerOf(each))).toEqual([...fresh.workerOf]);
   });
+});
+
+test("whatever came, moved, changed and ended: a move pays by what is at both workers now, and by a share of what waits for any", () => {
+  const [numWorkers, places] = [3, 4];
+  const tokenTimes = [3, 2, 1];
+  const event = fc.record({
+    trajectory: fc.nat(11),
+    tokens: fc.integer({ min: 1, max: 200 }),
+    worker: fc.integer({ min: nowhere, max: numWorkers - 1 }),
+    what: fc.constantFrom("comes", "moves", "is predicted", "ends"),
+  });
+  const busy = busyTokens(factor, places);
+  fc.assert(
+    fc.property(fc.array(event, { maxLength: 60 }), (events) => {
+      const workers = [2, 1, 0];
+      const groups = new UnfinishedGroups("pays", {
+        ...{ workers, tokenTimes, factor, places },
+        estimate: scheduledEstimate(factor, places, 0),
+      });
+      const known = new Map<number, { worker: number; tokens: number }>();
+      for (const { trajectory, tokens, worker, what } of events) {
+        const each = known.get(trajectory);
+        if (!each) {
+          groups.add(trajectory, tokens, worker);
+          known.set(trajectory, { worker, tokens });
+        } else if (what === "moves") {
+          groups.moved(trajectory, worker);
+          each.worker = worker;
+        } else if (what === "is predicted") {
+          groups.predicted(trajectory, { rankedTokens: tokens, remainingTokens: tokens });
+          each.tokens = tokens;
+        } else if (what === "ends") {
+          groups.finished(trajectory);
+          known.delete(trajectory);
+        }
+      }
+      const waiting = [...known.values()].flatMap((each) => (each.worker === nowhere ? each.tokens : []));
+      const mean = waiting.reduce((total, each) => total + each, 0) / Math.max(1, waiting.length);
+      for (const [trajectory, { worker: home, tokens }] of known) {
+        if (home === nowhere) continue;
+        const secondsAt = (worker: number) => {
+          const beside = [...known].flatMap(([other, each]) =>
+            other !== trajectory && each.worker === worker ? each.tokens : [],
+          );
+          const share = new Array<number>(Math.ceil(waiting.length / numWorkers)).fill(mean);
+          return tokenTimes[worker]! * busy(busyUntil(tokens, [...beside, ...share], places));
+        };
+        const target = groups.workerOf(trajectory);
+        const ratio = (secondsAt(target) + 1) / secondsAt(home);
+        if (Math.abs(ratio - 0.9) < 1e-9) continue; // sums in another order
+        const goesOnAt = groups.target(trajectory, { home, remainingTokens: tokens, transferSeconds: 1 });
+        expect(goesOnAt).toBe(target !== home && ratio <= 0.9 ? target : home);
+      }
+    }),
+  );
 });
