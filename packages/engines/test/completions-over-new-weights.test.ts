@@ -1,7 +1,6 @@
 /** Weights come, and completions are cut and go on, at drawn instants: what each token was drawn with is what its version says. */
 import { type Completion, type VersionRuns, versionRunsOf, type Weights } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
-import { createRandom } from "@treadle/learning";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type BegunCompletion,
@@ -14,8 +13,9 @@ import {
   TransformerEngine,
 } from "../src/index.ts";
 import { behindAnswers } from "../src/new-weights.ts";
+import { Draws } from "./support/draws.ts";
 
-const random = createRandom(Number(process.env["TREADLE_SEED"])).split("new weights");
+const random = new Draws(Number(process.env["TREADLE_SEED"])).split("new weights");
 const config = { vocabSize: 9, layers: 1, width: 16, heads: 2, contextLength: 48, seed: 4, slots: 3 };
 const stopToken = 1;
 const callToken = 7;

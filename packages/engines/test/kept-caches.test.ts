@@ -1,8 +1,8 @@
-import { createRandom } from "@treadle/learning";
 import { expect, test } from "vitest";
 import { KeptCaches } from "../src/embedded/kept-caches.ts";
+import { Draws } from "./support/draws.ts";
 
-const random = createRandom(Number(process.env["TREADLE_SEED"])).split("kept caches");
+const random = new Draws(Number(process.env["TREADLE_SEED"])).split("kept caches");
 const numbered = (...tokens: number[]) => Int32Array.from(tokens);
 
 test("KV2: a cache is given once, to what goes on behind its tokens", () => {
