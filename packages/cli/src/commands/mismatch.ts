@@ -127,6 +127,11 @@ function changed(engine: EngineChoice | undefined, { dtype, device }: Flags): En
   const other = { ...(dtype && { dtype }), ...(device && { device }) };
   if (Object.keys(other).length === 0) return engine;
   if (engine?.kind === "torch") return EngineChoice.parse({ ...engine, ...other });
+  if (engine?.kind === "module")
+    throw new TreadleError(
+      "config.invalid",
+      "an engine of the project's own has the numbers and the device that its settings say; leave --dtype and --device away",
+    );
   if (engine === undefined || engine.kind === "embedded")
     throw new TreadleError(
       "config.invalid",

@@ -18,6 +18,11 @@ export async function scoreEpisodes(
       "config.invalid",
       "the run emulated its engines, so there are no weights; run it without 'emulated'",
     );
+  if (choice?.kind === "module")
+    throw new TreadleError(
+      "config.invalid",
+      `the trainer's engine is the project's own ('${choice.module}'), which only its worker makes; leave --checkpoint away to see what the batch has kept`,
+    );
   const torch = torchOf(choice);
   const engine: TrainingEngine & { close(): Promise<void> } = torch
     ? await TorchEngine.create(model, { ...torch, process: "own", weightsBy: "bytes" }, { use: "scoring" })

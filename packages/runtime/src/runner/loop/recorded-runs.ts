@@ -59,8 +59,9 @@ async function openRecording(folder: string, name: string): Promise<Recording> {
     first = { done: true, value: undefined };
   }
   if (first.done) return { name, header: undefined, end: () => undefined, turns: noTurns };
-  const header = headerOf(first.value, folder);
-  if (header instanceof TreadleError) throw (await damageOf(lines, folder)) ?? header;
+  const told = headerOf(first.value, folder);
+  if (told instanceof TreadleError) throw (await damageOf(lines, folder)) ?? told;
+  const header = told;
   let end: RecordingEnd["end"] | undefined;
   let read = 0;
   let tie = tied(0, first.value);
