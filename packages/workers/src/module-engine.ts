@@ -1,7 +1,7 @@
 /**
  * Engines of users, which a configuration names: a module of the project that exports `createEngine`.
  *
- * ME1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method.
+ * UE1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method.
  */
 import { type HostFiles, TreadleError } from "@treadle/contracts";
 import type { Engine, GenerationEngine, TrainingEngine, TransformerConfig } from "@treadle/engines";
@@ -59,7 +59,7 @@ const ofTraining: readonly MethodOf<TrainingEngine>[] = [
 ];
 const needed = { generation: ofGeneration, training: ofTraining, scoring: ofScoring };
 
-/** Throws `worker.load-failed` where the module cannot be loaded, `config.invalid` where what it exports or returns is no engine (ME1). */
+/** Throws `worker.load-failed` where the module cannot be loaded, `config.invalid` where what it exports or returns is no engine (UE1). */
 export async function createModuleEngine(
   worker: Worker<{ readonly model: TransformerConfig }>,
   { module, settings }: ModuleEngineConfig,

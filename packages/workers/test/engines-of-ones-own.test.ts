@@ -79,7 +79,7 @@ test("an engine that a subclass creates is the one that generates, scores and tr
   expect(numCalls).toBe(1);
 });
 
-describe("ME1: an engine of a module", () => {
+describe("UE1: an engine of a module", () => {
   let folder: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "treadle-engine-"));
