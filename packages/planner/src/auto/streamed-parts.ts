@@ -34,18 +34,21 @@ export function streamedParts(profile: ComponentProfile, rank: StreamingRank): (
   };
 }
 
+/** To take and to put. */
+const asksOfTake = 2;
+
 /**
- * Seconds of each take that a rank waits for messages between two items of one place, and that items in its other places fill: what a take costs besides its
- * items, where that was measured of single ones.
+ * Seconds of each take that a rank waits for messages between two items of one place, and that items in its other places fill: what it
+ * costs to ask, where single items were measured. What else a take costs besides its items is computed, and is for all places at once.
  */
 export function hiddenSeconds(
-  { fit, streams, samples, devicesPerRank }: ComponentProfile,
+  { fit, streams, samples, devicesPerRank, askSeconds = 0 }: ComponentProfile,
   places: number | "all",
 ): number {
   if (!streams || fit === null || places === "all" || places < 2) return 0;
   const whole = Math.max(...samples.map(({ items }) => items));
   const isSingle = samples.some(({ items, devices }) => items < whole && items * devicesPerRank <= devices);
-  return isSingle ? fit.base : 0;
+  return isSingle ? Math.min(fit.base, asksOfTake * askSeconds) : 0;
 }
 
 /** A channel that ranks put into, and how its consumers take from it. */

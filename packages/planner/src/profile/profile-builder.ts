@@ -270,9 +270,11 @@ function profileOf(
   }
   const memory = new Map<number, WorkerMemory>();
   for (const cost of costs) {
-    const devices = cost.samples.find((sample) => sample.component === name)?.devices;
-    if (devices === undefined) continue;
-    const [known, measured] = [memory.get(devices), cost.memory.get(name) ?? { memoryBytes: 0 }];
+    const isUsed = cost.samples.some((sample) => sample.component === name);
+    const measured = cost.memory.get(name);
+    if (!isUsed || !measured) continue;
+    const { devices } = measured;
+    const known = memory.get(devices);
     if (known === undefined || measured.memoryBytes >= known.memoryBytes) memory.set(devices, measured);
   }
   const middle = (of: (cost: StepCosts) => number | undefined): number => {

@@ -40,8 +40,8 @@ export type StepCosts = {
   /** by component, where it was swapped: seconds of one swap */
   readonly onloadSeconds: ReadonlyMap<string, number>;
   readonly offloadSeconds: ReadonlyMap<string, number>;
-  /** by component: of its fullest rank, on each of its devices */
-  readonly memory: ReadonlyMap<string, WorkerMemory>;
+  /** by component: of its fullest rank, on each of its devices, which are so many over all ranks */
+  readonly memory: ReadonlyMap<string, WorkerMemory & { readonly devices: number }>;
   /** by component that puts: standard deviation of the logarithm of its items' bytes */
   readonly lengthSpread: ReadonlyMap<string, number>;
   /** components whose items go on one by one */
@@ -79,7 +79,7 @@ export function costsOfStep(
   const serialSeconds = new Map<string, number>();
   const onloadSeconds = new Map<string, number>();
   const offloadSeconds = new Map<string, number>();
-  const memory = new Map<string, WorkerMemory>();
+  const memory = new Map<string, WorkerMemory & { readonly devices: number }>();
   const lengthSpread = new Map<string, number>();
   const streams = new Set<string>();
   const inCycle = new Set(graph.cycles.flat());
@@ -87,7 +87,11 @@ export function costsOfStep(
     const own = calls.filter((call) => call.component === component);
     const most = (of: (call: ObservedCall) => number) => Math.max(0, ...own.map(of));
     const [fullest] = own.toSorted((a, b) => b.memoryBytes - a.memoryBytes);
-    if (fullest) memory.set(component, { memoryBytes: fullest.memoryBytes, tags: fullest.tags });
+    if (fullest)
+      memory.set(component, {
+        ...{ memoryBytes: fullest.memoryBytes, tags: fullest.tags },
+        devices: layout.devices,
+      });
     if (most((call) => call.onloadMs) > 0) onloadSeconds.set(component, most((call) => call.onloadMs) / 1000);
     if (most((call) => call.offloadMs) > 0) offloadSeconds.set(component, most((call) => call.offloadMs) / 1000);
     const spread = spreadOf(own);
@@ -105,13 +109,20 @@ export function costsOfStep(
     if (!isInCycle) onceSeconds.set(component, (busiest(flowing.map(besidesBatches)) * ofTime) / 1000);
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
     const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
+    const working = isInCycle || chunk ? layout.ranks : workingRanks(flowing, layout.ranks);
     // In a pipeline its bottleneck asks for every chunk, and passes it on; in a cycle everybody waits for every message.
     const asks = asked.ofCalls(flowing);
     const askingMs = isInCycle ? turnsMs(flowing, asks) : asks.reduce((sum, ms) => sum + ms, 0);
     if (asks.length > 0) askSeconds.set(component, (isInCycle ? Math.min(...asks) : askingMs / asks.length) / 1000);
     // That slots may share cores is for the plan to count.
     const unevenness = isInCycle || chunk ? undefined : unevennessOf(flowing);
-    samples.push({ ...common, items, seconds: (seconds + askingMs / 1000) * ofTime, unevenness });
+    samples.push({
+      ...common,
+      devices: (layout.devices * working) / layout.ranks,
+      items,
+      seconds: (seconds + askingMs / 1000) * ofTime,
+      unevenness,
+    });
   }
   return {
     samples,
@@ -143,6 +154,26 @@ function busiest(calls: readonly ObservedCall[]): number {
   const byRank = new Map<number, number>();
   for (const { rank, busyMs } of calls) byRank.set(rank, (byRank.get(rank) ?? 0) + busyMs);
   return Math.max(0, ...byRank.values());
+}
+
+/**
+ * Ranks that a whole batch was on. Where there were fewer chunks than ranks, the busiest has more than its fair share of all, and those
+ * that got nothing say nothing of what so many would take.
+ */
+function workingRanks(calls: readonly ObservedCall[], ranks: number): number {
+  const byChannel = new Map<string, Map<number, number>>();
+  for (const { rank, channels } of calls)
+    for (const { channel, role, items } of channels) {
+      if (role !== "source" || items === 0) continue;
+      const taken = byChannel.get(channel) ?? new Map<number, number>();
+      byChannel.set(channel, taken.set(rank, (taken.get(rank) ?? 0) + items));
+    }
+  const working = [...byChannel.values()].map((taken) => {
+    const items = [...taken.values()];
+    const all = items.reduce((sum, each) => sum + each, 0);
+    return Math.max(...items) > Math.ceil(all / ranks) ? items.length : ranks;
+  });
+  return Math.max(0, ...working) || ranks;
 }
 
 /**

@@ -137,12 +137,14 @@ describe("a component whose items stream", () => {
   });
 });
 
-test("what single items wait for messages is hidden by those in other places, and what chunks were measured to cost is not", () => {
+test("what it costs to ask is hidden by items in other places where single ones were measured, and what a take computes is not", () => {
   const costs = { base: 0.004, perItem: 0.05, streams: true, devicesPerRank: 3 };
-  const single = componentProfile(costs, { devices: [9], items: [3, 60] });
+  const askSeconds = 0.0015;
+  const single = { ...componentProfile(costs, { devices: [9], items: [3, 60] }), askSeconds };
   expect([1, 2, 8, "all"].map((places) => hiddenSeconds(single, places as number | "all"))).toEqual([
-    0, 0.004, 0.004, 0,
+    0, 0.003, 0.003, 0,
   ]);
+  expect(hiddenSeconds({ ...single, askSeconds: 0.1 }, 2)).toBe(0.004);
   expect(hiddenSeconds({ ...single, streams: false }, 2)).toBe(0);
-  expect(hiddenSeconds(componentProfile(costs, { devices: [9], items: [6, 60] }), 2)).toBe(0);
+  expect(hiddenSeconds({ ...componentProfile(costs, { devices: [9], items: [6, 60] }), askSeconds }, 2)).toBe(0);
 });

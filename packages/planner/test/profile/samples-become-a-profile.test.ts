@@ -120,6 +120,43 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 1, items: 2, seconds: 0.025 }]);
   });
 
+  test("where chunks are fewer than ranks, those without one have no part in what the batch took; their memory is theirs", () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 2, max: 24 }),
+        fc.integer({ min: 2, max: 8 }),
+        fc.integer({ min: 1, max: 60 }),
+        fc.double({ min: 1, max: 50, noNaN: true }),
+        (ranks, chunk, batch, perItemMs) => {
+          const working = Math.ceil(batch / chunk);
+          fc.pre(working < ranks);
+          const step = (sizes: readonly number[]) => ({
+            layout: { ...layout(ranks, ranks), name: sizes.join() },
+            seconds: 1,
+            calls: sizes.map((items, rank) => {
+              const call = observed(
+                { component: "rollout", rank, busyMs: perItemMs * items, memoryBytes: 1e9 },
+                { takes: items > 0 ? [{ channel: "prompts", items }] : [] },
+              );
+              return items > 0 ? call : { ...call, channels: [{ ...noItems }] };
+            }),
+          });
+          const noItems = { channel: "prompts", role: "source", items: 0, bytes: 0, times: 0, waitMs: 0 } as const;
+          const inChunks = Array.from({ length: ranks }, (_, i) => Math.max(0, Math.min(chunk, batch - i * chunk)));
+          const shared = Array.from({ length: ranks }, (_, i) => Math.ceil((batch - i) / ranks));
+          const { samples, memory } = profileOf([step(inChunks), step(shared)], batch).components["rollout"]!;
+          const secondsOn = (devices: number) => samples.find((sample) => sample.devices === devices)?.seconds;
+          const busiest = Math.min(chunk, batch);
+          expect(secondsOn(ranks)).toBeCloseTo((perItemMs * Math.ceil(batch / ranks)) / 1000, 9);
+          if (busiest > Math.ceil(batch / ranks))
+            expect(secondsOn(working)).toBeCloseTo((perItemMs * busiest) / 1000, 9);
+          expect(memory).toEqual([{ devices: ranks, bytesPerDevice: 1e9 }]);
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+
   test("knows that ranks take whole items: odd counts do not bend the law that is fitted", () => {
     fc.assert(
       fc.property(
