@@ -60,7 +60,7 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
       readonly exports: Readonly<Record<string, { readonly types?: string }>>;
     };
     const entries = Object.entries(exports).flatMap(([entry, { types }]) => (types === undefined ? [] : [entry]));
-    expect(entries).toHaveLength(6);
+    expect(entries).toHaveLength(7);
     const every = join(project, "workflows/every-entry.ts");
     const imports = entries.map((entry, index) => `import * as all${index} from "${join("treadle", entry)}";`);
     const uses = entries.map((_, index) => `all${index}`);
