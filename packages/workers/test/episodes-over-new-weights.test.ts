@@ -1,9 +1,13 @@
 /** What an episode has when its step ends goes on under the next weights as `onNewWeights` says. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { BegunEpisode, Completion, Episode, Prompt, Sampling, Weights } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
 import { EmulatedEngine, type GenerationEngine, OnNewWeights, sealWeights, TransformerEngine } from "@treadle/engines";
 import { createRandom } from "@treadle/learning";
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { CompletionJournal } from "../src/rollout/completion-journal.ts";
 import { answered, goingOn } from "../src/rollout/episode-state.ts";
 import { EpisodeStream } from "../src/rollout/episode-stream.ts";
 import { RolloutConfig, sampleKey } from "../src/rollout/generation-worker.ts";
@@ -181,6 +185,45 @@ test("W1: what is carried on with several versions has each of them, also behind
   expect(engine.joined[0]?.begun?.versions).toEqual(begun.versions);
   const episode = toEpisode("embedded", prompts[0] as Prompt, ended[0] as Completion, 0);
   expect(writtenIn(episode).versions).toEqual([1, 1, 1, 2, 3, 3]);
+});
+
+test("W1: what goes on after a death has the versions of what an earlier step had, and this one's behind them", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-host-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const openJournal = (): CompletionJournal =>
+    new CompletionJournal({
+      hostFiles: { folder, ownPrefix: "treadle-a.1-", leftPrefix: "treadle-a.left-", runPrefix: "treadle-a." },
+      ...{
+        component: "rollout",
+        rank: 0,
+        sampledBy: 1,
+        isCurrent: () => true,
+        log: { info: () => {}, warn: () => {} },
+      },
+    });
+  const begun: BegunEpisode = {
+    ...{ tokens: Int32Array.of(1, 2, 1), logprobs: new Float32Array(3), policyVersion: 2 },
+    versions: [
+      [1, 2],
+      [2, 1],
+    ],
+  };
+  const [prompt, key] = [prompts[0] as Prompt, 1];
+  const id = CompletionJournal.idOf(prompt.tokens, key, begun.tokens);
+  openJournal().keep([{ id, from: 0, tokens: Int32Array.of(1, 2, 1, 2), logprobs: new Float32Array(4) }]);
+  const engine = new HandEngine();
+  engine.policyVersion = 3;
+  const stream = new EpisodeStream({
+    ...{ engine: engine.asEngine, journal: openJournal(), onNewWeights: "recompute" },
+    sampling: { maxTokens: 9, temperature: 1, stopTokens: [0], seed: 1 },
+  });
+  stream.run({ ...{ prompt, key, begun, name: "a" }, ended: () => {} });
+  engine.end(0, 6, "stop", 3);
+  await stream.finish();
+  expect(engine.joined[0]?.begun).toMatchObject({
+    tokens: Int32Array.of(1, 2, 1, 2),
+    versions: [...begun.versions!, [3, 1]],
+  });
 });
 
 test("an answer of a tool to what has gone on since counts, as nothing begins again", async () => {

@@ -406,11 +406,19 @@ export class EpisodeStream {
   };
 }
 
-function joiningOf({ episode: { prompt, key, begun } }: Row, kept: KeptCompletion | undefined): JoiningCompletion {
+/** W1. What is kept begins with what an earlier step had of it; the rest was chosen with the weights that the engine has (CJ1). */
+function joiningOf(
+  { episode: { prompt, key, begun }, joinedAt }: Row,
+  kept: KeptCompletion | undefined,
+): JoiningCompletion {
   const joining = { prompt: prompt.tokens, key };
-  if (kept) return { ...joining, begun: begunOf(kept, []) };
+  const had = begun && versionsOf(begun);
+  if (kept) {
+    const versions = had && versionRunsOf(had, kept.tokens.length, joinedAt);
+    return { ...joining, begun: { ...begunOf(kept, []), versions } };
+  }
   if (!begun || begun.tokens.length === 0) return joining;
-  return { ...joining, begun: { ...begunOf(begun, begun.tool?.answers ?? []), versions: versionsOf(begun) } };
+  return { ...joining, begun: { ...begunOf(begun, begun.tool?.answers ?? []), versions: had } };
 }
 
 /** It begins again. */
