@@ -291,6 +291,10 @@ test.each([
     { engine: { kind: "vllm", url: "http://127.0.0.1:1", model: "/m" }, onNewWeights: "recompute" },
     /an engine of kind 'vllm' begins completions again/,
   ],
+  [{ onNewWeights: "keep" }, /'keep', but 'tail' is 'wait', .*; remove it, or set 'tail' to 'carry'/],
+  [{ onNewWeights: "restart", tail: "cut" }, /'restart', but 'tail' is 'cut'/],
+  [{ onNewWeights: "recompute", tail: "batch" }, /'recompute', but 'tail' is 'batch'/],
+  [{ onNewWeights: "restart", engine: { kind: "torch", process: "shared" } }, /set 'tail' to 'carry'/],
 ] as const)("%j is refused", (given, message) => {
   const config = { ...usual, ...given } as unknown as RolloutConfig;
   expect(() => RolloutWorker.checkConfig(config)).toThrow(message);
@@ -298,7 +302,16 @@ test.each([
 
 test.each([
   { engine: { kind: "torch" }, onNewWeights: "recompute" },
+  { engine: { kind: "torch", process: "shared" }, onNewWeights: "restart" },
   ...OnNewWeights.options.map((onNewWeights) => ({ onNewWeights })),
-])("%j is allowed", (given) => {
-  expect(() => RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, ...given }))).not.toThrow();
+])("%j is allowed where 'tail' is 'carry'", (given) => {
+  const config = RolloutConfig.parse({ ...usual, ...given, tail: "carry" });
+  expect(() => RolloutWorker.checkConfig(config)).not.toThrow();
+});
+
+test.each(OnNewWeights.options)("an engine that does not say that it heeds it: '%s' is not ignored", async (mode) => {
+  const made = rankOf({ ...carrying, onNewWeights: mode }, new HandEngine());
+  if (mode === "restart") await expect(made).resolves.toBeDefined();
+  else
+    await expect(made).rejects.toThrow(`'onNewWeights' is '${mode}', but the engine of kind 'embedded' does not say`);
 });

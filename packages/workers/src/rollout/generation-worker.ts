@@ -42,7 +42,7 @@ import {
 } from "./order-config.ts";
 import { checkSharing, isShared, sharingOf } from "./rank-sharing.ts";
 import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
-import { checkOnNewWeights, checkTail, type EpisodeEnd, StepTail } from "./step-tail.ts";
+import { checkHeedsNewWeights, checkOnNewWeights, checkTail, type EpisodeEnd, StepTail } from "./step-tail.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
   .extend(TokenizerChoice.shape)
@@ -125,6 +125,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   override async setup(): Promise<void> {
     await this.reward.open?.(this.log);
     this.engine = await this.createEngine();
+    checkHeedsNewWeights(this.config, this.engine);
     const scheduler = schedulerOf(this.config);
     const { predictor = "learned", degrees } = this.config;
     if (scheduler !== "fcfs" || isShared(this.config))
@@ -144,7 +145,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return new CallOrder(order, prompts, { ...options, ...facts });
   }
 
-  /** Where the engine heeds it. On others no weights come while something runs, but for a module that is shared. */
+  /** Where the engine heeds it. On others it is `restart`, or weights come while nothing runs. */
   get #onNewWeights(): RolloutConfig["onNewWeights"] {
     return this.engine.heedsNewWeights ? this.config.onNewWeights : undefined;
   }

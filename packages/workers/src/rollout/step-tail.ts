@@ -6,6 +6,7 @@ import {
   type Prompt,
   TreadleError,
 } from "@treadle/contracts";
+import type { GenerationEngine } from "@treadle/engines";
 import type { Sink, StreamItem } from "@treadle/runtime";
 import { type TailOrder, TailRace } from "@treadle/trajectories";
 import type { EngineConfig } from "../engine.ts";
@@ -35,30 +36,45 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
     );
 }
 
-/** Refuses what the engine does not do with completions that have begun when weights come. */
+/** Refuses what the engine does not do with completions that have begun when weights come, and what would change nothing. */
 export function checkOnNewWeights(config: EngineConfig & RolloutOrderConfig): void {
-  const { onNewWeights, engine, emulated } = config;
-  if (onNewWeights === undefined || onNewWeights === "restart") return;
+  const { onNewWeights, engine, emulated, tail = "wait" } = config;
+  if (onNewWeights === undefined) return;
   const refuse = (why: string): never => {
     throw new TreadleError("config.invalid", `'onNewWeights' is '${onNewWeights}', but ${why}`);
   };
   const kind = emulated ? "emulated" : (engine?.kind ?? "embedded");
   if (kind === "sglang" || kind === "vllm")
     refuse(
-      `an engine of kind '${kind}' begins completions again from their prompts; leave it out, set it to 'restart', or use the embedded engine or the emulated one`,
+      `an engine of kind '${kind}' begins completions again from their prompts, and carries no episode on; leave it out, or use the embedded engine or the emulated one`,
     );
   if (kind === "torch" && onNewWeights === "keep")
     refuse(
       `an engine of kind 'torch' keeps no keys and values over new weights; set it to 'recompute' or 'restart', or use the embedded engine or the emulated one`,
     );
-  if (!emulated && engine?.kind === "torch" && engine.process === "shared")
+  if (!emulated && engine?.kind === "torch" && engine.process === "shared" && onNewWeights !== "restart")
     refuse(
       `'engine.process' is 'shared', where a step of the trainer has completions begin again from their prompts; leave it out, or set 'engine.process' to 'own'`,
     );
   if (isShared(config))
     refuse(
-      `ranks share episodes, which end in the step that they begin in; leave it out, or set 'placement' to 'own' and 'migrate' to 'never'`,
+      `ranks share episodes, which end in the step that they begin in; leave it out, or set 'placement' to 'own', 'migrate' to 'never', and 'tail' to 'carry'`,
     );
+  // A rank pulls weights between its calls alone: what has begun by then is what a step has left.
+  if (tail !== "carry")
+    refuse(`'tail' is '${tail}', which leaves no begun episode to a later step; remove it, or set 'tail' to 'carry'`);
+}
+
+/** What a module or a subclass has made is known once it is there: one that does not heed it would ignore it in silence. */
+export function checkHeedsNewWeights(config: EngineConfig & RolloutOrderConfig, generation: GenerationEngine): void {
+  const { onNewWeights, engine } = config;
+  if (onNewWeights === undefined || onNewWeights === "restart" || generation.heedsNewWeights) return;
+  // It goes on behind tokens that it is given, which is all that its weights' coming between calls asks for.
+  if (onNewWeights === "recompute" && engine?.kind === "torch") return;
+  throw new TreadleError(
+    "config.invalid",
+    `'onNewWeights' is '${onNewWeights}', but the engine of kind '${generation.kind}' does not say 'heedsNewWeights'; leave it out or set it to 'restart', or let the engine do as 'onNewWeights' of GenerateOptions says, and set its 'heedsNewWeights' to 'true'`,
+  );
 }
 
 /** Of one prompt that was taken: how each of its samples is cut. */
