@@ -1,9 +1,10 @@
 /**
  * Engines of users, which a configuration names: a module of the project that exports `createEngine`.
  *
- * UE1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method.
+ * UE1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method, or tells
+ * a memory or a version that is no such number.
  */
-import { type HostFiles, TreadleError } from "@treadle/contracts";
+import { type HostFiles, TagMemory, TreadleError } from "@treadle/contracts";
 import type { Engine, GenerationEngine, TrainingEngine, TransformerConfig } from "@treadle/engines";
 import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
@@ -59,6 +60,13 @@ const ofTraining: readonly MethodOf<TrainingEngine>[] = [
 ];
 const needed = { generation: ofGeneration, training: ofTraining, scoring: ofScoring };
 
+const bytes = z.number().nonnegative();
+const Memory = z.object({
+  ...{ residentBytes: bytes, loadedBytes: bytes, hostBytes: bytes },
+  tags: z.array(TagMemory).optional(),
+});
+const Version = z.int().nonnegative();
+
 /** Throws `worker.load-failed` where the module cannot be loaded, `config.invalid` where what it exports or returns is no engine (UE1). */
 export async function createModuleEngine(
   worker: Worker<{ readonly model: TransformerConfig }>,
@@ -68,20 +76,33 @@ export async function createModuleEngine(
   const { component, rank, worldSize, log, messages, hostFiles, config } = worker;
   const refuse = (what: string): TreadleError =>
     new TreadleError("config.invalid", `engine.module of '${component}' is '${module}', ${what}`);
-  const { createEngine } = (await worker.loadModule(module)) as { readonly createEngine?: unknown };
+  const exports = await worker.loadModule(module).catch((cause: Error) => {
+    const remedy =
+      "set engine.module to a file in JavaScript or TypeScript that loads, by its path from the project's root";
+    const message = `engine.module of '${component}' is '${module}': ${cause.message}; ${remedy}`;
+    throw new TreadleError("worker.load-failed", message, { cause });
+  });
+  const { createEngine } = exports as { readonly createEngine?: unknown };
   if (typeof createEngine !== "function")
     throw refuse("which exports no function 'createEngine'; export one that returns the engine");
-  const engine: unknown = await (createEngine as CreateEngine)({
-    ...{ use, model: config.model, settings, seed, component, rank, worldSize },
-    devices: worker.devices.ids,
-    rendezvous: (options) => messages.rendezvous(options),
-    ...{ hostFiles, log },
+  const creating = async (): Promise<unknown> =>
+    (createEngine as CreateEngine)({
+      ...{ use, model: config.model, settings, seed, component, rank, worldSize },
+      devices: worker.devices.ids,
+      rendezvous: (options) => messages.rendezvous(options),
+      ...{ hostFiles, log },
+    });
+  const engine = await creating().catch((cause: unknown) => {
+    if (cause instanceof Error) throw cause;
+    throw refuse(`whose 'createEngine' threw '${String(cause)}'; throw an Error that says what it lacks`);
   });
   if (typeof engine !== "object" || engine === null)
     throw refuse(`whose 'createEngine' returned '${engine === null ? "null" : typeof engine}'; return the engine`);
   const { kind, policyVersion } = engine as Partial<Engine>;
-  if (typeof kind !== "string" || typeof policyVersion !== "number")
-    throw refuse("whose engine has no string 'kind', or no number 'policyVersion'; give it both");
+  if (typeof kind !== "string" || !Version.safeParse(policyVersion).success)
+    throw refuse(
+      `whose engine has the kind '${kind}' and the policyVersion '${policyVersion}'; give it a string and an integer of at least 0`,
+    );
   const methods: readonly string[] = [
     ...ofEvery,
     ...needed[use],
@@ -92,5 +113,14 @@ export async function createModuleEngine(
     throw refuse(
       `whose engine of kind '${kind}' lacks '${lacks.join("', '")}', which ${use} needs; see GenerationEngine and TrainingEngine of treadle/engines`,
     );
+  const memory = Memory.safeParse((engine as Engine).memory());
+  if (!memory.success) {
+    const problems = memory.error.issues.map(({ path, message }) =>
+      [path.join("."), message].filter(Boolean).join(": "),
+    );
+    throw refuse(
+      `whose engine of kind '${kind}' returns from 'memory' what is no EngineMemory (${problems.join("; ")}); return residentBytes, loadedBytes and hostBytes, each finite and at least 0`,
+    );
+  }
   return engine as GenerationEngine & TrainingEngine;
 }

@@ -127,22 +127,54 @@ describe("UE1: an engine of a module", () => {
   });
 
   const methods = "memory, idle, loadWeights, release, restore, close, generate, abort, pause, resume".split(", ");
-  const engineWith = (names: readonly string[]): string =>
-    `export const createEngine = () => ({ kind: "own", policyVersion: 0, ${names.map((name) => `${name}() {}`).join(", ")} });`;
+  const fine = "{ residentBytes: 0, loadedBytes: 9, hostBytes: 9 }";
+  const engineWith = (names: readonly string[], memory = fine, policyVersion = "0"): string => {
+    const functions = names.map((name) => `${name}() { return ${name === "memory" ? memory : "undefined"}; }`);
+    return `export const createEngine = () => ({ kind: "own", policyVersion: ${policyVersion}, ${functions.join(", ")} });`;
+  };
   test.each([
     ["export const createEngines = 1;", "which exports no function 'createEngine'"],
     ["export const createEngine = async () => null;", "whose 'createEngine' returned 'null'"],
     ["export const createEngine = () => {};", "whose 'createEngine' returned 'undefined'"],
-    ["export const createEngine = () => ({ policyVersion: 0 });", "has no string 'kind'"],
+    ["export const createEngine = () => ({ policyVersion: 0 });", "has the kind 'undefined'"],
+    ...["NaN", "-1", "0.5", "Infinity", "'0'", "undefined"].map((version) => [
+      engineWith(methods, fine, version),
+      `the policyVersion '${version.replaceAll("'", "")}'; give it a string and an integer of at least 0`,
+    ]),
+    ...["undefined", "{}", "Promise.resolve()"].map((memory) => [
+      engineWith(methods, memory),
+      "engine of kind 'own' returns from 'memory' what is no EngineMemory",
+    ]),
+    ...["NaN", "-1", "Infinity", "undefined", "'9'"].map((loaded) => [
+      engineWith(methods, `{ residentBytes: 0, hostBytes: 9, loadedBytes: ${loaded} }`),
+      "what is no EngineMemory (loadedBytes: ",
+    ]),
+    [engineWith(methods, "{ residentBytes: 0, loadedBytes: 9, hostBytes: 9, tags: [{}] }"), "(tags.0.tag: "],
+    [
+      "export const createEngine = () => { throw 'no power'; };",
+      "whose 'createEngine' threw 'no power'; throw an Error",
+    ],
+    ["export const createEngine = async () => { throw undefined; };", "whose 'createEngine' threw 'undefined'"],
     [
       engineWith(methods.filter((name) => name !== "pause" && name !== "idle")),
       "lacks 'idle', 'pause', which generation needs",
     ],
     ["export const createEngine = () => { throw new Error('no such device'); };", "no such device"],
-  ])("is refused before it is used: %s", async (text, says) => {
+  ] as [string, string][])("is refused before it is used: %s", async (text, says) => {
     const engine = { kind: "module", module: await moduleWith(text) };
     const rollout = new RolloutWorker(contextOf(RolloutConfig.parse({ ...generation, engine }), "rollout"));
     await expect(rollout.setup()).rejects.toThrow(says);
+  });
+
+  test("that cannot be loaded is told with the key that names it, and what it has to be", async () => {
+    for (const module of [join(folder, "missing.mjs"), folder]) {
+      const engine = { kind: "module", module };
+      const rollout = new RolloutWorker(contextOf(RolloutConfig.parse({ ...generation, engine }), "rollout"));
+      await expect(rollout.setup()).rejects.toMatchObject({
+        code: "worker.load-failed",
+        message: expect.stringMatching(/^engine.module of 'rollout' is '.*set engine.module to a file in JavaScript/),
+      });
+    }
   });
 
   test("has to train where it is to train", async () => {

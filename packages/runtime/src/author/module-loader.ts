@@ -66,14 +66,16 @@ async function importModule(module: string): Promise<Record<string, unknown>> {
     return (await import(module)) as Record<string, unknown>;
   } catch (cause) {
     const remedy = loadRemedy(module, cause);
-    const why = `${(cause as Error).message}${remedy === undefined ? "" : `; ${remedy}`}`;
+    const what = cause instanceof Error ? cause.message : `it threw '${String(cause)}', which is no Error`;
+    const why = `${what}${remedy === undefined ? "" : `; ${remedy}`}`;
     throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${why}`, { cause });
   }
 }
 
 /** Node says what it missed, and not what a project lacks: a package, or the kind of its modules. */
 export function loadRemedy(module: string, thrown: unknown): string | undefined {
-  const { code, message, name } = thrown as NodeJS.ErrnoException;
+  if (!(thrown instanceof Error)) return undefined;
+  const { code, message, name }: NodeJS.ErrnoException = thrown;
   const isMissing = code === "ERR_MODULE_NOT_FOUND" || code === "MODULE_NOT_FOUND";
   const missing = isMissing ? packageNamed.exec(message)?.[1] : undefined;
   // By the version of Node, and by whether something has compiled the module for it.

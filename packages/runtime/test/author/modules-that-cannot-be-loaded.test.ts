@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, expect, it } from "vitest";
-import { loadRemedy } from "../../src/author/module-loader.ts";
+import { loadModule, loadRemedy } from "../../src/author/module-loader.ts";
 
 const root = mkdtempSync(join(tmpdir(), "treadle-load-"));
 const project = join(root, "project");
@@ -44,5 +44,18 @@ it("what fails otherwise has no remedy that would mislead", () => {
     new Error("boom"),
     undefined,
   ];
-  for (const thrown of others) expect(loadRemedy(module("project/workflows/run.js"), thrown ?? {})).toBeUndefined();
+  for (const thrown of others) expect(loadRemedy(module("project/workflows/run.js"), thrown)).toBeUndefined();
 });
+
+it.each(["undefined", "null", "'no power'"])(
+  "what throws %s, and no Error, is told as what it threw",
+  async (thrown) => {
+    const path = `project/workflows/throws-${encodeURIComponent(thrown)}.mjs`;
+    writeFileSync(join(root, path), `throw ${thrown};`);
+    const said = `it threw '${thrown.replaceAll("'", "")}', which is no Error`;
+    await expect(loadModule(module(path))).rejects.toMatchObject({
+      code: "worker.load-failed",
+      message: expect.stringContaining(said),
+    });
+  },
+);
