@@ -17,38 +17,63 @@ export type ConformanceOptions = {
   readonly limitMs?: number;
 };
 
+/** What a suite does around each case. */
+export type AroundCases<T> = {
+  /** what a case is given; `fail` has it fail at once, also where nobody awaits what has gone wrong */
+  readonly watch?: (tested: T, fail: (error: unknown) => void) => T;
+  /** after a case that has failed: what it has left must not fail the next */
+  readonly settle?: (tested: T) => void;
+};
+
 /** Cases over what is made once, when it is first needed. */
 export function casesOver<T extends { close(): Promise<void> }>(
   create: () => Promise<T>,
   promises: Readonly<Record<string, (tested: T) => Promise<void>>>,
   { limitMs = 120_000 }: ConformanceOptions = {},
+  { watch = (tested) => tested, settle }: AroundCases<T> = {},
 ): Conformance {
   let made: Promise<T> | undefined;
   const tested = (): Promise<T> => {
     made ??= create();
     return made;
   };
+  const run = async (keep: (tested: T) => Promise<void>): Promise<void> => {
+    const given = await tested();
+    try {
+      await endsWithin((fail) => keep(watch(given, fail)), limitMs);
+    } catch (error) {
+      settle?.(given);
+      throw error;
+    }
+  };
   return {
-    cases: Object.entries(promises).map(([name, keep]) => ({
-      name,
-      run: async () => endsWithin(keep, await tested(), limitMs),
-    })),
+    cases: Object.entries(promises).map(([name, keep]) => ({ name, run: () => run(keep) })),
     // What could not be made has told so in each case.
     close: async () => (await made?.catch(() => undefined))?.close(),
   };
 }
 
-async function endsWithin<T>(keep: (tested: T) => Promise<void>, tested: T, limitMs: number): Promise<void> {
+async function endsWithin(keep: (fail: (error: unknown) => void) => Promise<void>, limitMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     const message = `it has not ended within '${limitMs}' ms`;
     timer = setTimeout(() => reject(new assert.AssertionError({ message })), limitMs);
   });
+  let fail!: (error: unknown) => void;
+  const failed = new Promise<never>((_, reject) => {
+    fail = (error) => reject(asAssertion(error));
+  });
+  failed.catch(() => {}); // it may fail once its case has ended
   try {
-    await Promise.race([keep(tested), late]);
+    await Promise.race([failed, keep(fail), late]);
   } finally {
     clearTimeout(timer);
   }
+}
+
+function asAssertion(error: unknown): assert.AssertionError {
+  if (error instanceof assert.AssertionError) return error;
+  return new assert.AssertionError({ message: `a callback has thrown '${String(error)}'` });
 }
 
 export function assertClose(actual: ArrayLike<number>, expected: ArrayLike<number>, tolerance: number): void {

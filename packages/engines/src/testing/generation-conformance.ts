@@ -6,8 +6,8 @@
  *     after(close);
  */
 import assert from "node:assert/strict";
-import type { Completion, FinishReason, Sampling, Weights } from "@treadle/contracts";
-import type { CutCompletion, GenerateOptions, GenerationEngine, JoiningCompletion } from "../engine.ts";
+import type { Completion, FinishReason } from "@treadle/contracts";
+import type { CutCompletion, GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { sealWeights, weightsIdOf } from "../parameters.ts";
 import {
   assertAlike,
@@ -20,26 +20,10 @@ import {
   tokensOf,
   versioned,
 } from "./conformance.ts";
+import { newWeightsPromises } from "./new-weights-conformance.ts";
+import { every, prompts, sampling, type TestedGeneration, watched } from "./tested-generation.ts";
 
-/** An engine that runs a model of `conformingModel`'s sizes. It is released at first: the suite restores it. */
-export type TestedGeneration = {
-  readonly engine: GenerationEngine;
-  /** log-probabilities of tokens, each given those before it, by the weights that the engine has */
-  readonly score: (tokens: Int32Array, temperature: number) => Promise<Float32Array>;
-  /** those that the engine has, and others; versions are 0 */
-  readonly weights: readonly [own: Weights, other: Weights];
-  /** a token's draw depends on how often its engine was asked for more: what goes on elsewhere is another sample of the same distribution */
-  readonly drawsByRequest?: true;
-  /** each token is told of before the next */
-  readonly tellsAtOnce?: true;
-  close(): Promise<void>;
-};
-
-const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
-const prompts = [[1, 2], [3], [4, 5, 6], [1, 2], [0, 0, 1], [6], [2, 3], [5], [1], [1, 4], [3, 3, 3]].map((tokens) =>
-  Int32Array.from(tokens),
-);
-const every = Array.from({ length: conformingModel.vocabSize }, (_, token) => token);
+export type { TestedGeneration } from "./tested-generation.ts";
 
 const invalid = { code: "engine.invalid-request" };
 const reasonsOf = (completions: readonly Completion[]) => completions.map(({ finishReason }) => finishReason);
@@ -48,6 +32,16 @@ function assertEnded(completion: Completion | undefined, reason: FinishReason, n
 }
 function assertBegins(whole: Completion, part: Completion): void {
   assert.deepEqual([...whole.tokens.subarray(0, part.tokens.length)], [...part.tokens]);
+}
+
+/** A case that is over has left nothing that runs, or keeps others from running. */
+function settle({ engine }: TestedGeneration): void {
+  try {
+    engine.resume();
+    engine.abort();
+  } catch {
+    // The case that has failed says more.
+  }
 }
 
 export function generationConformance(
@@ -94,14 +88,6 @@ export function generationConformance(
         const otherKeys = await engine.generate(prompts, sampling, { keys: keys.map((key) => key + 50) });
         assert.notDeepEqual(tokensOf(otherKeys), tokensOf(all));
       },
-
-      "says which weights chose each token where it is told what becomes of them when others come, or refuses that":
-        async ({ engine }) => {
-          const generating = engine.generate(prompts, sampling, { onNewWeights: "recompute" });
-          if (!engine.heedsNewWeights) return assertRefused(generating, "engine.invalid-request");
-          for (const { tokens, versions, policyVersion } of await generating)
-            assert.deepEqual(versions, [[policyVersion, tokens.length]]);
-        },
 
       "samples tokens as often as their probabilities say": async ({ engine }) => {
         const draws = 512;
@@ -381,20 +367,63 @@ export function generationConformance(
       }) => {
         const expected = await engine.generate(prompts, sampling);
         await engine.pause();
-        const controller = new AbortController();
-        const aborted = engine.generate(prompts, sampling);
-        const cancelled = engine.generate(prompts, sampling, { signal: controller.signal });
-        controller.abort();
-        await assertRefused(cancelled, "call.cancelled");
-        engine.abort();
-        assert.equal(
-          (await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0),
-          true,
-        );
-        const waiting = engine.generate(prompts, sampling);
-        engine.resume();
-        assertAlike(await waiting, expected);
+        try {
+          const controller = new AbortController();
+          const aborted = engine.generate(prompts, sampling);
+          const cancelled = engine.generate(prompts, sampling, { signal: controller.signal });
+          controller.abort();
+          await assertRefused(cancelled, "call.cancelled");
+          engine.abort();
+          assert.equal(
+            (await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0),
+            true,
+          );
+          const waiting = engine.generate(prompts, sampling);
+          engine.resume();
+          assertAlike(await waiting, expected);
+        } finally {
+          engine.resume();
+        }
         assert.equal(engine.idle(), undefined);
+      },
+
+      "is not idle while something is computed or waits to be, and says when it is": async ({ engine }) => {
+        assert.equal(engine.idle(), undefined);
+        await engine.pause();
+        try {
+          const waiting = engine.generate(prompts, sampling);
+          const idle = engine.idle();
+          assert.notEqual(idle, undefined, "it has to be busy while what it was asked for waits");
+          engine.resume();
+          await waiting;
+          await idle;
+        } finally {
+          engine.resume();
+        }
+        assert.equal(engine.idle(), undefined);
+      },
+
+      "an order changes no token, and gives the places to what goes first": async ({ engine, places }) => {
+        const keys = prompts.map((_, index) => 100 + index);
+        const one = { ...sampling, maxTokens: 1 };
+        const all = await engine.generate(prompts, one, { keys });
+        for (const sign of [-1, 1]) {
+          const priority = (index: number) => sign * index;
+          const waiting = new Set(prompts.keys());
+          const ordered = await engine.generate(prompts, one, {
+            ...{ keys, order: { priority } },
+            onCompletion: (index) => {
+              waiting.delete(index);
+              const before = [...waiting].filter((other) => priority(other) > priority(index));
+              // Those are computed, too: there is no place for more.
+              assert.ok(
+                places === undefined || before.length < places,
+                `'${index}' has ended before '${before}', which go first`,
+              );
+            },
+          });
+          assertAlike(ordered, all);
+        }
       },
 
       "refuses an empty prompt, one as long as the context, and a token outside of the vocabulary": async ({
@@ -418,8 +447,11 @@ export function generationConformance(
         assertAlike(await engine.generate(prompts, sampling), before);
         await engine.pause();
         const running = engine.generate(prompts, sampling);
-        await engine.loadWeights(versioned(other, 7));
-        engine.resume();
+        try {
+          await engine.loadWeights(versioned(other, 7));
+        } finally {
+          engine.resume();
+        }
         const completions = await running;
         assertAlike(completions, expected);
         for (const { policyVersion } of completions) assert.equal(policyVersion, 7);
@@ -460,17 +492,30 @@ export function generationConformance(
       "refuses to compute while released, and is restored as it was": async ({ engine }) => {
         const expected = await engine.generate(prompts, sampling);
         await engine.pause();
-        const ended = assertRefused(engine.generate(prompts, sampling), "engine.released");
-        await engine.release();
-        await ended;
-        engine.resume();
+        try {
+          const running = engine.generate(prompts, sampling);
+          const refused = await engine.release().then(
+            () => undefined,
+            (error: unknown) => ({ error }),
+          );
+          if (refused) {
+            await assertRefused(Promise.reject(refused.error), "engine.busy");
+            engine.resume();
+            assertAlike(await running, expected);
+            await engine.release();
+          } else await assertRefused(running, "engine.released");
+        } finally {
+          engine.resume();
+        }
         assert.equal(engine.memory().residentBytes, 0);
         await assertRefused(engine.generate(prompts, sampling), "engine.released");
         await engine.restore();
         await engine.restore();
         assertAlike(await engine.generate(prompts, sampling), expected);
       },
+      ...newWeightsPromises,
     },
     options,
+    { watch: watched, settle },
   );
 }

@@ -7,7 +7,7 @@
  */
 import assert from "node:assert/strict";
 import type { LossSpec, TrainBatch, Weights } from "@treadle/contracts";
-import type { TrainingEngine } from "../engine.ts";
+import type { OptimStep, TrainingEngine } from "../engine.ts";
 import { sealWeights } from "../parameters.ts";
 import { piecesOf } from "../pieces.ts";
 import {
@@ -27,7 +27,11 @@ export type TestedTraining = {
   close(): Promise<void>;
 };
 
-type Begun = TestedTraining & { readonly initial: readonly [Weights, Weights] };
+type Begun = TestedTraining & {
+  readonly initial: readonly [Weights, Weights];
+  /** as saved before the first step */
+  readonly fresh: Uint8Array;
+};
 
 const clipped = { type: "policy-gradient", ratio: "token", clipLow: 0.2, clipHigh: 0.28 } as const;
 const losses: Readonly<Record<string, LossSpec>> = {
@@ -120,13 +124,56 @@ function moved({ parameters, policyVersion }: Weights, direction: Float32Array, 
   return sealWeights({ policyVersion, parameters: along });
 }
 
+const betas = { beta1: 0.5, beta2: 0.7 };
+/** `of`: the bound, as a share of the gradient's norm before its scale */
+const drawnSteps: readonly (OptimStep & typeof betas & { readonly of?: number })[] = [
+  { ...betas, learningRate: 0.01 },
+  { ...betas, learningRate: 0.02, scale: 0.2 },
+  { ...betas, learningRate: 0.01, scale: 0.5, of: 0.1 },
+  { ...betas, learningRate: 0.02, weightDecay: 2 },
+];
+
+type ReferenceStep = OptimStep & typeof betas & { readonly epsilon: number };
+
+/** AdamW as its paper has it, in float64, from its first step on. */
+function referenceOf({ parameters }: Weights) {
+  const values = parameters.map(({ data }) => Float64Array.from(data));
+  const numValues = values.reduce((sum, { length }) => sum + length, 0);
+  const [first, second] = [new Float64Array(numValues), new Float64Array(numValues)];
+  let numSteps = 0;
+  /** Returns the norm of the scaled gradient before it is bounded. */
+  const step = (gradient: Float64Array, given: ReferenceStep): number => {
+    const { learningRate, epsilon, beta1, beta2, scale = 1, maxGradNorm, weightDecay = 0 } = given;
+    const norm = scale * Math.sqrt(gradient.reduce((sum, value) => sum + value * value, 0));
+    const factor = scale * Math.min(1, (maxGradNorm ?? norm) / norm);
+    numSteps++;
+    // What all steps so far have left of a start at 0.
+    const [biasOfFirst, biasOfSecond] = [1 - beta1 ** numSteps, 1 - beta2 ** numSteps];
+    let at = 0;
+    for (const [i, own] of values.entries()) {
+      const decay = (parameters[i]?.shape.length ?? 0) > 1 ? weightDecay : 0;
+      for (let j = 0; j < own.length; j++, at++) {
+        const slope = factor * (gradient[at] as number);
+        first[at] = beta1 * (first[at] as number) + (1 - beta1) * slope;
+        second[at] = beta2 * (second[at] as number) + (1 - beta2) * slope * slope;
+        const size = Math.sqrt((second[at] as number) / biasOfSecond) + epsilon;
+        const value = own[j] as number;
+        own[j] = value - learningRate * ((first[at] as number) / biasOfFirst / size + decay * value);
+      }
+    }
+    return norm;
+  };
+  return { values, step };
+}
+
 export function trainingConformance(create: () => Promise<TestedTraining>, options?: ConformanceOptions): Conformance {
   const begun = async (): Promise<Begun> => {
     const tested = await create();
     const { engine, another } = tested;
     await Promise.all([engine.restore(), another.restore()]);
     const initial = [await engine.exportWeights(), await another.exportWeights()] as const;
-    return { engine, another, initial, close: () => tested.close() };
+    const fresh = await wholeOf(engine.save());
+    return { engine, another, initial, fresh, close: () => tested.close() };
   };
   return casesOver<Begun>(
     begun,
@@ -247,6 +294,30 @@ export function trainingConformance(create: () => Promise<TestedTraining>, optio
         const after = await engine.forwardBackward(batch, spec);
         await zero(engine);
         assert.ok(after.loss < before.loss);
+      },
+
+      "a step is AdamW's, by the rate, the scale, the bound of the norm and the decay that it is given": async ({
+        engine,
+        fresh,
+      }) => {
+        await engine.load(piecesOf(fresh));
+        const expected = referenceOf(await engine.exportWeights());
+        for (const [number, given] of drawnSteps.entries()) {
+          await zero(engine);
+          await engine.forwardBackward(drawnBatch(6, 40 + number), { type: "cross-entropy" });
+          const gradient = Float64Array.from(await engine.gradients());
+          const norm = Math.sqrt(gradient.reduce((sum, value) => sum + value * value, 0));
+          const { of, ...step } = given;
+          // So large that a gradient's size counts, which AdamW's step would lose.
+          const epsilon = norm / Math.sqrt(gradient.length);
+          const asked = { ...step, epsilon, ...(of && { maxGradNorm: of * norm }) };
+          const wanted = expected.step(gradient, asked);
+          const { gradNorm } = await engine.optimStep(asked);
+          assertClose([gradNorm], [wanted], 1e-4 * wanted);
+          const { parameters } = await engine.exportWeights();
+          for (const [i, { data }] of parameters.entries())
+            assertClose(data, expected.values[i] as Float64Array, 1e-3 * step.learningRate);
+        }
       },
 
       "ranks that sum their gradients take the step of one that has the whole batch": async ({ engine, another }) => {
