@@ -1,7 +1,8 @@
-import { Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { Sampling, TreadleError, VersionRun, type Weights } from "@treadle/contracts";
 import type { z } from "zod";
 import { encodeCheckpoint, readCheckpoint } from "./checkpoint.ts";
 import type {
+  BegunCompletion,
   EngineMemory,
   GenerateOptions,
   GenerationOrder,
@@ -34,9 +35,10 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
   throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
 }
 
-/** Throws `engine.invalid-request` for what has begun elsewhere and has no room for another token. */
+/** Throws `engine.invalid-request` for what has begun elsewhere and has no room for another token, or whose parts do not fit each other. */
 export function checkBegun({ prompt, begun }: JoiningCompletion, { maxTokens }: Sampling, contextLength: number): void {
   if (!begun) return;
+  checkParts(begun);
   const length = prompt.length + begun.tokens.length;
   if (length >= contextLength)
     throw invalidRequest(
@@ -47,6 +49,20 @@ export function checkBegun({ prompt, begun }: JoiningCompletion, { maxTokens }: 
     throw invalidRequest(
       `a completion joins with '${numChosen}' chosen tokens where at most ${maxTokens - 1} were expected; end it with 'length' where it is, or raise maxTokens`,
     );
+}
+
+/** Whoever reads them later takes one entry a token from each. */
+function checkParts({ tokens, logprobs, versions, numAppended, turnFrom }: BegunCompletion): void {
+  const { length } = tokens;
+  const refuse = (what: string): never => {
+    throw invalidRequest(`a completion joins with '${length}' tokens and ${what}; give what it had when it was cut`);
+  };
+  if (logprobs.length !== length) refuse(`'${logprobs.length}' log-probabilities`);
+  const numVersioned = versions?.reduce((sum, [, count]) => sum + count, 0) ?? length;
+  const areRuns = versions?.every((run) => VersionRun.safeParse(run).success) ?? true;
+  if (!areRuns || numVersioned !== length) refuse(`the versions '${JSON.stringify(versions)}'`);
+  for (const [name, count] of Object.entries({ numAppended, turnFrom }))
+    if (!Number.isInteger(count) || count < 0 || count > length) refuse(`'${name}' '${count}'`);
 }
 
 /** Throws `engine.invalid-request` for what no order of completions can be; priorities are checked when they are asked for. */

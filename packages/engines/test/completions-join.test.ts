@@ -111,6 +111,52 @@ describe("a completion that joins a call", () => {
     }
   });
 
+  test.each([
+    ["'1' log-probabilities", { logprobs: new Float32Array(1) }],
+    ["'3' log-probabilities", { logprobs: new Float32Array(3) }],
+    ["the versions '[[7,1]]'", { versions: [[7, 1]] }],
+    [
+      "the versions '[[7,1],[8,2]]'",
+      {
+        versions: [
+          [7, 1],
+          [8, 2],
+        ],
+      },
+    ],
+    [
+      "the versions '[[7,-1],[8,3]]'",
+      {
+        versions: [
+          [7, -1],
+          [8, 3],
+        ],
+      },
+    ],
+    ["'numAppended' '3'", { numAppended: 3 }],
+    ["'turnFrom' '0.5'", { turnFrom: 0.5 }],
+    ["'turnFrom' '-1'", { turnFrom: -1 }],
+  ] as const)("SL9: is refused with two tokens and %s", async (what, changed) => {
+    const begun = {
+      tokens: Int32Array.of(2, 2),
+      logprobs: new Float32Array(2),
+      numAppended: 0,
+      turnFrom: 0,
+      ...changed,
+    };
+    for (const engine of [
+      await TransformerEngine.create(config),
+      EmulatedEngine.create({ vocabSize: 9, contextLength: config.contextLength }),
+    ]) {
+      await engine.generate([prompts[0]!], sampling, {
+        join: (add) => {
+          expect(() => add({ prompt: prompts[3]!, key: 14, begun })).toThrow(`joins with '2' tokens and ${what}; give`);
+        },
+      });
+      await engine.close();
+    }
+  });
+
   test("SL3: a completion that has begun elsewhere begins again when its weights change", async () => {
     const engine = await TransformerEngine.create(config);
     const weights = await (await TransformerEngine.create({ ...config, seed: 9 })).exportWeights();
