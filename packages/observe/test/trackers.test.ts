@@ -115,6 +115,40 @@ describe("a feed", () => {
     ]);
   });
 
+  const unreadable = Object.defineProperty(new Error("hidden"), "message", {
+    get: () => {
+      throw new Error("no message either");
+    },
+  });
+  test.each<[string, unknown, string]>([
+    ["nothing", undefined, "'undefined' was thrown"],
+    ["null", null, "'null' was thrown"],
+    ["a text", "no room", "no room"],
+    ["a number", 7, "'7' was thrown"],
+    ["a symbol", Symbol("full"), "'Symbol(full)' was thrown"],
+    ["an object with a message", { message: "no room", cause: new Error("full disk") }, "no room: full disk"],
+    ["an object without one", Object.create(null), "an object without a message was thrown"],
+    ["an object whose message is no text", { message: 7 }, "an object without a message was thrown"],
+    ["an error without a message", new TypeError(), "'TypeError' was thrown"],
+    ["an error whose message throws", unreadable, "an object without a message was thrown"],
+  ])("TK1 of a tracker that throws %s goes on, and says so", async (_, thrown, why) => {
+    let calls = 0;
+    const tracker = new Double({
+      write: async () => {
+        if (++calls === 1) throw thrown;
+      },
+    });
+    const feed = new TrackerFeed(tracker, warn);
+    feed.write(row(1));
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    feed.write(row(2));
+    await feed.close("finished");
+    expect(tracker.written.at(-1)).toBe(2);
+    expect(tracker.ends).toEqual(["finished"]);
+    expect(warnings[0]).toBe(`metrics do not reach a double: ${why}; the run goes on, and counts what is dropped`);
+    expect(warnings[1]).toMatch(/'[12]' rows of metrics were dropped/);
+  });
+
   test("TK1 of a tracker that hangs holds so many rows and no more", async () => {
     let signal: AbortSignal | undefined;
     const tracker = new Double({
@@ -461,6 +495,9 @@ describe("a module of the project", () => {
     ["export const createTracker = () => { throw new Error('no such team'); };", "no such team"],
     ["import './missing.mjs';", "missing.mjs"],
     ["export const createTracker = () => ({ write() { throw new Error('is full'); } });", "is full"],
+    ["export const createTracker = () => { throw undefined; };", "'undefined' was thrown"],
+    ["export const createTracker = () => ({ write() { throw 'is full'; } });", "is full"],
+    ["export const createTracker = () => ({ write: () => Promise.reject() });", "'undefined' was thrown"],
   ])("TK1 that fails reaches no step, and says why: %s", async (text, why) => {
     await tracked(text);
     expect(warnings[0]).toContain(why);

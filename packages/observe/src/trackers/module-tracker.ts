@@ -12,7 +12,12 @@ export type CreateTrackerContext = {
   readonly settings: Readonly<Record<string, unknown>>;
 };
 
-/** A tracker of the project's own. What it throws is told once, and reaches no step (TK1). */
+/**
+ * A tracker of the project's own. What its functions throw, reject or wait long for is told once, and reaches no step (TK1). It runs in
+ * the runner's process: what it throws outside of their calls, as in a timer or in a promise that nobody awaits, ends the run;
+ * while it computes without awaiting anything, the runner waits; and a `process.exitCode` that it sets is that of a run that
+ * ends well.
+ */
 export type OwnTracker = {
   write(rows: readonly TrackedRow[], signal: AbortSignal): Promise<void> | void;
   close?(end: TrackedEnd, signal: AbortSignal): Promise<void> | void;

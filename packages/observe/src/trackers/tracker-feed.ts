@@ -136,8 +136,17 @@ export class TrackerFeed {
 const aborted = (signal: AbortSignal): Promise<never> =>
   new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason as Error), { once: true }));
 
-/** `fetch` hides why in its cause. */
-const reasonOf = (error: unknown): string => {
-  const { message, cause } = error as Error;
-  return cause instanceof Error ? `${message}: ${cause.message || (cause as NodeJS.ErrnoException).code}` : message;
+/** Of whatever was thrown (TK1): nothing at all, a text, or what throws where it is read. `fetch` hides why in its cause. */
+const reasonOf = (thrown: unknown): string => {
+  if (typeof thrown === "string" && thrown !== "") return thrown;
+  if (typeof thrown !== "object" || thrown === null) return `'${String(thrown)}' was thrown`;
+  try {
+    const { message, name, cause } = thrown as Partial<Error>;
+    const what = message || (name && `'${name}' was thrown`);
+    if (typeof what !== "string") return noReason;
+    return cause instanceof Error ? `${what}: ${cause.message || (cause as NodeJS.ErrnoException).code}` : what;
+  } catch {
+    return noReason;
+  }
 };
+const noReason = "an object without a message was thrown";
