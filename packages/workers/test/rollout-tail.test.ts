@@ -319,11 +319,15 @@ describe("a tail is refused", () => {
   test("on engines that end no single completion, with what to do", () => {
     refused(
       { tail: "cut", engine: { kind: "sglang", url: "http://a", model: "b" } },
-      /'tail' is 'cut', but an engine of kind 'sglang' cannot end one completion and leave the others; set it to 'wait'/,
+      /'tail' is 'cut', but an engine of kind 'sglang' cannot end one completion and leave the others; set it to 'wait', or use the embedded engine, the emulated one, PyTorch, or one of a module/,
     );
-    const torch = { kind: "torch", path: "model" } as const;
+    const able = [
+      { kind: "torch", path: "model" },
+      { kind: "module", module: "engines/own.ts" },
+    ] as const;
     for (const tail of ["batch", "carry"] as const)
-      expect(() => RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, tail, engine: torch }))).not.toThrow();
+      for (const engine of able)
+        expect(() => RolloutWorker.checkConfig(RolloutConfig.parse({ ...usual, tail, engine }))).not.toThrow();
     const engine = {
       kind: "own",
       generate: (_: unknown, __: unknown, { join }: { join: (add: () => number) => void }) => join(() => 0),

@@ -50,15 +50,17 @@ export const RolloutOrderConfig = z.strictObject({
    * What becomes of a step's longest episodes: `wait`, the default: the step lasts as long as they do; `cut`: more are begun than the step
    * wants, those that end first are taken, and the others end there; `batch`: the same, and prompts that lost are played later, in steps of
    * their own without a race, so that long ones are trained as often as others; `carry`: the same, and they go on in the next step, where they
-   * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one and PyTorch, where episodes stay at their rank
+   * are, with the weights of that step. All but `wait` on the embedded engine, the emulated one, PyTorch and engines of a module, where
+   * episodes stay at their rank
    */
   tail: z.enum(["wait", "carry", "cut", "batch"]).optional(),
   /**
-   * What becomes of an episode that has begun when its engine gets new weights, as what `tail` `carry` leaves to the next step: `restart`: the tokens of its
-   * turn are drawn again; `recompute`: they are kept, and their keys and values are computed with the new weights; `keep`: both are kept,
-   * where the same rank goes on and its engine was not released meanwhile, as it is in mode `temporal`. Each token keeps the version that chose it. Default:
-   * what goes on in a later step is computed as with `recompute`, and what runs while weights come begins again from its prompt. `recompute` on the embedded engine, the
-   * emulated one and PyTorch with a process of its own, `keep` on the first two
+   * What becomes of an episode that has begun when its engine gets new weights, as what `tail` `carry` leaves to the next step: `restart`: the
+   * tokens of its turn are drawn again; `recompute`: they are kept, and their keys and values are computed with the new weights; `keep`: both
+   * are kept. Each token keeps the version that chose it. `keep` needs the same rank, and an engine that was not released meanwhile:
+   * mode `temporal` releases it. Default: what goes on in a later step is computed as with `recompute`; what runs while weights come begins
+   * again from its prompt. `recompute` on the embedded engine, the emulated one and PyTorch with a process of its own; `keep` on the
+   * first two; both on engines of a module with `heedsNewWeights`
    */
   onNewWeights: OnNewWeights.optional(),
   /** begins more episodes than a step needs, and takes the first that end */

@@ -28,7 +28,7 @@ export function checkTail(config: EngineConfig & RolloutOrderConfig): void {
   const kind = emulated ? "emulated" : (engine?.kind ?? "embedded");
   if (!["embedded", "emulated", "torch", "module"].includes(kind))
     refuse(
-      `'tail' is '${tail}', but an engine of kind '${kind}' cannot end one completion and leave the others; set it to 'wait', or use the embedded engine, the emulated one, or PyTorch`,
+      `'tail' is '${tail}', but an engine of kind '${kind}' cannot end one completion and leave the others; set it to 'wait', or use the embedded engine, the emulated one, PyTorch, or one of a module`,
     );
   if (isShared(config))
     refuse(
