@@ -41,7 +41,7 @@ test("SE1, SE3: every attempt has a name of its own in all stages, and whatever 
       const exchange = exchangeOf(stages, (observation) => shown.push(observation), answers);
       const names: string[] = [];
       for (const turns of all) {
-        await exchange.begin();
+        exchange.begin();
         const first = shown.slice(-stages);
         const { attempt } = first[0] as Observation;
         expect(first).toMatchObject(
@@ -60,7 +60,7 @@ test("SE1, SE3: every attempt has a name of its own in all stages, and whatever 
           // Delivered once more, it is an answer to nothing.
           answers.push(answerTo(current));
           expect(await exchange.answer()).toBeUndefined();
-          await exchange.goOn(stage, transition);
+          exchange.goOn(stage, transition);
           last[stage] = shown.at(-1) as Observation;
           expect(last[stage]).toMatchObject({ stage, attempt, time: current.time + 1 });
         }
@@ -70,3 +70,46 @@ test("SE1, SE3: every attempt has a name of its own in all stages, and whatever 
     { numRuns: 50 },
   );
 });
+
+test("SE4: answers are taken while what was shown waits for room", async () => {
+  const shown: Observation[] = [];
+  const sink = {
+    put: (observation: Observation) => {
+      shown.push(observation);
+      return new Promise(() => {});
+    },
+  } as unknown as Sink<Observation>;
+  const source = { take: async () => [answerTo(shown.at(-1) as Observation)] } as unknown as Source<Action>;
+  const options = { actions: source, observations: sink, simulator: 3, policy: 0, horizon: 9 };
+  const exchange = new Exchange({ ...options, stages: [0, 1, 2].map(shownOf) });
+  exchange.begin();
+  expect(shown.map(({ stage }) => stage)).toEqual([0, 1, 2]);
+  for (let time = 0; time < 3; time++) {
+    expect(await exchange.answer()).toMatchObject({ stage: 2, time });
+    exchange.goOn(2, transition);
+  }
+});
+
+test.each(["before", "while"])(
+  "what cannot be shown fails whoever waits for its answer (%s it waits)",
+  async (when) => {
+    let refuse = () => {};
+    const sink = {
+      put: () =>
+        new Promise((_, reject) => {
+          refuse = () => reject(new Error("is no observation"));
+        }),
+    } as unknown as Sink<Observation>;
+    const source = { take: () => new Promise(() => {}) } as unknown as Source<Action>;
+    const options = { actions: source, observations: sink, simulator: 3, policy: 0, horizon: 9 };
+    const exchange = new Exchange({ ...options, stages: [shownOf(0)] });
+    exchange.begin();
+    if (when === "before") {
+      refuse();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const answer = exchange.answer();
+    if (when === "while") setImmediate(refuse);
+    await expect(answer).rejects.toThrow("is no observation");
+  },
+);

@@ -9,6 +9,10 @@
  *    are delivered, and not otherwise.
  * SE3 an attempt is of all stages of a simulator: they begin together, and they are delivered together. Stages delivered
  *    one by one would need a memory of those that are, which dies with the policy.
+ *
+ * And so that neither waits for the other for ever, where stages outnumber `flow.capacity`:
+ * SE4 a simulator waits for answers alone. What it shows waits for room beside that: a policy whose answers have no room
+ *    waits until the simulator takes some.
  */
 import { TreadleError } from "@treadle/contracts";
 import { isReward, largestReward } from "@treadle/learning";
@@ -39,6 +43,10 @@ export class Exchange {
   readonly #times: number[];
   readonly #isAsking: boolean[];
   #attempt = crypto.randomUUID();
+  /** of the first that could not be shown */
+  #failure: { readonly error: unknown } | undefined;
+  /** ends what waits for an answer */
+  #fail: (error: unknown) => void = () => {};
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
@@ -47,11 +55,11 @@ export class Exchange {
   }
 
   /** Shows what all stages show now as the first of a new attempt (SE3). */
-  async begin(): Promise<void> {
+  begin(): void {
     this.#attempt = crypto.randomUUID();
     this.#times.fill(0);
     for (const [stage, { observations, numEnvironments }] of this.#options.stages.entries()) {
-      await this.#show(stage, {
+      this.#show(stage, {
         observations,
         finalObservations: observations,
         rewards: new Float32Array(numEnvironments),
@@ -62,16 +70,17 @@ export class Exchange {
   }
 
   /** Shows what the last action of a stage has led to. */
-  async goOn(stage: number, transition: Transition): Promise<void> {
+  goOn(stage: number, transition: Transition): void {
     this.#times[stage]! += 1;
-    await this.#show(stage, transition);
+    this.#show(stage, transition);
   }
 
-  /** The next answer to what a stage has shown last, or undefined when nobody answers any more. */
+  /** The next answer to what a stage has shown last, or undefined when nobody answers any more. Rejects where it could not be shown. */
   async answer(): Promise<Action | undefined> {
     const { actions, simulator } = this.#options;
     for (;;) {
-      const [action] = (await actions.take({ items: 1, key: `${simulator}` })) ?? [];
+      const taken = await this.#unlessUnshown(() => actions.take({ items: 1, key: `${simulator}` }));
+      const [action] = taken ?? [];
       if (!action) return undefined;
       const { stage, attempt, time } = action;
       if (attempt !== this.#attempt || time !== this.#times[stage] || !this.#isAsking[stage]) continue; // SE1
@@ -80,14 +89,27 @@ export class Exchange {
     }
   }
 
-  async #show(stage: number, transition: Transition): Promise<void> {
+  #unlessUnshown<T>(ask: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#fail = reject;
+      if (this.#failure) reject(this.#failure.error);
+      else ask().then(resolve, reject);
+    });
+  }
+
+  /** SE4: nobody awaits it. */
+  #show(stage: number, transition: Transition): void {
     const { observations, simulator, policy, horizon, stages } = this.#options;
     const { firstEnvironment } = stages[stage] as ShownStage;
     this.#isAsking[stage] = true;
-    await observations.put({
+    const put = observations.put({
       ...transition,
       ...{ simulator, policy, horizon, firstEnvironment, stage, stages: stages.length },
       ...{ attempt: this.#attempt, time: this.#times[stage] ?? 0 },
+    });
+    put.catch((error) => {
+      this.#failure ??= { error };
+      this.#fail(error);
     });
   }
 }

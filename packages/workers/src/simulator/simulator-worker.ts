@@ -75,10 +75,10 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
       horizon,
       stages: this.#stages,
     });
-    await exchange.begin();
+    exchange.begin();
     for (let action = await exchange.answer(); action && action.kind !== "done"; action = await exchange.answer()) {
-      if (action.kind === "restart") await exchange.begin();
-      else await exchange.goOn(action.stage, this.#step(action));
+      if (action.kind === "restart") exchange.begin();
+      else exchange.goOn(action.stage, this.#step(action));
     }
     this.#countEnded();
     const environmentSteps = horizon * this.config.numEnvironments;
@@ -109,7 +109,7 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
     let sum = 0;
     let policyVersion = 0;
     let numActions = 0;
-    await exchange.begin();
+    exchange.begin();
     for (let action = await exchange.answer(); action; action = await exchange.answer()) {
       requireActions(action, 1, environment.actionSize);
       policyVersion = action.policyVersion;
@@ -118,7 +118,7 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
       sum += transition.rewards[0] ?? 0;
       if (transition.terminated[0] || transition.truncated[0]) break; // it has begun its next episode
       if (drawing) frames.push(drawing.frameOf(0));
-      await exchange.goOn(0, transition);
+      exchange.goOn(0, transition);
     }
     if (drawing) {
       const stride = Math.ceil(frames.length / maxFrames);
