@@ -32,29 +32,48 @@ export function busyTokens(factor: Factor, places: number): (busy: Busy) => numb
   };
 }
 
+/** Which of a rank's episodes are beside one of them, and what comes to them. */
+export type Beside = {
+  /** the index of the one in question, which is not beside itself; below 0 where it is none of them */
+  readonly except?: number;
+  /** so many more, each of `eachMore` tokens */
+  readonly numMore?: number;
+  readonly eachMore?: number;
+};
+
 /**
  * What is at a rank until an episode of `rest` tokens is over, the longest first: of those beside it, what they make meanwhile. Where
  * they outnumber the places, those which are longer go down to a level before it, which all that are shorter reach together.
+ * O(n) for each level that it falls to, and nothing is copied: a move asks this of two ranks after each turn.
  */
-export function busyUntil(rest: number, others: Iterable<number>, places: number): Busy {
-  const rests = [rest, ...others];
-  const size = rests.length;
-  let level = size > places ? sumOf(rests, Number.POSITIVE_INFINITY) / places : 0;
+export function busyUntil(
+  rest: number,
+  others: readonly number[],
+  places: number,
+  { except = -1, numMore = 0, eachMore = 0 }: Beside = {},
+): Busy {
+  /** of each as much as `most` */
+  const sumOf = (most: number): number => {
+    let sum = Math.min(rest, most);
+    for (let i = 0; i < others.length; i++) if (i !== except) sum += Math.min(others[i]!, most);
+    for (let i = 0; i < numMore; i++) sum += Math.min(eachMore, most);
+    return sum;
+  };
+  const numAbove = (level: number): number => {
+    let above = (rest > level ? 1 : 0) + (eachMore > level ? numMore : 0);
+    for (let i = 0; i < others.length; i++) if (i !== except && others[i]! > level) above++;
+    return above;
+  };
+  const size = 1 + others.length - (except >= 0 ? 1 : 0) + numMore;
+  let level = size > places ? sumOf(Number.POSITIVE_INFINITY) / places : 0;
   // Those above the level keep a place each; what is below shares the others. It falls until nothing above it is left out.
   for (let next = level; size > places; level = next) {
-    const above = rests.reduce((count, each) => count + (each > level ? 1 : 0), 0);
-    next = (sumOf(rests, level) - above * level) / (places - above);
+    const above = numAbove(level);
+    next = (sumOf(level) - above * level) / (places - above);
     if (!(next < level)) break;
   }
   const longest = Math.max(rest, level);
-  return { longest, sum: sumOf(rests, longest), size };
-}
-
-/** Of each as much as `most`. */
-function sumOf(rests: readonly number[], most: number): number {
-  let sum = 0;
-  for (const rest of rests) sum += Math.min(rest, most);
-  return sum;
+  return { longest, sum: sumOf(longest), size };
 }
 
 /**

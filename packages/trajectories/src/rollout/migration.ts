@@ -60,6 +60,8 @@ export class UnfinishedGroups {
   /** unfinished trajectories of each worker, in any order, and where in that list each is */
   readonly #at: number[][];
   readonly #index: number[] = [];
+  /** what each in those lists has still to come, in the same order: `pays` sums it twice a turn */
+  readonly #rests: number[][];
   /** those without a worker, and the tokens that they have still to come, together */
   #numWaiting = 0;
   #waitingTokens = 0;
@@ -75,6 +77,7 @@ export class UnfinishedGroups {
     this.#rule = rule;
     this.#grouping = grouping;
     this.#at = grouping.tokenTimes.map(() => []);
+    this.#rests = grouping.tokenTimes.map(() => []);
     this.#busyTokens = busyTokens(grouping.factor, grouping.places);
   }
 
@@ -124,7 +127,9 @@ export class UnfinishedGroups {
   ): void {
     this.#unfinished.remove(trajectory);
     this.#unfinished.add(trajectory, rankedTokens, tie);
-    if (this.#home[trajectory] === nowhere) this.#waitingTokens += remainingTokens - this.#remaining[trajectory]!;
+    const home = this.#home[trajectory]!;
+    if (home === nowhere) this.#waitingTokens += remainingTokens - this.#remaining[trajectory]!;
+    else this.#rests[home]![this.#index[trajectory]!] = remainingTokens;
     this.#remaining[trajectory] = remainingTokens;
     this.#stale++;
   }
@@ -162,11 +167,13 @@ export class UnfinishedGroups {
   /** Until the trajectory, which has so much to come, is over at that worker. */
   #secondsAt(worker: number, trajectory: number, remainingTokens: number): number {
     const { workers, tokenTimes, places } = this.#grouping;
-    const others = this.#at[worker]!.flatMap((other) => (other === trajectory ? [] : this.#remaining[other]!));
-    // Those that wait go wherever there is room, so each worker will have a share of them, each of average length.
-    const mean = this.#waitingTokens / Math.max(1, this.#numWaiting);
-    for (let waiting = Math.ceil(this.#numWaiting / workers.length); waiting > 0; waiting--) others.push(mean);
-    return tokenTimes[worker]! * this.#busyTokens(busyUntil(remainingTokens, others, places));
+    const busy = busyUntil(remainingTokens, this.#rests[worker]!, places, {
+      except: this.#home[trajectory] === worker ? this.#index[trajectory]! : -1,
+      // Those that wait go wherever there is room, so each worker will have a share of them, each of average length.
+      numMore: Math.ceil(this.#numWaiting / workers.length),
+      eachMore: this.#waitingTokens / Math.max(1, this.#numWaiting),
+    });
+    return tokenTimes[worker]! * this.#busyTokens(busy);
   }
 
   #join(trajectory: number, worker: number): void {
@@ -174,7 +181,10 @@ export class UnfinishedGroups {
     if (worker === nowhere) {
       this.#numWaiting++;
       this.#waitingTokens += this.#remaining[trajectory]!;
-    } else this.#index[trajectory] = this.#at[worker]!.push(trajectory) - 1;
+      return;
+    }
+    this.#index[trajectory] = this.#at[worker]!.push(trajectory) - 1;
+    this.#rests[worker]!.push(this.#remaining[trajectory]!);
   }
 
   #leave(trajectory: number): void {
@@ -185,10 +195,12 @@ export class UnfinishedGroups {
       return;
     }
     const there = this.#at[home]!;
-    const last = there.pop()!;
+    const rests = this.#rests[home]!;
+    const [last, rest] = [there.pop()!, rests.pop()!];
     if (last === trajectory) return;
     const index = this.#index[trajectory]!;
     there[index] = last;
+    rests[index] = rest;
     this.#index[last] = index;
   }
 

@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { busyTokens, busyUntil } from "../../src/rollout/busy-rank.ts";
+import { busyUntil } from "../../src/rollout/busy-rank.ts";
 import { formGroups, paperEstimate, scheduledEstimate } from "../../src/rollout/groups.ts";
 import { type MigrationRule, nowhere, UnfinishedGroups } from "../../src/rollout/migration.ts";
+import { busyUntilListed, ListedQueues } from "./listed-queues.ts";
 
 const factor = (k: number) => 1 + 0.5 * (k - 1);
 const estimate = paperEstimate(factor, 10, 0);
@@ -71,53 +72,70 @@ test("whatever came, moved, changed and ended: a move pays by what is at both wo
   const [numWorkers, places] = [3, 4];
   const tokenTimes = [3, 2, 1];
   const event = fc.record({
-    trajectory: fc.nat(11),
-    tokens: fc.integer({ min: 1, max: 200 }),
+    trajectory: fc.nat(19),
+    // No whole numbers, or sums in another order would be the same.
+    tokens: fc.double({ min: 1, max: 200, noNaN: true }),
     worker: fc.integer({ min: nowhere, max: numWorkers - 1 }),
-    what: fc.constantFrom("comes", "moves", "is predicted", "ends"),
+    what: fc.constantFrom("moves", "moves", "is predicted", "is predicted", "ends"),
   });
-  const busy = busyTokens(factor, places);
   fc.assert(
-    fc.property(fc.array(event, { maxLength: 60 }), (events) => {
+    fc.property(fc.array(event, { maxLength: 80 }), (events) => {
       const workers = [2, 1, 0];
       const groups = new UnfinishedGroups("pays", {
         ...{ workers, tokenTimes, factor, places },
         estimate: scheduledEstimate(factor, places, 0),
       });
-      const known = new Map<number, { worker: number; tokens: number }>();
+      const queues = new ListedQueues(tokenTimes, factor, places);
       for (const { trajectory, tokens, worker, what } of events) {
-        const each = known.get(trajectory);
-        if (!each) {
+        if (!queues.has(trajectory)) {
           groups.add(trajectory, tokens, worker);
-          known.set(trajectory, { worker, tokens });
+          queues.add(trajectory, tokens, worker);
         } else if (what === "moves") {
           groups.moved(trajectory, worker);
-          each.worker = worker;
+          queues.moved(trajectory, worker);
         } else if (what === "is predicted") {
           groups.predicted(trajectory, { rankedTokens: tokens, remainingTokens: tokens });
-          each.tokens = tokens;
-        } else if (what === "ends") {
+          queues.predicted(trajectory, tokens);
+        } else {
           groups.finished(trajectory);
-          known.delete(trajectory);
+          queues.finished(trajectory);
         }
       }
-      const waiting = [...known.values()].flatMap((each) => (each.worker === nowhere ? each.tokens : []));
-      const mean = waiting.reduce((total, each) => total + each, 0) / Math.max(1, waiting.length);
-      for (const [trajectory, { worker: home, tokens }] of known) {
+      for (const [trajectory, home] of queues.homes) {
         if (home === nowhere) continue;
-        const secondsAt = (worker: number) => {
-          const beside = [...known].flatMap(([other, each]) =>
-            other !== trajectory && each.worker === worker ? each.tokens : [],
-          );
-          const share = new Array<number>(Math.ceil(waiting.length / numWorkers)).fill(mean);
-          return tokenTimes[worker]! * busy(busyUntil(tokens, [...beside, ...share], places));
-        };
         const target = groups.workerOf(trajectory);
-        const ratio = (secondsAt(target) + 1) / secondsAt(home);
-        if (Math.abs(ratio - 0.9) < 1e-9) continue; // sums in another order
-        const goesOnAt = groups.target(trajectory, { home, remainingTokens: tokens, transferSeconds: 1 });
-        expect(goesOnAt).toBe(target !== home && ratio <= 0.9 ? target : home);
+        const [there, here] = [queues.secondsAt(target, trajectory), queues.secondsAt(home, trajectory)];
+        // At what the move may take at most, and beside it, the estimates must be the same to the last bits.
+        const most = 0.9 * here - there;
+        for (const transferSeconds of [0, 1, most - 1e-12 * here, most, most + 1e-12 * here]) {
+          const remainingTokens = queues.tokensOf(trajectory);
+          const pays = target !== home && there + transferSeconds <= 0.9 * here;
+          expect(groups.target(trajectory, { home, remainingTokens, transferSeconds })).toBe(pays ? target : home);
+        }
       }
+    }),
+  );
+});
+
+test("an estimate of a queue is, to the last bit, the one of a list of those beside the episode", () => {
+  const tokens = fc.oneof(
+    fc.double({ min: 0, max: 1000, noNaN: true }),
+    fc.nat(3).map((each) => 10 ** each),
+  );
+  const drawn = fc.record({
+    rest: tokens,
+    others: fc.array(tokens, { maxLength: 30 }),
+    at: fc.nat(30),
+    places: fc.integer({ min: 1, max: 12 }),
+    numMore: fc.nat(12),
+    eachMore: tokens,
+  });
+  fc.assert(
+    fc.property(drawn, ({ rest, others, at, places, numMore, eachMore }) => {
+      const except = at < others.length ? at : -1;
+      const beside = [...others.filter((_, i) => i !== except), ...new Array<number>(numMore).fill(eachMore)];
+      const estimated = busyUntil(rest, others, places, { except, numMore, eachMore });
+      expect(estimated).toEqual(busyUntilListed(rest, beside, places));
     }),
   );
 });
