@@ -10,7 +10,8 @@ export type ModelName = (typeof modelNames)[number];
 
 /** A prediction whose outcome is known, or known to be at least that. */
 export type Sample = {
-  readonly progress: Progress;
+  /** without the siblings: many of these are kept until a step is learned */
+  readonly progress: Pick<Progress, "turns" | "spent">;
   readonly features: readonly number[];
   readonly base: number;
   readonly logRest: number;

@@ -259,13 +259,13 @@ class QuantityPredictor {
   /** `asked`: where it is kept that this was asked. */
   ask(asked: Asked[] | undefined, progress: Progress): Estimate {
     const { centers: free, base, features } = this.#models.ask(progress);
-    const { mostLeft } = progress;
+    const { mostLeft, turns, spent } = progress;
     const most = Math.log1p(mostLeft);
     const centers = byModel((name) => Math.max(0, Math.min(most, free[name]))); // PG4
     // The last answer before a turn is the one that is judged.
-    if (asked?.at(-1)?.progress.turns === progress.turns) asked.pop();
-    asked?.push({ progress, centers, base, features, isBounded: false });
-    const stage = stageOf(progress.turns);
+    if (asked?.at(-1)?.progress.turns === turns) asked.pop();
+    asked?.push({ progress: { turns, spent }, centers, base, features, isBounded: false });
+    const stage = stageOf(turns);
     const models = byModel((name) => ({
       logMean: centers[name],
       logSd: this.#calibration[name].logSd(stage),

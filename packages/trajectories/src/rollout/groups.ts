@@ -53,7 +53,7 @@ export function scheduledEstimate(
   };
   return (sorted) => {
     const sums = new Float64Array(sorted.length + 1);
-    for (const [i, tokens] of sorted.entries()) sums[i + 1] = sums[i]! + tokens;
+    for (let i = 0; i < sorted.length; i++) sums[i + 1] = sums[i]! + sorted[i]!;
     return (start, size) => {
       const upward = upwardsOf(size);
       const longest = Math.min(sorted[start]! * upward, Math.max(sorted[start]!, most));
