@@ -17,6 +17,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { isReward, largestReward } from "@treadle/learning";
 import type { Sink, Source } from "@treadle/runtime";
+import { FirstFailure } from "../rollout/first-failure.ts";
 import type { Transition } from "./environment.ts";
 import type { Action, Observation } from "./items.ts";
 
@@ -43,10 +44,8 @@ export class Exchange {
   readonly #times: number[];
   readonly #isAsking: boolean[];
   #attempt = crypto.randomUUID();
-  /** of the first that could not be shown */
-  #failure: { readonly error: unknown } | undefined;
-  /** ends what waits for an answer */
-  #fail: (error: unknown) => void = () => {};
+  /** of what could not be shown */
+  readonly #unshown = new FirstFailure();
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
@@ -79,7 +78,7 @@ export class Exchange {
   async answer(): Promise<Action | undefined> {
     const { actions, simulator } = this.#options;
     for (;;) {
-      const taken = await this.#unlessUnshown(() => actions.take({ items: 1, key: `${simulator}` }));
+      const taken = await Promise.race([this.#unshown.happened, actions.take({ items: 1, key: `${simulator}` })]);
       const [action] = taken ?? [];
       if (!action) return undefined;
       const { stage, attempt, time } = action;
@@ -87,14 +86,6 @@ export class Exchange {
       this.#isAsking[stage] = false;
       return action;
     }
-  }
-
-  #unlessUnshown<T>(ask: () => Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      this.#fail = reject;
-      if (this.#failure) reject(this.#failure.error);
-      else ask().then(resolve, reject);
-    });
   }
 
   /** SE4: nobody awaits it. */
@@ -107,10 +98,7 @@ export class Exchange {
       ...{ simulator, policy, horizon, firstEnvironment, stage, stages: stages.length },
       ...{ attempt: this.#attempt, time: this.#times[stage] ?? 0 },
     });
-    put.catch((error) => {
-      this.#failure ??= { error };
-      this.#fail(error);
-    });
+    put.catch(this.#unshown.fail);
   }
 }
 
