@@ -112,7 +112,7 @@ export class NodeService {
   #updating: NodeJS.Timeout | undefined;
   #isClosing = false;
   #isDraining = false;
-  readonly #ends: (() => void)[] = [];
+  readonly #ends: (() => void | Promise<void>)[] = [];
 
   constructor(options: NodeServiceOptions) {
     this.#options = options;
@@ -190,7 +190,7 @@ export class NodeService {
     clearInterval(this.#ticker);
     clearTimeout(this.#updating);
     await this.#announcement?.withdraw(reason).catch(() => {}); // cut off: silence says the same
-    for (const end of this.#ends) end();
+    await Promise.all(this.#ends.map((end) => end()));
     await this.#closeSessions(() => true);
     this.#spares?.close();
   }

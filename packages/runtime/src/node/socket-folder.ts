@@ -3,19 +3,22 @@
  * also names the run's shared memory, which goes the same way.
  *
  * S4: the runner removes it at its end, its workers when they find the runner dead, whoever has ended a run with all its processes,
- * and every agent and runner on the machine, from time to time, when none of them could. A folder is dead when nobody listens on its runner's socket, and the process that made
- * it has ended, or, where that cannot be known, some time has passed.
+ * and every agent and runner on the machine, from time to time and when it leaves, when none of them could. A folder is dead when nobody
+ * listens on its runner's socket, and the process that made it has ended, or, where that cannot be known, some time has passed. It has its
+ * name only once it says who made it: one that does not say so is what somebody could not remove whole.
  */
 import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from "node:fs";
-import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { lstat, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { maxUnixPathBytes, removeSegments } from "@treadle/transport";
-import { isGone, ownName } from "./processes.ts";
+import { isAbsent, isGone, ownName } from "./processes.ts";
 
 const prefix = "treadle-sockets-";
+/** Of one that does not say yet who makes it; no longer than the other, as paths of sockets are bounded. */
+const unfinishedPrefix = "treadle-opening-";
 /** A younger folder may belong to a runner that is about to listen. */
 const minAgeMs = 60_000;
 /** Since the machine was started: the same in all of its processes, whatever its clock is set to. */
@@ -57,12 +60,14 @@ export function checkSocketRoot(root = tmpdir()): void {
 
 async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   checkSocketRoot();
-  const folder = await mkdtemp(join(tmpdir(), prefix));
+  const unfinished = await mkdtemp(join(tmpdir(), unfinishedPrefix));
   try {
-    await writeFile(join(folder, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
+    await writeFile(join(unfinished, segmentsFile), [segmentPrefix, monotonicMs(), ownName ?? ""].join("\n"));
+    const folder = join(tmpdir(), basename(unfinished).replace(unfinishedPrefix, prefix));
+    await rename(unfinished, folder);
     return folder;
   } catch (error) {
-    await rm(folder, { recursive: true, force: true }); // as where the disk is full
+    await rm(unfinished, { recursive: true, force: true }); // as where the disk is full
     throw error;
   }
 }
@@ -84,29 +89,38 @@ export async function openSocketFolder(segmentPrefix: string): Promise<{ path: s
   };
 }
 
-export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
+/** Resolves with whether some that are dead are still there: others of their runs may be about to begin, or write to them. */
+export async function removeDeadSocketFolders(root = tmpdir()): Promise<boolean> {
   const names = await readdir(root).catch(() => []);
   const dead = new Map<string, string>(); // by name, what its segments begin with
-  for (const name of names.filter((each) => each.startsWith(prefix))) {
+  for (const name of names.filter(isSocketFolder)) {
     const folder = join(root, name);
     // A link is followed to a folder of this user's that others write to, and is nothing that a run has made.
     const found = await lstat(folder).catch(() => undefined);
     if (!found || !isOwnFolder(found)) continue;
-    const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
-    const [segmentPrefix = "", madeMs, maker = ""] = segments.split("\n");
+    const segments = await readFile(join(folder, segmentsFile), "utf8").catch(noneIfAbsent);
+    const isHalfRemoved = segments === undefined && name.startsWith(prefix);
+    const [segmentPrefix = "", madeMs, maker = ""] = segments?.split("\n") ?? [];
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
-    const mayBeDead = isGone(maker) ?? !isYoung;
+    const mayBeDead = isHalfRemoved || (isGone(maker) ?? !isYoung);
     const isDead = mayBeDead && !(await listens(join(folder, runnerSocket)));
     if (isDead) dead.set(name, segmentPrefix);
   }
+  let isLeft = false;
   for (const [name, segmentPrefix] of dead) {
     if (segmentPrefix.startsWith("treadle-")) {
       const named = namesOfOthers(root, dead);
-      if (named === undefined) continue; // it is looked at again
+      if (named === undefined) {
+        isLeft = true;
+        continue;
+      }
       if (!named.has(segmentPrefix)) removeSegments(segmentPrefix);
     }
-    await rm(join(root, name), { recursive: true, force: true }).catch(() => {});
+    await rm(join(root, name), { recursive: true, force: true }).catch(() => {
+      isLeft = true;
+    });
   }
+  return isLeft;
 }
 
 /**
@@ -117,7 +131,7 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
 function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): ReadonlySet<string> | undefined {
   const named = new Set<string>();
   for (const name of readdirSync(root)) {
-    if (!name.startsWith(prefix) || dead.has(name)) continue;
+    if (!isSocketFolder(name) || dead.has(name)) continue;
     const folder = join(root, name);
     try {
       if (!isOwnFolder(lstatSync(folder))) continue;
@@ -125,11 +139,17 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
       if (segments === "") return undefined;
       named.add(segments.split("\n")[0] as string);
     } catch {
-      if (existsSync(folder)) return undefined;
+      // One that is being opened has another name a moment later.
+      if (existsSync(folder) || name.startsWith(unfinishedPrefix)) return undefined;
     }
   }
   return named;
 }
+
+const isSocketFolder = (name: string): boolean => name.startsWith(prefix) || name.startsWith(unfinishedPrefix);
+
+/** Undefined where there is no file; empty where it cannot be read. */
+const noneIfAbsent = (error: unknown): string | undefined => (isAbsent(error) ? undefined : "");
 
 const isOwnFolder = (found: Stats): boolean => found.isDirectory() && found.uid === process.getuid?.();
 

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rm, symlink, utimes, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { startNodeService } from "../../../../test/support/node-service.ts";
 import { ownName } from "../../src/node/processes.ts";
 import { checkSocketRoot, removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
 
-test("S4: folders of dead runners go; those of living ones, young ones and others' stay", async () => {
+test("S4: folders of dead runners go, also those that were not removed whole; those of living ones, those that are being opened and others' stay", async () => {
   const root = await mkdtemp(join(tmpdir(), "sweep-"));
   const server = createServer();
   try {
@@ -18,17 +18,20 @@ test("S4: folders of dead runners go; those of living ones, young ones and other
       "treadle-sockets-alive",
       "treadle-sockets-dead",
       "treadle-sockets-stale",
-      "treadle-sockets-young",
+      "treadle-sockets-half-removed",
+      "treadle-opening-young",
+      "treadle-opening-old",
       "other",
     ])
       await mkdir(join(root, name));
     await writeFile(join(root, "treadle-sockets-stale", runnerSocket), ""); // nobody can listen on this
     await new Promise<void>((resolve) => server.listen(join(root, "treadle-sockets-alive", runnerSocket), resolve));
     const old = new Date(Date.now() - 3_600_000);
-    for (const name of ["alive", "dead", "stale"]) await utimes(join(root, `treadle-sockets-${name}`), old, old);
-    await removeDeadSocketFolders(root);
-    expect((await readdir(root)).toSorted()).toEqual(["other", "treadle-sockets-alive", "treadle-sockets-young"]);
-    await removeDeadSocketFolders(join(root, "does not exist"));
+    for (const name of ["sockets-alive", "sockets-dead", "sockets-stale", "opening-old"])
+      await utimes(join(root, `treadle-${name}`), old, old);
+    expect(await removeDeadSocketFolders(root)).toBe(false);
+    expect((await readdir(root)).toSorted()).toEqual(["other", "treadle-opening-young", "treadle-sockets-alive"]);
+    expect(await removeDeadSocketFolders(join(root, "does not exist"))).toBe(false);
   } finally {
     await new Promise((resolve) => server.close(resolve));
     await rm(root, { recursive: true });
@@ -75,8 +78,9 @@ test("S4: shared memory of a run that is resumed while the folder of its dead ru
   const segment = `/dev/shm/${names}1`;
   const madeMs = Number(process.hrtime.bigint() / 1_000_000n);
   const make = async (folder: string, atMs: number) => {
-    await mkdir(join(root, folder));
-    await writeFile(join(root, folder, "segments"), `${names}\n${atMs}`);
+    await mkdir(join(root, "treadle-opening-it"));
+    await writeFile(join(root, "treadle-opening-it", "segments"), `${names}\n${atMs}`);
+    await rename(join(root, "treadle-opening-it"), join(root, folder));
   };
   try {
     await writeFile(join(root, "treadle-sockets-notes"), "no folder, and so nobody's");
