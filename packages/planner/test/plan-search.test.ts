@@ -4,7 +4,6 @@ import { compileModel, evaluateSchedule, modeOf, PlanProblem, type Schedule, sol
 import { Bounds } from "../src/plan/bounds.ts";
 import { exactSeconds, leastSeconds, leastSecondsByLevel } from "../src/plan/component-time.ts";
 import { solveFast } from "../src/plan/fast.ts";
-import { makeGrid } from "../src/plan/grid.ts";
 import { solveNaive } from "../src/plan/naive.ts";
 import { refineSplits } from "../src/plan/refine.ts";
 import { Search } from "../src/plan/search.ts";
@@ -87,7 +86,7 @@ describe("exactness", () => {
         const { pipeline: _, ...input } = given;
         const model = compileModel(PlanProblem.parse(input));
         const all = { temporal: true, spatial: true };
-        const rough = new Bounds(model, all, makeGrid(model.levels, 1, 3), () => {});
+        const rough = new Bounds(model, all, model.grid({ dense: 1, ratio: 3 }), () => {});
         const found = new Search(model, rough, all, () => {}).first();
         if (found === null) return;
         const before = evaluateSchedule(model, found).time!;
@@ -128,7 +127,7 @@ describe("within a limit", () => {
         const naive = solveNaive(model, all).time;
         if (!Number.isFinite(naive)) return;
         const limit = naive * factor;
-        const bounds = new Bounds(model, all, makeGrid(model.levels, grid.dense, grid.ratio), () => {}, { limit });
+        const bounds = new Bounds(model, all, model.grid(grid), () => {}, { limit });
         const lower = bounds.lowerAt(model.all, 0, model.levels);
         expect(lower).toBeLessThanOrEqual(naive * (1 + tolerance));
         expect(bounds.upperAt(model.all, 0, model.levels)).toBeGreaterThanOrEqual(naive * (1 - tolerance));
@@ -163,6 +162,51 @@ describe("within a limit", () => {
         }
       }),
       { numRuns: 150 },
+    );
+  });
+});
+
+describe("from coarse to fine", () => {
+  const cases = fc.record({
+    factor: fc.constantFrom(0.99, 1, 1.02, 1.3, 3),
+    coarse: fc.array(fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 2, ratio: 1.7 }, { dense: 4, ratio: 1.3 }), {
+      minLength: 1,
+      maxLength: 3,
+    }),
+    last: fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 8, ratio: 1.3 }, { dense: 64, ratio: 2 }),
+  });
+
+  test("what coarse bounds leave out is in no schedule within the limit (OS1), so a search finds the least time without it", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 5, maxDevices: 40, batches: [1, 6, 8, 12] }), cases, (given, drawn) => {
+        const { pipeline: _, ...input } = given;
+        const model = compileModel(PlanProblem.parse(input));
+        const mixed = model.mixed();
+        for (const [within, operations] of [
+          [model, { temporal: true, spatial: true }],
+          [model, { temporal: false, spatial: true }],
+          ...(mixed
+            ? [
+                [
+                  { ...model, all: mixed },
+                  { temporal: true, spatial: true },
+                ] as const,
+              ]
+            : []),
+        ] as const) {
+          const naive = solveNaive(within, operations).time;
+          if (!Number.isFinite(naive) || (naive > 0 && naive < 1e-9)) continue;
+          const limit = naive * drawn.factor;
+          const shapes = [...drawn.coarse, drawn.last];
+          const found = solveFast(within, operations, () => {}, { limit, shapes, numNarrowing: drawn.coarse.length });
+          if (drawn.factor >= 1) {
+            expectSameTime(found.time, naive);
+            const { time } = evaluateSchedule(model, found.schedule!);
+            expectSameTime(time, naive);
+          } else if (!within.all.single) expect(found.bound).toBeLessThanOrEqual(naive * (1 + tolerance));
+        }
+      }),
+      { numRuns: 200 },
     );
   });
 });

@@ -13,8 +13,9 @@
  * each of the others, those of its fastest chunk on all devices. A row is therefore made from the most levels down, and
  * ends where that sum is beyond the limit: below are only schedules that nobody wants.
  */
-import { Grid } from "./grid.ts";
+import type { Grid } from "./grid.ts";
 import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import type { Allowed, Outside } from "./outside.ts";
 import { type Tail, Tails, tailBound } from "./tails.ts";
 
 /**
@@ -54,6 +55,8 @@ export type BoundsOptions = {
   readonly needsLower?: boolean;
   /** seconds of the whole above which nothing is asked */
   readonly limit?: number;
+  /** what schedules within the limit have, by coarser bounds */
+  readonly outside?: Outside | undefined;
 };
 
 /** So that what takes just the limit is not lost by rounding. */
@@ -67,20 +70,25 @@ export class Bounds {
   readonly #operations: Operations;
   readonly #checkDeadline: () => void;
   readonly #limit: number;
+  readonly #outside: Outside | undefined;
   /** by component, seconds of its fastest chunk on all devices, where they add to those of every other */
   readonly #fastest: readonly number[];
   /** by the index of the subgraph, then by items index */
   readonly #gridRows: GridRow[][] = [];
   readonly #rows: Row[][] = [];
+  /** of what is in no schedule within the limit */
+  readonly #never: GridRow;
+  readonly #neverByLevel: Row;
   evaluations = 0;
 
   constructor(
     model: PlanModel,
     operations: Operations,
-    grid: Int32Array,
+    grid: Grid,
     checkDeadline: () => void,
-    { needsLower = true, limit = Number.POSITIVE_INFINITY }: BoundsOptions = {},
+    { needsLower = true, limit = Number.POSITIVE_INFINITY, outside }: BoundsOptions = {},
   ) {
+    this.#outside = outside;
     this.needsLower = needsLower;
     this.#model = model;
     this.#operations = operations;
@@ -91,8 +99,11 @@ export class Bounds {
     this.#fastest = dag.components.map((_, component) =>
       adds ? Math.min(...items.map((_, i) => model.leafSeconds(component, i)[levels]!)) : 0,
     );
-    this.grid = new Grid(grid);
+    this.grid = grid;
     this.tails = new Tails(model, this);
+    const never = (length: number): Float64Array => new Float64Array(length).fill(Number.POSITIVE_INFINITY);
+    this.#never = { lower: never(grid.levels.length), upper: never(grid.levels.length), byLevel: false };
+    this.#neverByLevel = { lower: never(levels + 1), exact: new Uint8Array(levels + 1) };
   }
 
   numRows(): number {
@@ -118,7 +129,12 @@ export class Bounds {
     this.#rows[set.index] = rows;
     const known = rows[itemsIndex];
     if (known !== undefined) return known;
-    const { lower, byLevel } = this.gridRow(set, itemsIndex);
+    const gridRow = this.gridRow(set, itemsIndex);
+    if (gridRow === this.#never) {
+      rows[itemsIndex] = this.#neverByLevel;
+      return this.#neverByLevel;
+    }
+    const { lower, byLevel } = gridRow;
     const row = { lower: byLevel ? lower : this.#spread(lower), exact: new Uint8Array(this.#model.levels + 1) };
     if (byLevel) row.exact.fill(1);
     rows[itemsIndex] = row;
@@ -157,18 +173,23 @@ export class Bounds {
     const { levels } = this.grid;
     const leaf = leafOf(set, this.#operations);
     const asOne = leaf >= 0 ? this.#model.leafSeconds(leaf, itemsIndex) : undefined;
+    const allowed = this.#allowed(set, itemsIndex);
+    if (allowed === undefined) return this.#never;
     // Beyond the cutoff nothing is asked, so it bounds what is not looked at.
-    const cutoff = this.#cutoff(set, itemsIndex);
-    const lower = new Float64Array(levels.length).fill(cutoff);
+    const { most: cutoff, beyond, from, to } = allowed;
+    const [bottom, top] = [this.grid.floorIndex[from]!, this.grid.ceilIndex[to]!];
+    const lower = new Float64Array(levels.length).fill(beyond);
     const upper = new Float64Array(levels.length).fill(Number.POSITIVE_INFINITY);
     const turns = this.#operations.temporal ? set.cuts.filter((cut) => cut.turns) : [];
     const firsts = turns.map((cut) => this.gridRow(cut.turnFirst, itemsIndex));
     const seconds = turns.map((cut) => this.gridRow(cut.turnSecond, itemsIndex));
     const ways = this.#operations.spatial ? this.#waysOf(set, itemsIndex, cutoff) : [];
     let numWays = ways.length;
-    for (let g = levels.length - 1; g >= 0; g--) {
+    for (let g = top; g >= bottom; g--) {
       const level = levels[g]!;
-      let least = Math.min(cutoff, asOne?.[level] ?? cutoff);
+      const here = allowed.mostOn(g === 0 ? 1 : levels[g - 1]! + 1, level);
+      const within = Math.min(cutoff, here);
+      let least = Math.min(within, asOne?.[level] ?? within);
       let most = asOne?.[level] ?? Number.POSITIVE_INFINITY;
       // Turns first: what they achieve rules most splits out at a glance.
       for (let i = 0; i < turns.length; i++) {
@@ -205,9 +226,19 @@ export class Bounds {
       upper[g] = most;
       if ((this.needsLower ? least : most) >= cutoff) break;
     }
-    for (let g = levels.length - 2; g >= 0; g--) lower[g] = Math.max(lower[g]!, lower[g + 1]!);
+    lower.fill(lower[top]!, top + 1);
+    for (let g = top - 1; g >= 0; g--) lower[g] = Math.max(lower[g]!, lower[g + 1]!);
     for (let g = 1; g < levels.length; g++) upper[g] = Math.min(upper[g]!, upper[g - 1]!);
     return { lower: this.needsLower ? lower : noLower, upper, byLevel: false };
+  }
+
+  /** Levels beyond the range are in no schedule within the limit, so that any value of theirs will do. */
+  #allowed(set: PlanSet, itemsIndex: number): (Allowed & { readonly beyond: number }) | undefined {
+    const most = this.#cutoff(set, itemsIndex);
+    if (this.#outside === undefined)
+      return { most, beyond: most, from: 1, to: this.#model.levels, mostOn: () => Number.POSITIVE_INFINITY };
+    const allowed = this.#outside.of(set, itemsIndex);
+    return allowed && { ...allowed, most: Math.min(most, allowed.most), beyond: Number.POSITIVE_INFINITY };
   }
 
   /** Seconds above which a subgraph is in no schedule within the limit, but no fewer than it takes. */

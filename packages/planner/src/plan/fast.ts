@@ -1,17 +1,15 @@
 import { Bounds, DeadlinePassed, limitSlack } from "./bounds.ts";
 import { evaluateSchedule } from "./evaluate.ts";
-import { makeGrid } from "./grid.ts";
+import type { GridShape } from "./grid.ts";
 import type { Operations, PlanModel } from "./model.ts";
 import type { Found } from "./naive.ts";
+import { Outside } from "./outside.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
 import type { Rough } from "./rough.ts";
 import { Search } from "./search.ts";
 
 export type FastResult = Found & { readonly bound: number; readonly states: number; readonly candidates: number };
-
-/** Levels up to `dense` are all on the grid of bounds; above, each is `ratio` times the one before. */
-export type GridShape = { readonly dense: number; readonly ratio: number };
 
 /**
  * Coarse bounds are soon made, but where many schedules take nearly the same they leave the search too much. It then
@@ -28,7 +26,7 @@ const gridShapes: readonly GridShape[] = [
 const candidateWork = 16;
 
 /** Candidates of a search before it begins again, beside so many by evaluation of its bounds. */
-const fewCandidates = 5000;
+const fewCandidates = 40_000;
 const candidatesByEvaluation = 0.25;
 
 export type FastOptions = {
@@ -36,6 +34,8 @@ export type FastOptions = {
   readonly limit?: number;
   /** of the grids of bounds, the coarsest first */
   readonly shapes?: readonly GridShape[];
+  /** of these the first so many only leave out what no schedule within the limit has; they are not searched */
+  readonly numNarrowing?: number;
   /** splits looked at for bounds, and `candidateWork` a candidate, after which it ends as at a deadline */
   readonly mostWork?: number;
 };
@@ -49,7 +49,12 @@ export function solveFast(
   model: PlanModel,
   operations: Operations,
   checkDeadline: () => void,
-  { limit = Number.POSITIVE_INFINITY, shapes = gridShapes, mostWork = Number.POSITIVE_INFINITY }: FastOptions = {},
+  {
+    limit = Number.POSITIVE_INFINITY,
+    shapes = gridShapes,
+    numNarrowing = 0,
+    mostWork = Number.POSITIVE_INFINITY,
+  }: FastOptions = {},
 ): FastResult {
   // Taking turns alone is soon searched, and nothing slower than its best is worth a look.
   const turns = { temporal: true, spatial: false };
@@ -57,10 +62,11 @@ export function solveFast(
   if (operations.temporal && operations.spatial) within = Math.min(limit, solveFast(model, turns, checkDeadline).time);
   let best = nothingFound;
   let [states, candidates, work] = [0, 0, 0];
-  for (const [i, { dense, ratio }] of shapes.entries()) {
+  let outside: Outside | undefined;
+  for (const [i, shape] of shapes.entries()) {
     // Without splits nothing has fewer than all devices, so the grid is that one level.
-    const grid = operations.spatial ? makeGrid(model.levels, dense, ratio) : Int32Array.of(model.levels);
-    const isLast = i === shapes.length - 1 || grid.length === model.levels;
+    const grid = model.grid(operations.spatial ? shape : undefined);
+    const isLast = i === shapes.length - 1 || grid.levels.length === model.levels;
     let isSpent = false;
     const checkBoth = (): void => {
       checkWork();
@@ -73,8 +79,17 @@ export function solveFast(
       checkDeadline();
       if (work + workOf() > mostWork) throw new DeadlinePassed();
     };
-    const bounds = new Bounds(model, operations, grid, checkWork, { limit: within });
+    const bounds = new Bounds(model, operations, grid, checkWork, { limit: within, outside });
     const search = new Search(model, bounds, operations, checkBoth);
+    const isSearched = i >= numNarrowing || isLast || !Outside.isFor(model, operations);
+    if (!isSearched) {
+      within = Math.min(within, bounds.upperAt(model.all, 0, model.levels));
+      outside = new Outside(model, operations, bounds, within, checkWork);
+      work += workOf() + outside.evaluations;
+      candidates += bounds.evaluations + outside.evaluations;
+      states += bounds.numRows();
+      continue;
+    }
     try {
       // Also what takes no time is found within no time.
       const found = search.run(within * (1 + limitSlack) + Number.MIN_VALUE);
@@ -87,6 +102,7 @@ export function solveFast(
     work += workOf();
     if (!isSpent) break;
     within = Math.min(within, best.time);
+    if (Outside.isFor(model, operations)) outside = new Outside(model, operations, bounds, within, checkDeadline);
   }
   return { ...best, states, candidates };
 }
@@ -116,12 +132,10 @@ const mostRough = 1024;
 
 /** Splits that a proof of a runner-up may look at: about a fifth of a second. */
 const mostProofWork = 12_000_000;
-/**
- * With a schedule near the best at hand, coarse bounds would only be made to be made finer: unless there are so many
- * subgraphs that finer ones cost more to make than they leave out of the search.
- */
-const manySets = 128;
-const proofShapes = (model: PlanModel): readonly GridShape[] => gridShapes.slice(model.numSets() > manySets ? 1 : 2);
+const proofShapes = {
+  shapes: [{ dense: 16, ratio: 1.15 }, { dense: 64, ratio: 1.05 }, ...gridShapes.slice(2)],
+  numNarrowing: 2,
+};
 
 export type RunnerUp = {
   /** the model, or of it only the schedules that count */
@@ -146,13 +160,12 @@ export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, c
     }
     return nothingFound;
   };
-  let found = model.levels * model.dag.components.length > mostRough ? soon() : nothingFound;
+  let found = nothingFound;
   const known = Number.isFinite(least) ? least : 0;
-  const limits = found.schedule === null ? limitsAbove(least) : [found.time];
-  const shapes = found.schedule === null ? gridShapes : proofShapes(model);
+  const how = model.levels * model.dag.components.length > mostRough ? proofShapes : { shapes: gridShapes };
   try {
-    for (const limit of limits) {
-      const proof = solveFast(model, operations, checkDeadline, { limit, shapes, mostWork: mostProofWork });
+    for (const limit of limitsAbove(least)) {
+      const proof = solveFast(model, operations, checkDeadline, { limit, ...how, mostWork: mostProofWork });
       const better = proof.time < found.time ? proof : found;
       const counts = { states: found.states + proof.states, candidates: found.candidates + proof.candidates };
       found = { ...better, ...counts, bound: Math.min(better.time, Math.max(known, proof.bound)) };
@@ -168,8 +181,7 @@ export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, c
 
 /** What no schedule is below, by coarse bounds alone, which are soon made. */
 function coarseBound(model: PlanModel, operations: Operations, limit: number): number {
-  const { dense, ratio } = gridShapes[0]!;
-  const bounds = new Bounds(model, operations, makeGrid(model.levels, dense, ratio), () => {}, { limit });
+  const bounds = new Bounds(model, operations, model.grid(gridShapes[0]), () => {}, { limit });
   return bounds.lowerAt(model.all, 0, model.levels);
 }
 

@@ -9,7 +9,6 @@
 import { Bounds, DeadlinePassed } from "./bounds.ts";
 import { type FastResult, limitsAbove, nothingFound } from "./fast.ts";
 import { FullLeaves } from "./full-leaves.ts";
-import { makeGrid } from "./grid.ts";
 import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
@@ -54,7 +53,7 @@ class FullUse {
     this.#operations = operations;
     this.#limit = limit;
     this.#checkDeadline = checkDeadline;
-    const grid = operations.spatial ? makeGrid(model.levels, 64, 1.05) : Int32Array.of(model.levels);
+    const grid = model.grid(operations.spatial ? { dense: 64, ratio: 1.05 } : undefined);
     this.#bounds = new Bounds(model, operations, grid, checkDeadline, { limit });
     this.#search = new Search(model, this.#bounds, operations, checkDeadline);
     this.#leaves = new FullLeaves(model);

@@ -78,8 +78,11 @@ function splitsOf(firstLevel: Int32Array, secondLevel: Int32Array, indexOf: Int3
   return { firstLevel, secondLevel, firstIndex, secondIndex };
 }
 
+/** Levels up to `dense` are all on the grid; above, each is `ratio` times the one before. */
+export type GridShape = { readonly dense: number; readonly ratio: number };
+
 /** Levels 1..dense, then each about `ratio` times the one before, up to `levels`. */
-export function makeGrid(levels: number, dense: number, ratio: number): Int32Array {
+export function makeGrid(levels: number, { dense, ratio }: GridShape): Int32Array {
   const grid: number[] = [];
   for (let level = 1; level < levels; level = Math.max(level + 1, level < dense ? 0 : Math.floor(level * ratio)))
     grid.push(level);

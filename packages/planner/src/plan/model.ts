@@ -1,5 +1,6 @@
 import { leastSeconds, leastSecondsByLevel } from "./component-time.ts";
 import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasEdgeBetween } from "./graph.ts";
+import { Grid, type GridShape, makeGrid } from "./grid.ts";
 import { type CompiledWishes, compileWishes, usableDevices, usedOf } from "./plan-wishes.ts";
 import { type Allocation, mayRunAsOne, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
@@ -76,12 +77,13 @@ export type PlanModel = {
   readonly kway: boolean;
   /** least seconds of `leaf` for items[itemsIndex] by level (entry 0 is Infinity) */
   leafSeconds(leaf: number, itemsIndex: number): Float64Array;
+  /** levels at which bounds are made (`makeGrid`); without a shape, all of them at once alone. Memoised */
+  grid(shape?: GridShape): Grid;
   /** the subgraph of a mask, with its cuts; memoised */
   set(mask: number): PlanSet;
   readonly all: PlanSet;
   /** the same, of which only schedules count that both take turns and own devices; undefined of a single component */
   mixed(): PlanSet | undefined;
-  numSets(): number;
   /** called with each cut that is listed; whoever searches within a time sets it, and throws */
   readonly pace: { check: () => void };
 };
@@ -273,7 +275,15 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   const mixed = (): PlanSet | undefined =>
     isSingle(everything) ? undefined : setOf(everything, problem.swaps === "round", { turns: true, beside: true });
   const kway = problem.pipeline === "kway" && objective === "step";
-  const numSets = (): number => sets.size;
+  const grids = new Map<string, Grid>();
+  const grid = (shape?: GridShape): Grid => {
+    const key = shape === undefined ? "" : `${shape.dense} ${shape.ratio}`;
+    const known = grids.get(key);
+    if (known !== undefined) return known;
+    const made = new Grid(shape === undefined ? Int32Array.of(levels) : makeGrid(levels, shape));
+    grids.set(key, made);
+    return made;
+  };
   const size = { step, levels, items, chunkings, kway };
   return {
     problem,
@@ -288,7 +298,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     set,
     all,
     mixed,
-    numSets,
+    grid,
     pace,
   };
 }

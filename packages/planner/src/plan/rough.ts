@@ -1,13 +1,11 @@
 import { Bounds } from "./bounds.ts";
-import { makeGrid } from "./grid.ts";
 import { operationsOf, type PlanModel } from "./model.ts";
 import { Search } from "./search.ts";
 
 /** Schedules of one mode and what they take at most, on few levels. */
 export type RoughWay = { readonly bounds: Bounds; readonly search: Search };
 
-const dense = 16;
-const ratio = 1.15;
+const shape = { dense: 16, ratio: 1.15 };
 
 /** What the runners-up are made of: nobody needs a proof of them. Made when asked for, once a model and limit. */
 export class Rough {
@@ -26,7 +24,7 @@ export class Rough {
     const known = this.#ways.get(key);
     if (known !== undefined) return known;
     const operations = operationsOf(mode);
-    const grid = makeGrid(this.#model.levels, dense, ratio);
+    const grid = this.#model.grid(shape);
     const bounds = new Bounds(this.#model, operations, grid, this.#checkDeadline, { needsLower: false, limit });
     const way = { bounds, search: new Search(this.#model, bounds, operations, this.#checkDeadline) };
     this.#ways.set(key, way);
