@@ -5,7 +5,7 @@ import { benchProblem } from "../src/planner.ts";
 test("runners-up of ten components in a wide graph on 1024 devices are proven, or bounded within 5 %", () => {
   for (const [seed, proven] of [
     [3, true],
-    [12, false],
+    [6, false],
   ] as const) {
     const { alternatives } = solvePlan(benchProblem({ nodes: 10, devices: 1024, graph: "dag", seed }));
     expect(alternatives).toHaveLength(3);

@@ -6,7 +6,6 @@ import type { Found } from "./naive.ts";
 import { Outside } from "./outside.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
-import type { Rough } from "./rough.ts";
 import { Search } from "./search.ts";
 
 export type FastResult = Found & { readonly bound: number; readonly states: number; readonly candidates: number };
@@ -63,6 +62,9 @@ export function solveFast(
   let best = nothingFound;
   let [states, candidates, work] = [0, 0, 0];
   let outside: Outside | undefined;
+  /** the last whose bounds were made */
+  let made: Search | undefined;
+  let isOver = false;
   for (const [i, shape] of shapes.entries()) {
     // Without splits nothing has fewer than all devices, so the grid is that one level.
     const grid = model.grid(operations.spatial ? shape : undefined);
@@ -81,30 +83,48 @@ export function solveFast(
     };
     const bounds = new Bounds(model, operations, grid, checkWork, { limit: within, outside });
     const search = new Search(model, bounds, operations, checkBoth);
-    const isSearched = i >= numNarrowing || isLast || !Outside.isFor(model, operations);
-    if (!isSearched) {
-      within = Math.min(within, bounds.upperAt(model.all, 0, model.levels));
-      outside = new Outside(model, operations, bounds, within, checkWork);
-      work += workOf() + outside.evaluations;
-      candidates += bounds.evaluations + outside.evaluations;
-      states += bounds.numRows();
-      continue;
-    }
+    const isSearched = isLast || i >= numNarrowing;
     try {
-      // Also what takes no time is found within no time.
-      const found = search.run(within * (1 + limitSlack) + Number.MIN_VALUE);
-      best = found.time <= best.time ? { ...best, ...found } : { ...best, bound: Math.max(best.bound, found.bound) };
+      const least = bounds.lowerAt(model.all, 0, model.levels);
+      best = { ...best, bound: Math.max(best.bound, Math.min(least, within)) };
+      made = search;
+      if (isSearched) {
+        // Also what takes no time is found within no time.
+        const found = search.run(within * (1 + limitSlack) + Number.MIN_VALUE);
+        const bound = Math.max(best.bound, found.bound);
+        best = found.time <= best.time ? { ...best, ...found, bound } : { ...best, bound };
+      } else within = Math.min(within, bounds.upperAt(model.all, 0, model.levels));
+      within = Math.min(within, best.time);
+      if ((!isSearched || isSpent) && Outside.isFor(model, operations))
+        outside = new Outside(model, operations, bounds, within, checkWork);
+      work += outside?.evaluations ?? 0;
     } catch (error) {
-      if (!(error instanceof DeadlinePassed) || (!isSpent && i === 0)) throw error;
+      if (!(error instanceof DeadlinePassed) || made === undefined) throw error;
+      isSpent = false;
+      isOver = true;
     }
     states += search.states + bounds.numRows();
     candidates += search.candidates + bounds.evaluations;
     work += workOf();
-    if (!isSpent) break;
-    within = Math.min(within, best.time);
-    if (Outside.isFor(model, operations)) outside = new Outside(model, operations, bounds, within, checkDeadline);
+    if (isOver || (isSearched && !isSpent)) break;
   }
-  return { ...best, states, candidates };
+  const isProven = best.bound >= Math.min(best.time, within);
+  const rough = isProven || made === undefined ? null : roughly(model, made);
+  if (rough !== null && rough.time < best.time) best = { ...best, ...rough };
+  return { ...best, bound: Math.min(best.bound, best.time), states, candidates };
+}
+
+/** Refining looks at every split of every level. */
+const mostRefinedLevels = 2048;
+
+/** What bounds show without a search, with its splits made the best for what it does. */
+function roughly(model: PlanModel, search: Search): Found | null {
+  const first = search.first();
+  if (first === null) return null;
+  const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
+  const refined = model.levels <= mostRefinedLevels ? refineSplits(model, first) : first;
+  const [before, after] = [timeOf(first), timeOf(refined)];
+  return after <= before ? { time: after, schedule: refined } : { time: before, schedule: first };
 }
 
 /**
@@ -124,75 +144,42 @@ export const nothingFound: FastResult = {
   candidates: 0,
 };
 
-/** Refining looks at every split of every level. */
-export const mostRefinedLevels = 2048;
-
-/** Up to so many levels times components a search is done about as soon as its bounds are. */
-const mostRough = 1024;
-
 /** Splits that a proof of a runner-up may look at: about a fifth of a second. */
 const mostProofWork = 12_000_000;
-const proofShapes = {
-  shapes: [{ dense: 16, ratio: 1.15 }, { dense: 64, ratio: 1.05 }, ...gridShapes.slice(2)],
-  numNarrowing: 2,
-};
-
-export type RunnerUp = {
-  /** the model, or of it only the schedules that count */
-  readonly model: PlanModel;
-  readonly operations: Operations;
-  /** a good schedule, soon */
-  readonly roughly: (limit: number) => FastResult;
-  /** seconds that no schedule is below */
-  readonly least: number;
-};
+/** A mode that is not the best has its best proven within a limit that is known to be good, so it is worth narrowing first. */
+const proofShapes: readonly GridShape[] = [
+  { dense: 16, ratio: 1.15 },
+  { dense: 64, ratio: 1.05 },
+  ...gridShapes.slice(2),
+];
 
 /**
- * The best schedule of a mode that is not the best of all: proven where that is soon done, else the best found, with what
- * no schedule of the mode is below: `Infinity` where it is proven that there is none. The proof looks only for what is faster
- * than what was found roughly.
+ * The best schedule of a mode that is not the best of all (`least` seconds, which none is below): proven where that is soon
+ * done, else the best found, with what no schedule of the mode is below: `Infinity` where it is proven that there is none.
  */
-export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, checkDeadline: () => void): FastResult {
-  const soon = (): FastResult => {
-    for (const limit of limitsAbove(least)) {
-      const rough = roughly(limit);
-      if (rough.schedule !== null) return rough;
-    }
-    return nothingFound;
-  };
+export function solveRunnerUp(
+  model: PlanModel,
+  operations: Operations,
+  least: number,
+  checkDeadline: () => void,
+): FastResult {
   let found = nothingFound;
-  const known = Number.isFinite(least) ? least : 0;
-  const how = model.levels * model.dag.components.length > mostRough ? proofShapes : { shapes: gridShapes };
-  try {
-    for (const limit of limitsAbove(least)) {
-      const proof = solveFast(model, operations, checkDeadline, { limit, ...how, mostWork: mostProofWork });
-      const better = proof.time < found.time ? proof : found;
-      const counts = { states: found.states + proof.states, candidates: found.candidates + proof.candidates };
-      found = { ...better, ...counts, bound: Math.min(better.time, Math.max(known, proof.bound)) };
-      if (found.schedule !== null) break;
-    }
-  } catch (error) {
-    if (!(error instanceof DeadlinePassed)) throw error;
-    if (found.schedule === null) found = soon();
-    found = { ...found, bound: Math.min(found.time, Math.max(known, coarseBound(model, operations, found.time))) };
+  const how = { shapes: proofShapes, numNarrowing: 2, mostWork: mostProofWork };
+  for (const limit of limitsAbove(least)) {
+    const next = solveFast(model, operations, checkDeadline, { ...how, limit });
+    const counts = { states: found.states + next.states, candidates: found.candidates + next.candidates };
+    found = { ...next, ...counts };
+    if (found.schedule !== null) break;
   }
-  return found;
+  let bound = Math.max(Number.isFinite(least) ? least : 0, found.bound);
+  // The nearer the limit is, the more bounds leave out.
+  if (found.schedule !== null && bound < found.time)
+    bound = Math.max(bound, coarseBound(model, operations, found.time));
+  return { ...found, bound: Math.min(found.time, bound) };
 }
 
 /** What no schedule is below, by coarse bounds alone, which are soon made. */
 function coarseBound(model: PlanModel, operations: Operations, limit: number): number {
   const bounds = new Bounds(model, operations, model.grid(gridShapes[0]), () => {}, { limit });
   return bounds.lowerAt(model.all, 0, model.levels);
-}
-
-/** On few levels, with splits then made the best for what the schedule does. */
-export function solveRoughly(model: PlanModel, rough: Rough, limit: number): FastResult {
-  const { bounds, search } = rough.way("spatial", limit);
-  const found = bounds.upperAt(model.all, 0, model.levels) <= limit ? search.first() : null;
-  if (found === null) return nothingFound;
-  const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
-  const refined = model.levels <= mostRefinedLevels ? refineSplits(model, found) : found;
-  const [before, after] = [timeOf(found), timeOf(refined)];
-  const [time, schedule] = after <= before ? [after, refined] : [before, found];
-  return { time, schedule, bound: 0, states: bounds.numRows(), candidates: bounds.evaluations };
 }

@@ -1,15 +1,13 @@
 /** One search for one mode: over the allocations of pools, and over both objectives where steps overlap. */
 import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
-import { type FastResult, nothingFound, solveFast, solveRoughly, solveRunnerUp } from "./fast.ts";
+import { type FastResult, nothingFound, solveFast, solveRunnerUp } from "./fast.ts";
 import { solveFullUse } from "./full-use.ts";
 import { lastResort } from "./last-resort.ts";
-import { solveMixed } from "./mixed.ts";
 import { compileModel, type Objective, operationsOf, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
 import { type Allocation, allocationsOf, fullAllocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanProblem } from "./problem.ts";
-import { Rough } from "./rough.ts";
 
 /** The first is the default. */
 export const planMethods = ["fast", "naive"] as const;
@@ -34,7 +32,6 @@ export class Models {
   readonly relaxed: Allocation;
   #full: readonly Allocation[] | undefined;
   readonly #models = new Map<Allocation, Map<Objective, PlanModel>>();
-  readonly #rough = new Map<PlanModel, Rough>();
 
   constructor(problem: PlanProblem) {
     this.problem = problem;
@@ -54,12 +51,6 @@ export class Models {
     const model = known.get(objective) ?? compileModel(this.problem, { allocation, objective });
     known.set(objective, model);
     return model;
-  }
-
-  rough(model: PlanModel, { checkDeadline }: Pick<SearchOptions, "checkDeadline">): Rough {
-    const rough = this.#rough.get(model) ?? new Rough(model, checkDeadline);
-    this.#rough.set(model, rough);
-    return rough;
   }
 }
 
@@ -86,10 +77,10 @@ export function searchMode(models: Models, how: SearchOptions): FastResult {
 function searchOverlap(models: Models, allocation: Allocation, how: SearchOptions): FastResult {
   const { problem } = models;
   const model = models.of(allocation, "step");
-  const step = searchOnce(model, models.rough(model, how), how);
+  const step = searchOnce(model, how);
   if (problem.maxStaleness === 0 || how.method === "naive") return step;
   const busyModel = models.of(allocation, "busy");
-  const busy = searchOnce(busyModel, models.rough(busyModel, how), how);
+  const busy = searchOnce(busyModel, how);
   const tried = [busy, step].map((result) => {
     const time = result.schedule === null ? null : evaluateSchedule(model, result.schedule).time;
     return { ...result, time: time ?? Number.POSITIVE_INFINITY };
@@ -138,11 +129,7 @@ function withSet(whole: PlanModel, mode: SearchOptions["mode"], least: number | 
   return all && { ...whole, all };
 }
 
-function searchOnce(
-  whole: PlanModel,
-  rough: Rough,
-  { mode, method, least, full = false, checkDeadline }: SearchOptions,
-): FastResult {
+function searchOnce(whole: PlanModel, { mode, method, least, full = false, checkDeadline }: SearchOptions): FastResult {
   const model = withSet(whole, mode, least);
   if (model === undefined) return { ...nothingFound, bound: Number.POSITIVE_INFINITY };
   const operations = operationsOf(mode === "any" ? "hybrid" : mode);
@@ -155,9 +142,7 @@ function searchOnce(
     if (full) return solveFullUse(model, operations, least ?? Number.POSITIVE_INFINITY, checkDeadline);
     if (least === undefined || mode === "any" || mode === "temporal")
       return solveFast(model, operations, checkDeadline);
-    const roughly = (limit: number): FastResult =>
-      mode === "spatial" ? solveRoughly(whole, rough, limit) : solveMixed(whole, rough, limit);
-    return solveRunnerUp({ model, operations, roughly, least }, checkDeadline);
+    return solveRunnerUp(model, operations, least, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
     const resort = lastResort(whole, operations);
