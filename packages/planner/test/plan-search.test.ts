@@ -4,7 +4,9 @@ import { compileModel, evaluateSchedule, modeOf, PlanProblem, type Schedule, sol
 import { Bounds } from "../src/plan/bounds.ts";
 import { exactSeconds, leastSeconds, leastSecondsByLevel } from "../src/plan/component-time.ts";
 import { solveFast } from "../src/plan/fast.ts";
+import { leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "../src/plan/model.ts";
 import { solveNaive } from "../src/plan/naive.ts";
+import { Outside } from "../src/plan/outside.ts";
 import { refineSplits } from "../src/plan/refine.ts";
 import { Search } from "../src/plan/search.ts";
 import { bruteForce } from "./plan-brute-force.ts";
@@ -176,36 +178,132 @@ describe("from coarse to fine", () => {
     last: fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 8, ratio: 1.3 }, { dense: 64, ratio: 2 }),
   });
 
-  test("what coarse bounds leave out is in no schedule within the limit (OS1), so a search finds the least time without it", () => {
+  type State = { readonly set: PlanSet; readonly itemsIndex: number; readonly level: number; readonly seconds: number };
+
+  /** The states of some schedule, the last its own; undefined where what is drawn is not feasible. */
+  function drawn(
+    model: PlanModel,
+    { temporal, spatial }: Operations,
+    set: PlanSet,
+    [itemsIndex, level]: readonly [number, number],
+    draw: (count: number) => number,
+  ): State[] | undefined {
+    const leaf = leafOf(set, { temporal, spatial });
+    const ways: (() => State[] | undefined)[] = [];
+    const states = (parts: readonly (State[] | undefined)[], secondsOf: (a: number, b: number) => number) => {
+      const [a, b] = parts;
+      if (!a || !b) return undefined;
+      const seconds = secondsOf(a.at(-1)!.seconds, b.at(-1)!.seconds);
+      return Number.isFinite(seconds) ? [...a, ...b, { set, itemsIndex, level, seconds }] : undefined;
+    };
+    if (leaf >= 0)
+      ways.push(() => {
+        const seconds = model.leafSeconds(leaf, itemsIndex)[level]!;
+        return Number.isFinite(seconds) ? [{ set, itemsIndex, level, seconds }] : undefined;
+      });
+    for (const cut of set.single ? [] : set.cuts) {
+      if (temporal && cut.turns)
+        ways.push(() => {
+          const part = (one: PlanSet) => drawn(model, { temporal, spatial }, one, [itemsIndex, level], draw);
+          return states([part(cut.turnFirst), part(cut.turnSecond)], (a, b) => a + b + swapAt(cut, level));
+        });
+      if (!spatial || !cut.beside || (level < 2 && !cut.free)) continue;
+      const beside = (chunkIndex: number, count: number) => (): State[] | undefined => {
+        const share = cut.free ? level : 1 + draw(level - 1);
+        const rest = cut.free ? level : 1 + draw(level - share);
+        const part = (one: PlanSet, own: number) => drawn(model, { temporal, spatial }, one, [chunkIndex, own], draw);
+        return states([part(cut.first, share), part(cut.second, rest)], (a, b) =>
+          spatialSeconds(model.objective, a, b, count),
+        );
+      };
+      for (const { itemsIndex: chunkIndex, count } of model.chunkings[itemsIndex]!)
+        ways.push(beside(chunkIndex, count));
+      if (model.problem.parallelIndependent && cut.independent) ways.push(beside(itemsIndex, 0));
+    }
+    return ways.length === 0 ? undefined : ways[draw(ways.length)]!();
+  }
+
+  test("every state of a schedule is allowed within what the schedule takes (OS1)", () => {
+    let numStates = 0;
     fc.assert(
-      fc.property(planInputs({ maxNodes: 5, maxDevices: 24, batches: [1, 6, 8] }), cases, (given, drawn) => {
-        const { pipeline: _, ...input } = given;
-        const model = compileModel(PlanProblem.parse(input));
-        const mixed = model.mixed();
-        for (const [within, operations] of [
-          [model, { temporal: true, spatial: true }],
-          [model, { temporal: false, spatial: true }],
-          ...(mixed
-            ? [
-                [
-                  { ...model, all: mixed },
-                  { temporal: true, spatial: true },
-                ] as const,
-              ]
-            : []),
-        ] as const) {
-          const naive = solveNaive(within, operations).time;
-          if (!Number.isFinite(naive) || (naive > 0 && naive < 1e-9)) continue;
-          const limit = naive * drawn.factor;
-          const shapes = [...drawn.coarse, drawn.last];
-          const found = solveFast(within, operations, () => {}, { limit, shapes, numNarrowing: drawn.coarse.length });
-          if (drawn.factor >= 1) {
-            expectSameTime(found.time, naive);
-            const { time } = evaluateSchedule(model, found.schedule!);
-            expectSameTime(time, naive);
-          } else if (!within.all.single) expect(found.bound).toBeLessThanOrEqual(naive * (1 + tolerance));
-        }
-      }),
+      fc.property(
+        planInputs({ maxNodes: 5, maxDevices: 60, batches: [1, 6, 8, 12] }),
+        fc.infiniteStream(fc.nat()),
+        fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 2, ratio: 1.7 }, { dense: 4, ratio: 1.3 }),
+        (given, numbers, shape) => {
+          const { pipeline: _, ...input } = given;
+          const model = compileModel(PlanProblem.parse(input));
+          const mixed = model.mixed();
+          const draw = (count: number): number => numbers.next().value! % count;
+          for (const [within, operations] of [
+            [model, { temporal: true, spatial: true }],
+            [model, { temporal: false, spatial: true }],
+            ...(mixed
+              ? [
+                  [
+                    { ...model, all: mixed },
+                    { temporal: true, spatial: true },
+                  ] as const,
+                ]
+              : []),
+          ] as const)
+            for (let attempt = 0; attempt < 20; attempt++) {
+              const states = drawn(within, operations, within.all, [0, within.levels], draw);
+              if (states === undefined) continue;
+              const limit = states.at(-1)!.seconds;
+              const bounds = new Bounds(within, operations, within.grid(shape), () => {}, { limit });
+              const outside = new Outside(within, operations, bounds, limit, () => {});
+              for (const { set, itemsIndex, level, seconds } of states) {
+                if (set.single) continue;
+                numStates++;
+                const allowed = outside.of(set, itemsIndex);
+                expect(allowed).toBeDefined();
+                expect(level).toBeGreaterThanOrEqual(allowed!.from);
+                expect(level).toBeLessThanOrEqual(allowed!.to);
+                expect(allowed!.mostOn(level, level)).toBeGreaterThanOrEqual(seconds * (1 - tolerance));
+              }
+            }
+        },
+      ),
+      { numRuns: 150 },
+    );
+    expect(numStates).toBeGreaterThan(1000);
+  });
+
+  test("a search within what coarse bounds leave finds the least time", () => {
+    fc.assert(
+      fc.property(
+        planInputs({ maxNodes: 5, maxDevices: 24, batches: [1, 6, 8] }),
+        cases,
+        (given, { factor, coarse, last }) => {
+          const { pipeline: _, ...input } = given;
+          const model = compileModel(PlanProblem.parse(input));
+          const mixed = model.mixed();
+          for (const [within, operations] of [
+            [model, { temporal: true, spatial: true }],
+            [model, { temporal: false, spatial: true }],
+            ...(mixed
+              ? [
+                  [
+                    { ...model, all: mixed },
+                    { temporal: true, spatial: true },
+                  ] as const,
+                ]
+              : []),
+          ] as const) {
+            const naive = solveNaive(within, operations).time;
+            if (!Number.isFinite(naive) || (naive > 0 && naive < 1e-9)) continue;
+            const limit = naive * factor;
+            const shapes = [...coarse, last];
+            const found = solveFast(within, operations, () => {}, { limit, shapes, numNarrowing: coarse.length });
+            if (factor >= 1) {
+              expectSameTime(found.time, naive);
+              const { time } = evaluateSchedule(model, found.schedule!);
+              expectSameTime(time, naive);
+            } else if (!within.all.single) expect(found.bound).toBeLessThanOrEqual(naive * (1 + tolerance));
+          }
+        },
+      ),
       { numRuns: 150 },
     );
   });
