@@ -91,7 +91,8 @@ export function solveFast(
       if (isSearched) {
         // Also what takes no time is found within no time.
         const found = search.run(within * (1 + limitSlack) + Number.MIN_VALUE);
-        const bound = Math.max(best.bound, found.bound);
+        // Where nothing is within the limit, that is all that is known.
+        const bound = Math.max(best.bound, found.schedule === null ? Math.min(found.bound, within) : found.bound);
         best = found.time <= best.time ? { ...best, ...found, bound } : { ...best, bound };
       } else within = Math.min(within, bounds.upperAt(model.all, 0, model.levels));
       within = Math.min(within, best.time);
