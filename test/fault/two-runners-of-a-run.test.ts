@@ -12,7 +12,15 @@ test("the older of two runners of one run ends with 'run.locked', and the newer 
   const { runId } = await first.event("run-started");
   await first.event("step-finished");
   const elsewhere = join(world.root, "elsewhere");
-  await cp(world.runs, elsewhere, { recursive: true });
+  // A file that is being written has another name, and may be gone before it is copied.
+  const copy = () =>
+    cp(world.runs, elsewhere, { recursive: true }).then(
+      () => true,
+      (error: NodeJS.ErrnoException) => {
+        if (error.code !== "ENOENT") throw error;
+      },
+    );
+  await until(copy, "a whole copy of the run's folder");
   await rm(join(elsewhere, runId, "runner.lock"), { recursive: true, force: true }); // of another machine
   const second = world.startRun([], runId, elsewhere);
   expect(await first.exited).not.toBe(0);
