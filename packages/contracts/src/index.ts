@@ -218,6 +218,7 @@ export {
   type SequenceSums,
   TimeFit,
 } from "./profile.ts";
+export { type Created, ProjectModule, type ProjectModuleOptions } from "./project-module.ts";
 export {
   type AnswerOf,
   type AskVerb,

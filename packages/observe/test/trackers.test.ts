@@ -491,11 +491,12 @@ describe("a module of the project", () => {
 
   test.each([
     ["export const other = 1;", "exports no function 'createTracker'"],
-    ["export const createTracker = () => undefined;", "has no function 'write'"],
+    ["export const createTracker = () => undefined;", "whose 'createTracker' returned 'undefined'; return the tracker"],
+    ["export const createTracker = () => ({ close() {} });", "whose tracker lacks 'write'; return { write(rows)"],
     ["export const createTracker = () => { throw new Error('no such team'); };", "no such team"],
     ["import './missing.mjs';", "missing.mjs"],
     ["export const createTracker = () => ({ write() { throw new Error('is full'); } });", "is full"],
-    ["export const createTracker = () => { throw undefined; };", "'undefined' was thrown"],
+    ["export const createTracker = () => { throw undefined; };", "whose 'createTracker' threw 'undefined'"],
     ["export const createTracker = () => ({ write() { throw 'is full'; } });", "is full"],
     ["export const createTracker = () => ({ write: () => Promise.reject() });", "'undefined' was thrown"],
   ])("TK1 that fails reaches no step, and says why: %s", async (text, why) => {

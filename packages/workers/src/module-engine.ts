@@ -4,7 +4,7 @@
  * UE1 what a module returns is checked before it is used: a worker never finds in the middle of a step that its engine lacks a method, or tells
  * a memory or a version that is no such number.
  */
-import { type HostFiles, TagMemory, TreadleError } from "@treadle/contracts";
+import { type HostFiles, ProjectModule, TagMemory, type TreadleError } from "@treadle/contracts";
 import type { Engine, GenerationEngine, TrainingEngine, TransformerConfig } from "@treadle/engines";
 import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
@@ -74,30 +74,16 @@ export async function createModuleEngine(
   { seed, use }: Pick<EngineContext, "seed" | "use">,
 ): Promise<GenerationEngine & TrainingEngine> {
   const { component, rank, worldSize, log, messages, hostFiles, config } = worker;
-  const refuse = (what: string): TreadleError =>
-    new TreadleError("config.invalid", `engine.module of '${component}' is '${module}', ${what}`);
-  const exports = await worker.loadModule(module).catch((cause: Error) => {
-    const remedy =
-      "set engine.module to a file in JavaScript or TypeScript that loads, by its path from the project's root";
-    const message = `engine.module of '${component}' is '${module}': ${cause.message}; ${remedy}`;
-    throw new TreadleError("worker.load-failed", message, { cause });
-  });
-  const { createEngine } = exports as { readonly createEngine?: unknown };
-  if (typeof createEngine !== "function")
-    throw refuse("which exports no function 'createEngine'; export one that returns the engine");
-  const creating = async (): Promise<unknown> =>
-    (createEngine as CreateEngine)({
-      ...{ use, model: config.model, settings, seed, component, rank, worldSize },
-      devices: worker.devices.ids,
-      rendezvous: (options) => messages.rendezvous(options),
-      ...{ hostFiles, log },
-    });
-  const engine = await creating().catch((cause: unknown) => {
-    if (cause instanceof Error) throw cause;
-    throw refuse(`whose 'createEngine' threw '${String(cause)}'; throw an Error that says what it lacks`);
-  });
-  if (typeof engine !== "object" || engine === null)
-    throw refuse(`whose 'createEngine' returned '${engine === null ? "null" : typeof engine}'; return the engine`);
+  const load = (path: string) => worker.loadModule(path);
+  const own = new ProjectModule({ key: "engine.module", of: `'${component}'`, module, load });
+  const refuse = (what: string): TreadleError => own.refuse(what);
+  const context: EngineContext = {
+    ...{ use, model: config.model, settings, seed, component, rank, worldSize },
+    devices: worker.devices.ids,
+    rendezvous: (options) => messages.rendezvous(options),
+    ...{ hostFiles, log },
+  };
+  const engine = await own.create({ creator: "createEngine", what: "engine" }, context);
   const { kind, policyVersion } = engine as Partial<Engine>;
   if (typeof kind !== "string" || !Version.safeParse(policyVersion).success)
     throw refuse(
@@ -108,11 +94,10 @@ export async function createModuleEngine(
     ...needed[use],
     ...(use !== "generation" && config.model.valueHead ? ["values"] : []),
   ];
-  const lacks = methods.filter((name) => typeof (engine as Record<string, unknown>)[name] !== "function");
-  if (lacks.length > 0)
-    throw refuse(
-      `whose engine of kind '${kind}' lacks '${lacks.join("', '")}', which ${use} needs; see GenerationEngine and TrainingEngine of treadle/engines`,
-    );
+  own.check(engine, methods, {
+    what: `engine of kind '${kind}'`,
+    see: `, which ${use} needs; see GenerationEngine and TrainingEngine of treadle/engines`,
+  });
   const memory = Memory.safeParse((engine as Engine).memory());
   if (!memory.success) {
     const problems = memory.error.issues.map(({ path, message }) =>

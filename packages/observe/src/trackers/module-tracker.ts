@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { ProjectModule } from "@treadle/contracts";
 import type { TrackedEnd, TrackedRow, Tracker } from "./tracker-feed.ts";
 
 /** What a module's `createTracker` is told. */
@@ -29,29 +29,23 @@ export type CreateTracker = (context: CreateTrackerContext) => Promise<OwnTracke
 /** The one that a module of the project makes when there is something to write. */
 export class ModuleTracker implements Tracker {
   readonly name: string;
-  readonly #load: () => Promise<Readonly<Record<string, unknown>>>;
+  readonly #module: ProjectModule;
   readonly #context: CreateTrackerContext;
   #tracker: OwnTracker | undefined;
 
-  constructor(module: string, load: () => Promise<Readonly<Record<string, unknown>>>, context: CreateTrackerContext) {
+  constructor(
+    module: string,
+    load: (module: string) => Promise<Readonly<Record<string, unknown>>>,
+    context: CreateTrackerContext,
+  ) {
     this.name = `'${module}'`;
-    this.#load = load;
+    this.#module = new ProjectModule({ key: "module of observe.trackers", module, load });
     this.#context = context;
   }
 
   async open(): Promise<void> {
-    const { createTracker } = await this.#load();
-    if (typeof createTracker !== "function")
-      throw new TreadleError(
-        "config.invalid",
-        `${this.name} exports no function 'createTracker'; export one that returns the tracker`,
-      );
-    const tracker: unknown = await (createTracker as CreateTracker)(this.#context);
-    if (typeof (tracker as OwnTracker | undefined)?.write !== "function")
-      throw new TreadleError(
-        "config.invalid",
-        `what 'createTracker' of ${this.name} returned has no function 'write'; return { write(rows), close(end) }`,
-      );
+    const tracker = await this.#module.create({ creator: "createTracker", what: "tracker" }, this.#context);
+    this.#module.check(tracker, ["write"], { what: "tracker", see: "; return { write(rows), close(end) }" });
     this.#tracker = tracker as OwnTracker;
   }
 

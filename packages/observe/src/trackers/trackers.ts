@@ -59,7 +59,7 @@ function trackerOf(config: TrackerConfig, { runId, folder, projectRoot, steps, l
     }
     case "module": {
       const { module, settings } = config;
-      return new ModuleTracker(module, () => loadModule(module), { runId, folder, steps, settings });
+      return new ModuleTracker(module, loadModule, { runId, folder, steps, settings });
     }
   }
 }
