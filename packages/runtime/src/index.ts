@@ -41,7 +41,9 @@ export {
 export {
   type Carried,
   type Dataset,
+  type Drawn,
   type Metrics,
+  type Position,
   type Progress,
   type Step,
   type Unfinished,

@@ -125,7 +125,7 @@ export async function checkCode(module: string, [root, ...others]: readonly [str
   if (isCode) return;
   throw new TreadleError(
     "worker.load-failed",
-    `module '${path}' is outside of the project root '${project}', or in a folder of runs; a node agent runs only the project's code`,
+    `module '${path}' is outside of the project root '${project}', or in a folder of runs; only the project's code runs: move it below that`,
   );
 }
 

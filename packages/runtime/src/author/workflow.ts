@@ -7,10 +7,19 @@ import type { Cluster } from "./cluster.ts";
 import type { CallHandle } from "./group/handle.ts";
 
 /**
- * The items of each step, by the step's number from 1, and what earlier ones have carried on. The same number and the same items that
- * wait give the same items, so a resumed run goes on exactly.
+ * The items of each step, by the step's number from 1, and what earlier ones have carried on. The same number, the same items that
+ * wait and the same position give the same items, so a resumed run goes on exactly.
  */
-export type Dataset<T> = (step: number, carried: Carried<T>) => readonly T[] | Promise<readonly T[]>;
+export type Dataset<T> = (
+  step: number,
+  carried: Carried<T>,
+) => readonly T[] | Drawn<T> | Promise<readonly T[] | Drawn<T>>;
+
+/** Where a dataset has come to, as JSON of at most `maxPositionBytes`; the dataset alone reads it. */
+export type Position = z.core.util.JSONType;
+
+/** Items of a step, and where the next one goes on. The journal has the position with the step: a resume goes on from the last committed one. */
+export type Drawn<T> = { readonly items: readonly T[]; readonly position: Position };
 
 /** What earlier steps were given and have not finished. */
 export type Carried<T> = {
@@ -20,6 +29,8 @@ export type Carried<T> = {
   readonly numSteps: number;
   /** items that earlier steps were given, each counted once: how far the dataset has come */
   readonly numGiven: number;
+  /** that the newest step left, which after a resume is the last committed one; undefined: at the beginning, or steps leave none */
+  readonly position?: Position | undefined;
 };
 
 /** What becomes of the items that a step has not finished. */
@@ -58,6 +69,11 @@ export type WorkflowContext<C> = {
   readonly runId: string;
   /** folder that paths in a configuration are relative to */
   readonly projectRoot: string;
+  /**
+   * What a module of the project exports, in JavaScript or TypeScript, by its path from the project's root: for code that the
+   * configuration names. It runs in the runner's process. Throws `worker.load-failed`, also for what is outside of the project.
+   */
+  loadModule(path: string): Promise<Record<string, unknown>>;
   /** Tells whoever watches the run; it is in the run's log, too. */
   warn(message: string): void;
   /**

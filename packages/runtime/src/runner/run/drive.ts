@@ -8,6 +8,7 @@
 import { savesInBackground, TreadleError, toErrorRecord } from "@treadle/contracts";
 import type { WorkflowContext } from "../../author/workflow.ts";
 import { Elasticity } from "../placement/elasticity.ts";
+import { loadOfProject } from "./load-workflow.ts";
 import type { OpenedRun, RunResult } from "./open-run.ts";
 import { Reports } from "./reports.ts";
 import { RunRecords } from "./run-records.ts";
@@ -132,6 +133,7 @@ async function runWorkflow(run: OpenedRun, records: RunRecords, tracker: StepTra
     steps: (dataset) => tracker.steps(dataset),
     report: (metrics) => reports.report(metrics),
     once: (name, act) => reports.once(name, act),
+    loadModule: (path) => loadOfProject(run.options.projectRoot, path),
   };
   await run.loaded.workflow.run(context);
   await reports.settled();

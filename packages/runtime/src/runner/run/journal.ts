@@ -27,6 +27,8 @@ const Step = z.object({
   metrics: z.record(z.string(), Measured),
   /** what the step was given, and trained on but for what is carried or cut: the ledger that shows that nothing was lost or trained twice */
   items: z.array(z.string()),
+  /** where it left the dataset, of one that says so */
+  position: z.json().optional(),
   /** what waits for a later step, as `encodeItem` writes it, in base64 */
   carried: z.array(z.string()).optional(),
   /** ids of what no step finishes, by cause */

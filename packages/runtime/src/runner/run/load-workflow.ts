@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
-import { loadModule } from "../../author/module-loader.ts";
+import { checkCode, loadModule } from "../../author/module-loader.ts";
 import type { Workflow } from "../../author/workflow.ts";
 
 export type LoadedWorkflow = {
@@ -44,4 +44,14 @@ export async function loadFile(folder: string, name: string): Promise<Readonly<R
     if (await stat(path).catch(() => undefined)) return loadModule(pathToFileURL(path).href);
   }
   return undefined;
+}
+
+/**
+ * A module that the configuration of a workflow names, by its path from the project's root. The configuration of a run that is resumed may
+ * come from elsewhere, so as in workers WH6 holds: it names the project's code, and nothing that a run has kept.
+ */
+export async function loadOfProject(projectRoot: string, path: string): Promise<Record<string, unknown>> {
+  const module = pathToFileURL(resolve(projectRoot, path)).href;
+  await checkCode(module, [projectRoot]);
+  return loadModule(module);
 }

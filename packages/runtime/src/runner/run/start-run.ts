@@ -11,7 +11,7 @@ import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { drive } from "./drive.ts";
 import type { Journal } from "./journal.ts";
 import { fetchRun } from "./kept-run.ts";
-import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
+import { type LoadedWorkflow, loadOfProject, loadWorkflow } from "./load-workflow.ts";
 import { openRun, type RunOptions, type RunResult, type RunStart } from "./open-run.ts";
 import { RunFolder } from "./run-folder.ts";
 import type { Resumer } from "./stored-run.ts";
@@ -162,6 +162,7 @@ async function placeOnly(
     steps: stopHere,
     report: stopHere,
     once: stopHere,
+    loadModule: (path) => loadOfProject(projectRoot, path),
   };
   try {
     await loaded.workflow.run(context).catch((error: unknown) => {

@@ -11,10 +11,10 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import type { Channel } from "../../author/channel/channel.ts";
-import type { Carried, Dataset, Metrics, Step, Unfinished } from "../../author/workflow.ts";
+import type { Carried, Dataset, Metrics, Position, Step, Unfinished } from "../../author/workflow.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
 import type { CarriedFiles } from "./carried-files.ts";
-import { CarriedItems, carriedId } from "./carried-items.ts";
+import { CarriedItems, carriedId, drawnOf } from "./carried-items.ts";
 import type { Journal, States } from "./journal.ts";
 
 export type CommittedStep = {
@@ -46,6 +46,8 @@ export type StepTrackerOptions = {
 type OpenStep = {
   readonly index: number;
   readonly items: readonly string[];
+  /** that it leaves in its dataset */
+  readonly position: Position | undefined;
   readonly metrics: Record<string, number>;
   /** as the journal has them */
   readonly carried: string[];
@@ -105,10 +107,12 @@ export class StepTracker {
         if (ahead !== undefined && this.#open.size >= ahead.maxOpen) await this.#settled();
         await this.#between();
         if (this.#stopping) break;
-        const batch = await dataset(index, this.#carried.now as Carried<T>);
+        const drawn = drawnOf(index, await dataset(index, this.#carried.now as Carried<T>));
+        const { items: batch, position } = drawn;
         this.#watchIds(index, batch);
-        const step = openStep(index, batch.map(itemId));
+        const step = openStep(index, batch.map(itemId), position);
         this.#carried.given(step.items);
+        this.#carried.left(position); // CI4
         this.#open.set(index, step);
         loop.feed({ type: "begin-step", step: index });
         this.#current = step;
@@ -239,9 +243,10 @@ export class StepTracker {
   async #commit(steps: readonly { readonly step: OpenStep; readonly seconds: number }[], state: States): Promise<void> {
     const { journal, loop, carriedFiles, onCommitted } = this.#options;
     const waiting = await carriedFiles.save(steps.map(({ step }) => step));
-    const records = steps.map(({ step: { index, items, metrics, carried, cut }, seconds }, at) => ({
+    const records = steps.map(({ step: { index, items, position, metrics, carried, cut }, seconds }, at) => ({
       ...{ step: index, seconds, metrics },
       items: [...items],
+      ...(position !== undefined && { position }),
       ...(carried.length > 0 && { carried }),
       ...(cut.size > 0 && { cut: Object.fromEntries(cut) }),
       ...(waiting && at === steps.length - 1 && { waiting }),
@@ -257,12 +262,13 @@ export class StepTracker {
   }
 }
 
-function openStep(index: number, items: readonly string[]): OpenStep {
+function openStep(index: number, items: readonly string[], position: Position | undefined): OpenStep {
   const ended = awaited();
   const committed = awaited();
   return {
     index,
     items,
+    position,
     metrics: {},
     carried: [],
     whole: new Map(),
