@@ -1,6 +1,6 @@
 /**
  * Problems with GRPO, or any other algorithm: rollout → inference → actor. Problems are arithmetic that a seed draws, or rows of
- * files. The policy first imitates worked ones, so that right answers are not too rare, and learns the others from rewards.
+ * files or of a module. The policy first imitates worked ones, so that right answers are not too rare, and learns the others from rewards.
  * Nothing here names a device or a mode.
  */
 
@@ -17,14 +17,15 @@ import {
   demonstrationOf,
   LearningRateConfig,
   learningRateAt,
-  type PromptTask,
   RolloutCorrectionConfig,
 } from "treadle/learning";
 import {
   ActorWorker,
   accuracyOf,
+  createTokenizer,
   DataConfig,
   Demonstration,
+  type Draw,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
@@ -33,7 +34,7 @@ import {
   leavesPrompts,
   mostStaleness,
   openDataset,
-  openTokenizer,
+  type PromptSource,
   promptsOfStep,
   RolloutOrderConfig,
   RolloutWorker,
@@ -46,7 +47,7 @@ const Config = z
   .strictObject({
     task: ArithmeticTaskConfig.optional(),
     data: DataConfig.optional().describe(
-      "instead of task: problems from files, with the tokenizer that they are to be read with",
+      "instead of task: problems from files or a module, with the tokenizer that they are to be read with",
     ),
     ...TokenizerChoice.shape,
     model: TransformerConfig,
@@ -92,7 +93,7 @@ const Config = z
   })
   .superRefine(checkGroupSize);
 
-export default workflow(Config, async ({ cluster, config, steps, report, once, projectRoot, warn }) => {
+export default workflow(Config, async ({ cluster, config, steps, report, once, projectRoot, loadModule, warn }) => {
   const { groupSize, imitation, evaluation, data, seed } = config;
   const { needsReference, needsValues } = createAlgorithm(config.algorithm);
   const model = { ...config.model, valueHead: needsValues };
@@ -100,7 +101,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   const choice = arithmetic
     ? { alphabet: arithmeticAlphabet }
     : { alphabet: config.alphabet, tokenizer: config.tokenizer };
-  const tokenizer = openTokenizer(choice, model, projectRoot);
+  const tokenizer = await createTokenizer(choice, model, { projectRoot, loadModule });
   const maxTokens = data?.maxAnswerTokens ?? arithmetic?.maxAnswerTokens ?? 0;
   const ranks = { max: config.maxRanks };
   const rateOf = (step: number): number => learningRateAt(config.learningRate, step, config.steps);
@@ -156,24 +157,23 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
     rollout.pullWeights(actor);
     return accuracyOf(await rollout.evaluate(problems));
   };
-  const task: PromptTask =
-    arithmetic ??
+  await using dataset =
+    data &&
     (await openDataset({
-      config: data as DataConfig,
+      config: data,
       tokenizer,
       maxPromptTokens: model.contextLength - maxTokens,
-      seed,
-      projectRoot,
-      once,
-      warn,
+      ...{ seed, projectRoot, loadModule, once, warn },
     }));
-  const heldOut = task.heldOut(evaluation.problems);
-  const validation = task.validation(evaluation.validationProblems);
+  const task = (arithmetic ?? dataset) as PromptSource;
+  const heldOut = await task.heldOut(evaluation.problems);
+  const validation = await task.validation(evaluation.validationProblems);
 
   await once("baseline evaluation", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async (progress) => {
     if (!imitation) return;
-    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrationOf(prompt, tokenizer));
+    const demonstrated = await task.demonstrated(imitation.problems);
+    const examples = demonstrated.map((prompt) => demonstrationOf(prompt, tokenizer));
     const random = createRandom(seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
@@ -185,8 +185,9 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   if (needsReference) await once("reference", () => inference.keepReference(actor));
   await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
+  const draw: Draw = (round, count, position) => task.problemsAt(round, count, position);
   const promptsAt = (step: number, carried: Carried<Prompt>) =>
-    promptsOfStep(config.rollout, config.batch, { step, carried }, (round, count) => task.problemsAt(round, count));
+    promptsOfStep(config.rollout, config.batch, { step, carried }, draw);
   for await (const { batch, index, isLast, carry } of steps(promptsAt)) {
     rollout.pullWeights(actor);
     inference.pullWeights(actor);

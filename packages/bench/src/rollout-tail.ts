@@ -98,7 +98,7 @@ async function play(tail: Tail): Promise<Played> {
   let ms = 0;
   for (let step = 1; step <= numSteps || waiting.length > 0; step++) {
     const carried = { items: waiting, numSteps: numLateSteps, numGiven: given.size };
-    const batch = step <= numSteps ? promptsOfStep(config, numWanted, { step, carried }, promptsOf) : waiting;
+    const batch = step <= numSteps ? await promptsOfStep(config, numWanted, { step, carried }, promptsOf) : waiting;
     if (batch[0]?.isLate) numLateSteps++;
     for (const { id } of batch) given.add(id);
     waiting = waiting.filter((prompt) => !batch.includes(prompt));

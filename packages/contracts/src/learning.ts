@@ -59,8 +59,15 @@ export const Prompt = z.object({
   isLate: z.boolean().optional(),
   /** of its samples, where they go on instead of beginning again */
   begun: z.array(BegunEpisode).optional(),
-  /** it is begun where another was rewarded alike, and else waits for a later step; from where in its dataset it can be drawn again */
-  spare: z.object({ round: z.int().positive(), index: z.int().nonnegative() }).optional(),
+  /** it is begun where another was rewarded alike, and else waits for a later step; from where in its dataset it can be drawn again, if it can */
+  spare: z
+    .object({
+      round: z.int().positive(),
+      index: z.int().nonnegative(),
+      /** its dataset goes on from a position, so that it is kept whole */
+      isWhole: z.boolean().optional(),
+    })
+    .optional(),
   /** it is what is left of one that no step trains */
   cut: CutCause.optional(),
 });

@@ -1,8 +1,10 @@
 export { ActorConfig, ActorWorker } from "./actor/actor-worker.ts";
 export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
 export { Demonstration, drawDemonstrations, ImitationConfig, type ImitationOptions } from "./actor/imitation.ts";
-export { DataConfig } from "./data/data-config.ts";
-export { type Dataset, openDataset } from "./data/dataset.ts";
+export { DataConfig, FileDataConfig, ModuleDataConfig } from "./data/data-config.ts";
+export { type Dataset, openDataset, type PromptSourceOptions } from "./data/dataset.ts";
+export type { CreateDataset, DatasetContext, DatasetRow, DrawnRows, OwnDataset } from "./data/module-dataset.ts";
+export type { Draw, PromptSource } from "./data/prompt-source.ts";
 export type { DatasetOptions } from "./data/row-collection.ts";
 export { EngineChoice, EngineConfig, torchOf } from "./engine.ts";
 export { EngineWorker, isEngineFile, TrainerWorker } from "./engine-worker.ts";
@@ -34,7 +36,13 @@ export type {
 export { Action, Observation, Trajectory } from "./simulator/items.ts";
 export { createMujocoEnvironment, type MujocoState, type MujocoTask } from "./simulator/mujoco-environment.ts";
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
-export { openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
+export {
+  type CreateTokenizer,
+  ModuleTokenizerConfig,
+  type OwnTokenizer,
+  type TokenizerContext,
+} from "./tokenizer/module-tokenizer.ts";
+export { createTokenizer, openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
 export { TokenizerFolder } from "./tokenizer/tokenizer-folder.ts";
 export type { ToolCall, ToolReport, ToolResult } from "./tool/items.ts";
 export { RewardModelConfig } from "./tool/reward-model-config.ts";

@@ -8,7 +8,7 @@ import { createCharacterTokenizer } from "@treadle/learning";
 import fc from "fast-check";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { DataConfig, type Dataset, openDataset, openTokenizer } from "../src/index.ts";
+import { type Dataset, FileDataConfig, openDataset, openTokenizer } from "../src/index.ts";
 
 const tokenizer = createCharacterTokenizer("0123456789+-=");
 
@@ -32,7 +32,7 @@ type Given = Omit<Partial<Parameters<typeof openDataset>[0]>, "config"> & { jour
 
 function open(config: object, { journal = new Map<string, unknown>(), ...more }: Given = {}): Promise<Dataset> {
   return openDataset({
-    config: DataConfig.parse({ train: "train.jsonl", maxAnswerTokens: 4, ...config }),
+    config: FileDataConfig.parse({ train: "train.jsonl", maxAnswerTokens: 4, ...config }),
     tokenizer,
     maxPromptTokens: 12,
     seed: 5,

@@ -1,4 +1,5 @@
 import type { Prompt } from "@treadle/contracts";
+import type { Drawn, Position } from "@treadle/runtime";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { promptsOfStep, unfinishedPrompts } from "../src/rollout/step-prompts.ts";
@@ -10,6 +11,8 @@ const cases = fc.record({
   tail: fc.constantFrom("wait", "cut", "batch", "carry"),
   resample: fc.integer({ min: 1, max: 3 }),
   numWanted: fc.integer({ min: 1, max: 7 }),
+  /** its dataset goes on from a position, and heeds no number of a round */
+  hasPosition: fc.boolean(),
   /** of each step: which of its prompts lose, how many spare ones are begun, and whether another runner goes on behind it */
   steps: fc.array(fc.record({ lost: fc.nat(), used: fc.nat(), isResumed: fc.boolean() }), {
     minLength: 1,
@@ -17,12 +20,23 @@ const cases = fc.record({
   }),
 });
 
-test("QP1, QP2, QP3: new prompts are played in the order of the dataset, each once, whoever is replaced, loses, or dies", () => {
-  fc.assert(
-    fc.property(cases, ({ tail, resample, numWanted, steps }) => {
+/** The same prompts, by how many were drawn before. */
+const drawFrom =
+  (numWanted: number) =>
+  (_: number, count: number, position: Position | undefined): Drawn<Prompt> => {
+    const row = (position as number | undefined) ?? 0;
+    const rows = Array.from({ length: count }, (_, at) => row + at);
+    const items = rows.map((at) => draw(1 + Math.floor(at / numWanted), numWanted)[at % numWanted] as Prompt);
+    return { items, position: row + count };
+  };
+
+test("QP1, QP2, QP3, QP4: new prompts are played in the order of the dataset, each once, whoever is replaced, loses, or dies", async () => {
+  await fc.assert(
+    fc.asyncProperty(cases, async ({ tail, resample, numWanted, hasPosition, steps }) => {
       let waiting: readonly Prompt[] = [];
       const given = new Set<string>();
       let numSteps = 0;
+      let position: Position | undefined;
       const [played, ended]: [string[], string[]] = [[], []];
       for (const [at, { lost, used, isResumed }] of steps.entries()) {
         const known = waiting;
@@ -30,13 +44,15 @@ test("QP1, QP2, QP3: new prompts are played in the order of the dataset, each on
           promptsOfStep(
             { tail: tail as "wait", resample },
             numWanted,
-            { step: at + 1, carried: { items, numSteps, numGiven: given.size } },
-            draw,
+            { step: at + 1, carried: { items, numSteps, numGiven: given.size, position } },
+            hasPosition ? drawFrom(numWanted) : draw,
           );
         const kept = known.map((prompt) => unfinishedPrompts.kept?.(prompt) as Prompt);
-        for (const prompt of kept) if (prompt.spare) expect(prompt.tokens).toHaveLength(0);
-        const batch = ask(isResumed ? kept : known);
-        expect(batch).toEqual(ask(known));
+        for (const prompt of kept) if (prompt.spare) expect(prompt.tokens).toHaveLength(hasPosition ? 2 : 0);
+        const drawn = await ask(isResumed ? kept : known);
+        expect(drawn).toEqual(await ask(known));
+        const batch = "position" in drawn ? drawn.items : drawn;
+        if ("position" in drawn) position = drawn.position;
         if (batch.some(({ id }) => idsOf(known).includes(id))) numSteps++;
         waiting = known.filter(({ id }) => !idsOf(batch).includes(id));
         for (const { id, tokens } of batch) {
@@ -75,7 +91,7 @@ test("QP1, QP2, QP3: new prompts are played in the order of the dataset, each on
   );
 });
 
-test("without 'resample' no prompt is spare, and none is drawn beyond what a step wants", () => {
+test("without 'resample' no prompt is spare, and none is drawn beyond what a step wants", async () => {
   const carried = { items: [], numSteps: 0, numGiven: 8 };
-  expect(promptsOfStep({}, 4, { step: 3, carried }, draw)).toEqual(draw(3, 4));
+  expect(await promptsOfStep({}, 4, { step: 3, carried }, draw)).toEqual(draw(3, 4));
 });

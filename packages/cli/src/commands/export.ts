@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { type ExportedModel, exportModel, ofEmbedded, TransformerConfig } from "@treadle/engines";
 import { type CheckpointNote, chooseCheckpoint, filesInCheckpoint, type RunFolder } from "@treadle/runtime/runner";
-import { EngineChoice, isEngineFile, TokenizerFolder, torchOf } from "@treadle/workers";
+import { EngineChoice, isEngineFile, torchOf } from "@treadle/workers";
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatCount } from "../view/text.ts";
@@ -51,7 +51,7 @@ export function exportCommand(): Command {
         dtype: flags.dtype,
         adapter: flags.adapter,
         base: flags.base,
-        tokenizer: tokenizer === undefined ? undefined : resolve(root, tokenizer.folder),
+        tokenizer: tokenizer?.folder === undefined ? undefined : resolve(root, tokenizer.folder),
       });
       process.stdout.write(`${told(flags, note, made)}\n`);
     });
@@ -60,7 +60,8 @@ export function exportCommand(): Command {
 const Trained = z.looseObject({
   model: TransformerConfig,
   engine: EngineChoice,
-  tokenizer: TokenizerFolder.optional(),
+  /** one of a module has no files that others could read */
+  tokenizer: z.looseObject({ folder: z.string().optional() }).optional(),
 });
 
 /** Of the configuration where the shipped workflows have them. Throws `config.invalid` for runs of other engines than PyTorch. */

@@ -8,19 +8,40 @@
  */
 import type { Prompt } from "@treadle/contracts";
 import { createRandom, type PromptTask, type Random } from "@treadle/learning";
-import type { DataConfig } from "./data-config.ts";
+import type { WorkflowContext } from "@treadle/runtime";
+import type { DataConfig, FileDataConfig } from "./data-config.ts";
+import { openModuleDataset } from "./module-dataset.ts";
+import type { PromptSource } from "./prompt-source.ts";
 import { invalid } from "./read-rows.ts";
 import { type DatasetOptions, type Kept, RowCollection, type SetName } from "./row-collection.ts";
 import { tokensOf } from "./row-content.ts";
 
-export interface Dataset extends PromptTask {
+export interface Dataset extends PromptTask, AsyncDisposable {
   readonly rows: Readonly<Record<SetName, number>>;
   /** rows that were left out, by why */
   readonly left: { readonly equal: number; readonly tooLong: number; readonly judged: number };
 }
 
-/** Reads all files and checks every row before it returns. Throws `data.invalid`, which names file, line and remedy. */
-export async function openDataset(options: DatasetOptions): Promise<Dataset> {
+/** Of files or of a module, which `loadModule` of the workflow loads. */
+export type PromptSourceOptions = Omit<DatasetOptions, "config"> & {
+  readonly config: DataConfig;
+} & Pick<WorkflowContext<never>, "loadModule">;
+
+/**
+ * Reads all files and checks every row before it returns; of a module, it checks what that exports, and every row that it draws. Throws
+ * `data.invalid`, which names file, line and remedy.
+ */
+export async function openDataset(options: DatasetOptions): Promise<Dataset>;
+export async function openDataset(options: PromptSourceOptions): Promise<PromptSource & AsyncDisposable>;
+export async function openDataset(
+  options: DatasetOptions | PromptSourceOptions,
+): Promise<PromptSource & AsyncDisposable> {
+  const { config } = options;
+  if (config.kind !== "module") return openFiles({ ...options, config });
+  return openModuleDataset({ ...(options as PromptSourceOptions), config });
+}
+
+async function openFiles(options: DatasetOptions): Promise<Dataset> {
   const rows = new RowCollection(options);
   const { train, validation, heldOut } = options.config;
   // What judges comes first, so that a training row with one of its prompts is known as such.
@@ -43,7 +64,7 @@ export async function openDataset(options: DatasetOptions): Promise<Dataset> {
   return new FileDataset(options, rows);
 }
 
-const filesOf = (files: DataConfig["train"] | undefined): readonly string[] =>
+const filesOf = (files: FileDataConfig["train"] | undefined): readonly string[] =>
   files === undefined ? [] : [files].flat();
 
 class FileDataset implements Dataset {
@@ -86,6 +107,9 @@ class FileDataset implements Dataset {
     if (open === undefined) return prompts;
     throw invalid(`row '${open.id}' has no answer to imitate: set data.fields.answer, or set imitation to null`);
   }
+
+  /** All is in memory. */
+  async [Symbol.asyncDispose](): Promise<void> {}
 
   /** DT3: a shuffle of its own. */
   #orderOf(epoch: number): Uint32Array {

@@ -5,12 +5,12 @@ import { isAbsolute, relative, resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { hashString, type Tokenizer } from "@treadle/learning";
 import type { WorkflowContext } from "@treadle/runtime";
-import type { DataConfig } from "./data-config.ts";
+import type { FileDataConfig } from "./data-config.ts";
 import { invalid, type Row, readRows } from "./read-rows.ts";
 import { type Content, contentOf, described, keyOf, tokensOf } from "./row-content.ts";
 
 export type DatasetOptions = {
-  readonly config: DataConfig;
+  readonly config: FileDataConfig;
   readonly tokenizer: Tokenizer;
   /** of the longest prompt */
   readonly maxPromptTokens: number;

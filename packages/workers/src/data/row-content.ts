@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { Message, type Prompt } from "@treadle/contracts";
 import type { Tokenizer } from "@treadle/learning";
 import { z } from "zod";
-import type { DataConfig } from "./data-config.ts";
+import type { RowConfig } from "./data-config.ts";
 import { invalid, shortened } from "./read-rows.ts";
 
 /** A prompt before it is tokens. */
@@ -14,7 +14,7 @@ export type Content = Pick<Prompt, "answer" | "messages" | "metadata" | "text"> 
 /** Text and tokens of a row. */
 export function tokensOf(
   { text, messages, tools }: Content,
-  { tokenizer, config }: { readonly tokenizer: Tokenizer; readonly config: DataConfig },
+  { tokenizer, config }: { readonly tokenizer: Tokenizer; readonly config: RowConfig },
   where: string,
 ): Pick<Prompt, "text" | "tokens"> {
   const { chat, template } = config;
@@ -38,7 +38,11 @@ const isAnswer = (value: unknown): value is string | number | boolean =>
   typeof value === "string" || typeof value === "boolean" || (typeof value === "number" && Number.isFinite(value));
 
 /** The fields of a row by what they are for. */
-export function contentOf(value: Record<string, unknown>, where: string, { fields }: DataConfig): Content {
+export function contentOf(
+  value: Record<string, unknown>,
+  where: string,
+  { fields }: Pick<RowConfig, "fields">,
+): Content {
   const { prompt, messages, tools, answer, id } = fields;
   const taken = new Set([messages ?? prompt, tools, answer, id]);
   const rest = Object.entries(value).filter(([name]) => !taken.has(name));

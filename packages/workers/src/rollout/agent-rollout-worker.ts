@@ -9,6 +9,7 @@ import {
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
+import { tokenizerName } from "../tokenizer/tokenizer-choice.ts";
 import { sandboxGone, type ToolCall, type ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import { type ToolCaller, ToolSessions } from "../tool/tool-sessions.ts";
@@ -59,22 +60,31 @@ export type AgentMetrics = ToolReport &
  */
 export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
-  readonly #closeToken: number;
+  #closeToken!: number;
 
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
+    if (this.tokenizer !== undefined) this.#findCalls();
+  }
+
+  protected override async openTokenizer(): Promise<void> {
+    await super.openTokenizer();
+    this.#findCalls();
+  }
+
+  #findCalls(): void {
     const { open, close, end, failure } = this.config.call;
     for (const own of [open, close, end]) {
       if (this.#tokensOf(own)?.length === 1) continue;
       throw new TreadleError(
         "config.invalid",
-        `call: '${own}' is not one token of ${this.#tokenizerName}: allowed is one, so that calls are found; add it there, or choose another`,
+        `call: '${own}' is not one token of ${tokenizerName(this.config)}: allowed is one, so that calls are found; add it there, or choose another`,
       );
     }
     if (!this.#tokensOf(failure))
       throw new TreadleError(
         "config.invalid",
-        `call.failure: '${failure}' has no tokens in ${this.#tokenizerName}; add them`,
+        `call.failure: '${failure}' has no tokens in ${tokenizerName(this.config)}; add them`,
       );
     this.#closeToken = this.tokenizer.encode(close)[0]!;
   }
@@ -197,11 +207,6 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const readable = alphabet === undefined ? plain : [...plain].filter((one) => alphabet.includes(one)).join("");
     const answer = this.tokenizer.encode(readable).subarray(0, call.maxAnswerTokens - 1);
     return Int32Array.of(...answer, ...this.tokenizer.encode(call.end));
-  }
-
-  get #tokenizerName(): string {
-    const { alphabet, tokenizer } = this.config;
-    return tokenizer ? `the tokenizer of '${tokenizer.folder}'` : `the alphabet '${alphabet}'`;
   }
 
   /** Undefined for what cannot be written. */

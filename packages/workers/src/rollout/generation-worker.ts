@@ -20,7 +20,7 @@ import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig, generatorFacts } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
-import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
+import { createTokenizer, openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallPace } from "./call-order.ts";
 import { CompletionJournal, type ResumedMetrics } from "./completion-journal.ts";
@@ -68,7 +68,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   static override readonly modelWork = "generation";
   static override readonly resizes = true;
 
-  protected readonly tokenizer: Tokenizer;
+  /** from the beginning, unless a module of the project has it: then from `setup` on */
+  protected tokenizer!: Tokenizer;
   protected readonly reward: Reward;
   #order: EpisodeOrder | undefined;
   #measured: MeasuredInterference | undefined;
@@ -88,7 +89,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     checkDegrees(config);
     checkTail(config);
     checkOnNewWeights(config);
-    // A folder is below the project's root, which only the worker's process is in.
+    // A folder or a module is below the project's root, which only the worker's process is in.
     if (config.tokenizer === undefined) openTokenizer(config, model);
     // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
     this.prototype.rewards().create(reward);
@@ -108,7 +109,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   constructor(context: WorkerContext<C>) {
     super(context);
-    this.tokenizer = openTokenizer(this.config, this.config.model);
+    if (this.config.tokenizer?.kind !== "module") this.tokenizer = openTokenizer(this.config, this.config.model);
     this.reward = this.rewards().create(this.config.reward);
   }
 
@@ -122,7 +123,14 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return createGenerationEngine(this, this.seed);
   }
 
+  /** That of a module, unless a subclass has brought its own. */
+  protected async openTokenizer(): Promise<void> {
+    const loadModule = (path: string) => this.loadModule(path);
+    this.tokenizer ??= await createTokenizer(this.config, this.config.model, { loadModule });
+  }
+
   override async setup(): Promise<void> {
+    await this.openTokenizer();
     await this.reward.open?.(this.log);
     this.engine = await this.createEngine();
     checkHeedsNewWeights(this.config, this.engine);

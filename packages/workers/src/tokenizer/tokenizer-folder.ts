@@ -17,6 +17,8 @@ const huggingFace = (): typeof import("@huggingface/tokenizers") =>
   createRequire(import.meta.url)("@huggingface/tokenizers");
 
 export const TokenizerFolder = z.strictObject({
+  /** `folder`, the default: of a Hugging Face model; `module`: of the project's own */
+  kind: z.literal("folder").optional(),
   /** of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node */
   folder: z.string().min(1),
   /** token that ends an answer; default: `eos_token` of `tokenizer_config.json` */
