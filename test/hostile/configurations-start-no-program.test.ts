@@ -146,16 +146,20 @@ test.each(attacks)("PGR1: %s", (_, module, exportName, config) =>
   }),
 );
 
-test("PGR1: the module of an engine", () =>
+test.each([
+  ["an engine", (module: string) => ({ ...rollout, engine: { kind: "module", module } })],
+  ["a tokenizer", (module: string) => ({ ...rollout, alphabet: undefined, tokenizer: { kind: "module", module } })],
+])("PGR1: the module of %s", (_, config) =>
   startUnderAgent(
     "rollout/rollout-worker.ts",
     "RolloutWorker",
-    (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "module", module: `${evil}.mjs` } }),
+    (evil) => ({ ...config(`${evil}.mjs`), reward: { name: "exact" } }),
     ({ failure, mark }) => {
       expect(failure?.message).toContain("is outside of the project root");
       expect(existsSync(mark)).toBe(false);
     },
-  ));
+  ),
+);
 
 describe("PGR1: an HTTP server that the configuration chooses", () => {
   const secret = "what the agent's user alone may know";

@@ -22,11 +22,19 @@ beforeAll(async () => {
 });
 afterAll(() => test3.close());
 
-test("each rank knows who it is, its configuration, its devices and its environment", async () => {
+test("each rank knows who it is, its run and node, its configuration, its devices and its environment", async () => {
   const all = await probe.whoAmI();
   expect(all.map(({ rank }) => rank)).toEqual([0, 1, 2]);
+  const { runId } = test3;
   for (const each of all) {
-    expect(each).toMatchObject({ component: "probe", worldSize: 3, config: { greeting: "hi" }, flag: "mine" });
+    expect(each).toMatchObject({
+      runId,
+      node: "node:0",
+      component: "probe",
+      worldSize: 3,
+      config: { greeting: "hi" },
+      flag: "mine",
+    });
     expect(each.devices).toEqual([`cpu:${each.rank}`]);
   }
   expect(new Set(all.map(({ pid }) => pid)).size).toBe(3);

@@ -30,6 +30,9 @@ export type EngineContext = {
   readonly settings: ModuleEngineConfig["settings"];
   /** of the worker: ranks of a trainer have one, and draw the same initial weights by it */
   readonly seed: number;
+  readonly runId: string;
+  /** that the rank is on */
+  readonly node: string;
   readonly component: string;
   readonly rank: number;
   readonly worldSize: number;
@@ -73,12 +76,12 @@ export async function createModuleEngine(
   { module, settings }: ModuleEngineConfig,
   { seed, use }: Pick<EngineContext, "seed" | "use">,
 ): Promise<GenerationEngine & TrainingEngine> {
-  const { component, rank, worldSize, log, messages, hostFiles, config } = worker;
+  const { runId, node, component, rank, worldSize, log, messages, hostFiles, config } = worker;
   const load = (path: string) => worker.loadModule(path);
   const own = new ProjectModule({ key: "engine.module", of: `'${component}'`, module, load });
   const refuse = (what: string): TreadleError => own.refuse(what);
   const context: EngineContext = {
-    ...{ use, model: config.model, settings, seed, component, rank, worldSize },
+    ...{ use, model: config.model, settings, seed, runId, node, component, rank, worldSize },
     devices: worker.devices.ids,
     rendezvous: (options) => messages.rendezvous(options),
     ...{ hostFiles, log },

@@ -92,13 +92,22 @@ describe("UE1: an engine of a module", () => {
     await writeFile(path, text);
     return path;
   }
-  type Asked = { use: string; component: string; rank: number; devices: string[]; settings: object; seed: number };
+  type Asked = {
+    use: string;
+    runId: string;
+    node: string;
+    component: string;
+    rank: number;
+    devices: string[];
+    settings: object;
+    seed: number;
+  };
   const asked: Asked[] = [];
   const made: TransformerEngine[] = [];
   Object.assign(globalThis, {
     ownEngine: async (context: Asked & { model: Parameters<typeof TransformerEngine.create>[0] }) => {
-      const { use, component, rank, devices, settings, seed } = context;
-      asked.push({ use, component, rank, devices, settings, seed });
+      const { use, runId, node, component, rank, devices, settings, seed } = context;
+      asked.push({ use, runId, node, component, rank, devices, settings, seed });
       const engine = await TransformerEngine.create(context.model);
       made.push(engine);
       return engine;
@@ -114,7 +123,14 @@ describe("UE1: an engine of a module", () => {
     const inference = new InferenceWorker(contextOf(InferenceConfig.parse({ model, engine }), "inference"));
     const actor = new ActorWorker(contextOf(ActorConfig.parse({ ...training, engine }), "actor"));
     for (const worker of [rollout, inference, actor]) await worker.setup();
-    const all = { rank: 0, devices: ["cpu:0"], settings: { precision: "high" }, seed: 3 };
+    const all = {
+      runId: "run-1",
+      node: "local",
+      rank: 0,
+      devices: ["cpu:0"],
+      settings: { precision: "high" },
+      seed: 3,
+    };
     expect(asked).toEqual([
       { use: "generation", component: "rollout", ...all },
       { use: "scoring", component: "inference", ...all },

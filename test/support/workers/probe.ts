@@ -57,8 +57,10 @@ export class ProbeWorker extends Worker<ProbeConfig> {
   }
 
   async whoAmI() {
-    const { component, rank, worldSize, config } = this;
+    const { runId, node, component, rank, worldSize, config } = this;
     return {
+      runId,
+      node,
       component,
       rank,
       worldSize,

@@ -383,10 +383,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "model.microBatchRows": "Rows that the compiled training program takes; other numbers are split and padded.",
     "maxBatch": "environments of which a call of the engine has observations at most; one stage of a simulator may have more. Default: all that are there"
   },
-  "DataConfig": {
-    "train": "a file or several",
-    "validation": "chooses among policies; default: a share of `train`",
-    "heldOut": "judges, and chooses nothing; default: a share of `train`",
+  "FileDataConfig": {
     "fields": "how the fields are called; all others become the prompt's metadata",
     "fields.prompt": "text",
     "fields.messages": "instead of `prompt`: messages with a role, for a tokenizer with a chat template",
@@ -396,12 +393,31 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "chat": "wraps each text prompt into a chat, for a tokenizer with a template",
     "chat.system": "the first message",
     "template": "variables of the chat template's own, such as `enable_thinking`",
+    "maxAnswerTokens": "tokens of the longest answer, with its end",
+    "kind": "`files`, the default; `module`: the rows of a module of the project's own",
+    "train": "a file or several",
+    "validation": "chooses among policies; default: a share of `train`",
+    "heldOut": "judges, and chooses nothing; default: a share of `train`",
     "heldOutFraction": "share of `train` that is held out where `heldOut` names no file, by a hash of the prompt",
     "validationFraction": "share of `train` that chooses among policies where `validation` names no file",
     "split": "another number parts `train` in another way",
     "tooLong": "of a prompt that leaves no room for the answer: ends the run before its first step, or leaves the row out",
-    "maxAnswerTokens": "tokens of the longest answer, with its end",
     "maxMiB": "of all rows in memory; files are larger by what they are compressed, and 256 bytes a row come on top"
+  },
+  "ModuleDataConfig": {
+    "fields": "how the fields are called; all others become the prompt's metadata",
+    "fields.prompt": "text",
+    "fields.messages": "instead of `prompt`: messages with a role, for a tokenizer with a chat template",
+    "fields.tools": "tools that the chat template describes",
+    "fields.answer": "text, number or boolean that a reward compares with; null: there is none",
+    "fields.id": "unique in all files; default: a hash of the row",
+    "chat": "wraps each text prompt into a chat, for a tokenizer with a template",
+    "chat.system": "the first message",
+    "template": "variables of the chat template's own, such as `enable_thinking`",
+    "maxAnswerTokens": "tokens of the longest answer, with its end",
+    "module": "the file that exports `createDataset`, in JavaScript or TypeScript, from the project's root",
+    "settings": "what its `createDataset` gets as `settings`; it checks them itself",
+    "timeoutMs": "that one of its answers may take"
   },
   "EngineConfig": {
     "model": "its sizes, and how it is computed",
@@ -544,10 +560,13 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "oversample.prompts": "how many prompts of a step are begun for one that is wanted; with `cut` those that lose are trained in no step; default: 1 for `cut`, 1.25 for `batch` and `carry`",
     "resample": "how many other prompts of the dataset may take the place of one whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0",
     "alphabet": "the characters of the tokenizer, after padding and stop",
-    "tokenizer": "instead of `alphabet`: that of a Hugging Face model",
-    "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
-    "tokenizer.stop": "token that ends an answer; default: `eos_token` of `tokenizer_config.json`",
+    "tokenizer": "instead of `alphabet`: that of a Hugging Face model, or of a module of the project",
+    "tokenizer.settings": "what its `createTokenizer` gets as `settings`; it checks them itself",
+    "tokenizer.module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
     "tokenizer.padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer",
+    "tokenizer.stop": "token that ends an answer; default: `eos_token` of `tokenizer_config.json`",
+    "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
+    "tokenizer.kind": "`folder`, the default: of a Hugging Face model; `module`: of the project's own",
     "groupSize": "completions of one prompt: what group-relative algorithms compare",
     "reward": "`{ name, … }` of a reward plugin",
     "completions": "episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th"
@@ -573,10 +592,13 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
   },
   "TokenizerChoice": {
     "alphabet": "the characters of the tokenizer, after padding and stop",
-    "tokenizer": "instead of `alphabet`: that of a Hugging Face model",
-    "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
+    "tokenizer": "instead of `alphabet`: that of a Hugging Face model, or of a module of the project",
+    "tokenizer.settings": "what its `createTokenizer` gets as `settings`; it checks them itself",
+    "tokenizer.module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
+    "tokenizer.padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer",
     "tokenizer.stop": "token that ends an answer; default: `eos_token` of `tokenizer_config.json`",
-    "tokenizer.padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer"
+    "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
+    "tokenizer.kind": "`folder`, the default: of a Hugging Face model; `module`: of the project's own"
   },
   "ToolConfig": {
     "name": "the kind of its actions, by which statistics and durations are kept",

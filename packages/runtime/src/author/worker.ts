@@ -33,6 +33,9 @@ export type Sizing = {
 /** Everything a worker is told about itself; built by its host, passed to the constructor. */
 export type WorkerContext<C> = {
   readonly config: C;
+  readonly runId: string;
+  /** that its process is on */
+  readonly node: string;
   readonly component: string;
   readonly rank: number;
   /** may change between steps, where the class `resizes` */
@@ -150,6 +153,9 @@ export abstract class Worker<C = unknown> {
   }
 
   readonly config: C;
+  readonly runId: string;
+  /** The node that its process is on, as plans call it: `node:0` without node agents. */
+  readonly node: string;
   readonly component: string;
   readonly rank: number;
   readonly seed: number;
@@ -173,6 +179,8 @@ export abstract class Worker<C = unknown> {
   constructor(context: WorkerContext<C>) {
     this.#context = context;
     this.config = context.config;
+    this.runId = context.runId;
+    this.node = context.node;
     this.component = context.component;
     this.rank = context.rank;
     this.seed = context.seed;

@@ -200,6 +200,8 @@ class WorkerHost {
     const messages = this.#messages;
     const context: WorkerContext<unknown> = {
       config,
+      runId: boot.runId,
+      node: boot.node,
       component: boot.component,
       rank: boot.rank,
       get worldSize() {

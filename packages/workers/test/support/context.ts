@@ -7,6 +7,8 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
   const silent = () => {};
   return {
     config,
+    runId: "run-1",
+    node: "local",
     component,
     rank,
     worldSize: group.worldSize,
