@@ -8,8 +8,10 @@ import {
   FileDataConfig,
   InferenceConfig,
   ModuleDataConfig,
+  ModuleTokenizerConfig,
   RolloutConfig,
   SimulatorConfig,
+  TokenizerFolder,
   ToolConfig,
 } from "@treadle/workers";
 import { SchemaFile } from "./schema-comments.ts";
@@ -24,6 +26,13 @@ const workers = [
     SglangConfig,
     "engines/src/server/server-config.ts",
     "SglangConfig",
+  ],
+  ["`tokenizer` of a folder", TokenizerFolder, "workers/src/tokenizer/tokenizer-folder.ts", "TokenizerFolder"],
+  [
+    "`tokenizer` of kind module",
+    ModuleTokenizerConfig,
+    "workers/src/tokenizer/module-tokenizer.ts",
+    "ModuleTokenizerConfig",
   ],
   ["`data` from files", FileDataConfig, "workers/src/data/data-config.ts", "FileDataConfig"],
   ["`data` of kind module", ModuleDataConfig, "workers/src/data/data-config.ts", "ModuleDataConfig"],
@@ -102,6 +111,8 @@ const parts: Readonly<Record<string, readonly (readonly [name: string, base?: st
     ["RolloutOrderConfig"],
     ["SimulatorConfig"],
     ["TokenizerChoice"],
+    ["TokenizerFolder"],
+    ["ModuleTokenizerConfig"],
     ["ToolConfig"],
   ],
 };

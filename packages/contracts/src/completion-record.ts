@@ -8,6 +8,8 @@ const Turn = z.object({
   pieces: z.array(z.string()).optional(),
   logprobs: z.array(z.number()).optional(),
   versions: z.array(z.int()).optional(),
+  /** of a turn of the policy's that was rewarded by itself */
+  reward: z.number().optional(),
 });
 
 /**
@@ -24,9 +26,14 @@ export const CompletionRecord = z.object({
   finishReason: z.string(),
   /** what a verifiable reward compares with */
   answer: z.string().optional(),
+  /** of the prompt, as its data set has it; what is larger than `maxMetadataBytes` is left out */
+  metadata: z.record(z.string(), z.unknown()).optional(),
   turns: z.array(Turn),
 });
 export type CompletionRecord = z.infer<typeof CompletionRecord>;
+
+/** So much of it is in each record. */
+export const maxMetadataBytes = 2 ** 16;
 
 /** Where records lie below a run's artifacts. */
 export const completionFolder = "completions";

@@ -1,6 +1,6 @@
 export { mean, median } from "./averages.ts";
 export { answering, ask, type CommandHandlers, listenTo, publishTo } from "./commands.ts";
-export { CompletionRecord, completionFolder } from "./completion-record.ts";
+export { CompletionRecord, completionFolder, maxMetadataBytes } from "./completion-record.ts";
 export {
   AutoPlacementConfig,
   CheckpointsConfig,
@@ -120,6 +120,7 @@ export {
   Sampling,
   Temperature,
   type TrainBatch,
+  TurnReward,
   type ValueLoss,
   type Weights,
 } from "./learning.ts";

@@ -73,6 +73,17 @@ export const Prompt = z.object({
 });
 export type Prompt = z.infer<typeof Prompt>;
 
+/** More turns than an episode has. */
+const maxTurns = 10_000;
+
+/** What a turn of the policy's has earned by itself. */
+export const TurnReward = z.object({
+  /** behind its last token, which the policy chose, counted in the episode's `tokens` */
+  end: z.int().positive(),
+  reward: z.number(),
+});
+export type TurnReward = z.infer<typeof TurnReward>;
+
 /**
  * One interaction, single- or multi-turn. `tokens` is prompt then everything after it; the parallel arrays have one
  * entry for every token of `tokens`. `mask` is 1 where the policy chose the token and 0 for prompt and tool tokens.
@@ -94,7 +105,10 @@ export const Episode = z.object({
   /** the kind of engine that sampled it, whose log-probabilities may be others' by what their kernels differ; absent means the trainer's */
   engine: z.string().optional(),
   finishReason: FinishReason,
+  /** all that it has earned */
   reward: z.number(),
+  /** when it has earned which parts of `reward`, in order; the rest comes with its last token, and all of it where this is absent */
+  turnRewards: z.array(TurnReward).max(maxTurns).optional(),
   /** log-probabilities recomputed by inference, at `temperature` as the reference's are; absent until then */
   oldLogprobs: float32.optional(),
   refLogprobs: float32.optional(),
@@ -104,7 +118,12 @@ export const Episode = z.object({
 export type Episode = z.infer<typeof Episode>;
 
 /** All samples of one prompt: what group-relative algorithms normalise over. */
-export const EpisodeGroup = z.object({ promptId: z.string(), episodes: z.array(Episode).min(1) });
+export const EpisodeGroup = z.object({
+  promptId: z.string(),
+  episodes: z.array(Episode).min(1),
+  /** of the prompt */
+  metadata: z.record(z.string(), z.unknown()).optional(),
+});
 export type EpisodeGroup = z.infer<typeof EpisodeGroup>;
 
 /** Smallest temperature but 0: logits divided by a smaller one run out of float32, and are as good as greedy before. */

@@ -54,6 +54,7 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
     );
   }
   checkTokens(episode.tokens, who, vocabularySize);
+  checkTurnRewards(episode, who);
   const firstChoice = Math.max(1, episode.promptLength);
   for (let token = 0; token < length; token++) {
     const chosen = episode.mask[token]!;
@@ -70,6 +71,39 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
     const array = episode[name];
     if (array !== undefined) checkFinite(array, episode.mask, name, who);
   }
+}
+
+/** TC1: turns are in order, each ends with a token of the policy's, and earns what a reward may be. */
+function checkTurnRewards({ turnRewards = [], mask }: Episode, who: string): void {
+  let before = 0;
+  for (const { end, reward } of turnRewards) {
+    if (end <= before || mask[end - 1] !== 1)
+      throw invalid(
+        `${who} has a turn that ends at '${end}': allowed is behind a token of the policy's, and after the turn before, which ends at '${before}'`,
+      );
+    if (!isReward(reward))
+      throw invalid(`${who} has reward '${reward}' for a turn: allowed is a finite number within ± ${largestReward}`);
+    before = end;
+  }
+}
+
+/**
+ * When an episode earns its reward, at `positions` of its policy's tokens. TC1: what turns have earned comes with their last tokens; what is
+ * left of `reward` with the episode's last, so that all of it is `reward` whatever turns say.
+ */
+export function rewardsInTime(
+  { reward, turnRewards = [] }: Pick<Episode, "reward" | "turnRewards">,
+  positions: Int32Array,
+): Float64Array {
+  const rewards = new Float64Array(positions.length);
+  if (positions.length === 0) return rewards;
+  let rest = reward;
+  for (const turn of turnRewards) {
+    rewards[positions.indexOf(turn.end - 1)]! += turn.reward;
+    rest -= turn.reward;
+  }
+  rewards[positions.length - 1]! += rest;
+  return rewards;
 }
 
 /** Throws `learning.invalid-batch` unless `array` is finite in float32 where the mask is not 0; elsewhere it is never used. */

@@ -61,8 +61,11 @@ export {
   type RewardLog,
   type RewardPlugin,
   type RewardRegistry,
+  type Score,
   type ScoredCompletion,
+  type ScoredTurn,
   scoreCompletion,
+  scoreTurns,
 } from "./rewards/reward.ts";
 export {
   type CorrectedSamples,

@@ -1,6 +1,6 @@
 import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
-import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
+import { checkEpisode, createCharacterTokenizer, type Reward, type ScoredTurn } from "@treadle/learning";
 import type { Sink } from "@treadle/runtime";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
@@ -119,6 +119,44 @@ test("the reward judges what follows the last answer, and an episode without a s
   }
   expect(episodes.some(({ reward }) => reward === 1)).toBe(true);
   expect(episodes.some(({ reward }) => reward === 0)).toBe(true);
+}, 240_000);
+
+test("TC1: a reward may judge each turn, told what its tool answered, and the prompt's metadata goes with the group", async () => {
+  const seen: { readonly metadata: unknown; readonly text: string; readonly turns: readonly ScoredTurn[] }[] = [];
+  class ByTurns extends AgentRolloutWorker {
+    protected override rewards() {
+      const score: Reward["score"] = ({ metadata }, { text, turns = [] }) => {
+        seen.push({ metadata, text, turns });
+        return { turns: turns.map((_, turn) => turn + 1) };
+      };
+      return super.rewards().with({ name: "by-turns", create: () => ({ name: "by-turns", score }) });
+    }
+  }
+  const worker = new ByTurns(contextOf({ ...config, reward: { name: "by-turns" } }, "rollout"));
+  await worker.setup();
+  const metadata = { source: { of: ["sums", 1, null] } };
+  const { source, sink, groups } = streamOf([[{ ...prompt("1+2", "3"), metadata }]]);
+  await worker.generate(source, sink, group);
+  expect(groups[0]?.metadata).toEqual(metadata);
+  let numOfTurns = 0;
+  for (const { tokens, mask, reward, turnRewards, promptLength } of groups[0]?.episodes ?? []) {
+    if (tokens.at(-1) !== tokenizer.stopToken) {
+      expect([reward, turnRewards]).toEqual([0, undefined]);
+      continue;
+    }
+    // A turn ends where the policy's tokens do.
+    const ends = [...mask.keys()].filter((at) => mask[at] === 1 && mask[at + 1] !== 1).map((at) => at + 1);
+    expect(turnRewards).toEqual(ends.map((end, turn) => ({ end, reward: turn + 1 })));
+    expect(reward).toBe((ends.length * (ends.length + 1)) / 2);
+    const written = tokenizer.transcribe(tokens.subarray(promptLength));
+    const told = seen.find(({ turns }) => turns.map(({ text, answer = "" }) => text + answer).join("") === written);
+    expect(told).toMatchObject({ metadata, text: told?.turns.at(-1)?.text });
+    expect(told?.turns.map(({ answer }) => answer === undefined)).toEqual(
+      ends.map((_, turn) => turn === ends.length - 1),
+    );
+    if (ends.length > 1) numOfTurns++;
+  }
+  expect(numOfTurns).toBeGreaterThan(0);
 }, 240_000);
 
 describe("an episode that is carried on with its tool", () => {

@@ -1,4 +1,4 @@
-import { CompletionRecord, type Episode } from "@treadle/contracts";
+import { CompletionRecord, type Episode, maxMetadataBytes } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import fc from "fast-check";
 import { expect, test } from "vitest";
@@ -53,6 +53,39 @@ test("a record has every token in its place: who wrote it, and of the policy's e
       expect(written1.every((by, i) => by !== written1[i - 1])).toBe(true);
     }),
   );
+});
+
+test("a record has its prompt's metadata as they are, unless they are too large, and what turns have earned", () => {
+  const written = [
+    { isPolicy: true, text: "<1" },
+    { isPolicy: false, text: "2|" },
+    { isPolicy: true, text: "3" },
+  ];
+  const turnRewards = [
+    { end: 6, reward: 0.25 },
+    { end: 9, reward: -1 },
+  ];
+  const recordOf = (metadata: Record<string, unknown>) => {
+    const prompt = { id: "p", tokens: tokenizer.encode("1+1="), metadata };
+    const record = completionRecord({ ...episodeOf("1+1=", written), turnRewards }, prompt, {
+      step: 3,
+      worker: "rollout/0",
+      tokenizer,
+    });
+    return CompletionRecord.parse(JSON.parse(JSON.stringify(record)));
+  };
+  const metadata = { level: { of: [1, null, "é"] }, "": false };
+  const { turns, ...record } = recordOf(metadata);
+  expect(record.metadata).toEqual(metadata);
+  expect(turns.map(({ by, reward }) => [by, reward])).toEqual([
+    ["prompt", undefined],
+    ["policy", 0.25],
+    ["tool", undefined],
+    ["policy", -1],
+  ]);
+  const least = JSON.stringify({ a: "" }).length;
+  expect(recordOf({ a: "x".repeat(maxMetadataBytes - least) }).metadata).toBeDefined();
+  expect(recordOf({ a: "x".repeat(maxMetadataBytes - least + 1) }).metadata).toBeUndefined();
 });
 
 test("a sample takes the first of each group before the second of any", () => {

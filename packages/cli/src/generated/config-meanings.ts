@@ -600,6 +600,16 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "tokenizer.folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
     "tokenizer.kind": "`folder`, the default: of a Hugging Face model; `module`: of the project's own"
   },
+  "TokenizerFolder": {
+    "kind": "`folder`, the default: of a Hugging Face model; `module`: of the project's own",
+    "folder": "of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node",
+    "stop": "token that ends an answer; default: `eos_token` of `tokenizer_config.json`",
+    "padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer"
+  },
+  "ModuleTokenizerConfig": {
+    "module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
+    "settings": "what its `createTokenizer` gets as `settings`; it checks them itself"
+  },
   "ToolConfig": {
     "name": "the kind of its actions, by which statistics and durations are kept",
     "program": "POSIX shell text that answers a call on its output; `$1` is the text of the call, as data",

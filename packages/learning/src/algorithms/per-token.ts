@@ -1,5 +1,5 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
-import { checkGroups, invalid } from "../episode.ts";
+import { checkGroups, invalid, rewardsInTime } from "../episode.ts";
 import { generalisedAdvantages } from "../gae.ts";
 import { type Algorithm, policyTokenPositions, type TrainSample } from "./algorithm.ts";
 import { type AlgorithmConfigOf, type AlgorithmName, minGroupSizeOf } from "./config.ts";
@@ -12,8 +12,8 @@ const filterRule = (name: AlgorithmName) => ({ minEpisodes: minGroupSizeOf(name)
 
 /**
  * PPO: "Proximal Policy Optimization Algorithms", arXiv:1707.06347, over the tokens that the policy chose. A step is one
- * such token (tool and prompt tokens in between pass no time); the episode's reward comes with the last; with the KL in
- * the reward every step's penalty is taken off its reward. Generalised advantage estimation with the critic's `values`
+ * such token (tool and prompt tokens in between pass no time); what turns have earned comes with their last tokens, and the rest of the
+ * episode's reward with its last (TC1); with the KL in the reward every step's penalty is taken off its reward. Generalised advantage estimation with the critic's `values`
  * then gives advantages and the returns that the critic regresses to, with the loss
  *
  *     valueCoefficient / 2 · max((v − R)², (v_old + clip(v − v_old, ±valueClip) − R)²)
@@ -49,11 +49,11 @@ function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSamp
     );
   }
   const values = Float64Array.from(positions, (token) => oldValues[token]!);
-  const rewards = klPenalties(episode, positions, config.kl).map((penalty) => -penalty);
+  const penalties = klPenalties(episode, positions, config.kl);
+  const rewards = rewardsInTime(episode, positions).map((reward, step) => reward - penalties[step]!); // TC1
   const last = positions.length - 1;
   const goesOn = config.truncation === "bootstrap" && episode.finishReason === "length";
   const atLast = (is: boolean) => Uint8Array.from(positions, (_, step) => (is && step === last ? 1 : 0));
-  if (last >= 0) rewards[last]! += episode.reward;
   const estimated = generalisedAdvantages(
     {
       steps: positions.length,
@@ -77,13 +77,13 @@ function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSamp
 
 /**
  * REINFORCE++: "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", arXiv:2501.03262. No
- * critic; the advantage of token t is the episode's reward less the KL penalties from t on, to be scaled over all policy
- * tokens of the step (`normaliseAdvantages`):
+ * critic; the advantage of token t is the reward less the KL penalties from t on, to be scaled over all policy
+ * tokens of the step (`normaliseAdvantages`), where r_t is what is earned with t: all with the last token, unless turns say otherwise (TC1):
  *
- *     G_t = r − sum over s ≥ t of kl_s        A_t = (G_t − mean(G)) / (std(G) + 1e-6)
+ *     G_t = sum over s ≥ t of (r_s − kl_s)        A_t = (G_t − mean(G)) / (std(G) + 1e-6)
  *
- * with PPO's clipped loss. With a baseline (the paper's variant for several samples a prompt) r is the reward less its
- * group's mean, and the KL is a term of the loss, estimated by k2, unless it is configured to be in the reward.
+ * with PPO's clipped loss. With a baseline (the paper's variant for several samples a prompt) each G_t is less by the mean reward of the
+ * group, and the KL is a term of the loss, estimated by k2, unless it is configured to be in the reward.
  */
 export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "reinforce++-baseline">): Algorithm {
   return {
@@ -103,9 +103,10 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "rei
         return episodes.map((episode) => {
           const positions = policyTokenPositions(episode);
           const credit = klPenalties(episode, positions, config.kl);
-          let rest = episode.reward - baseline;
+          const rewards = rewardsInTime(episode, positions); // TC1
+          let rest = -baseline;
           for (let step = positions.length - 1; step >= 0; step--) {
-            rest -= credit[step]!;
+            rest += rewards[step]! - credit[step]!;
             credit[step] = rest;
           }
           return { episode, advantages: place(episode, positions, credit) };

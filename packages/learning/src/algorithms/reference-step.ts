@@ -119,8 +119,9 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
     return episodes.map((episode) => {
       const baseline = config.name === "reinforce++" ? 0 : centerOf(rewards);
       const own = penalties(episode, config.kl);
-      const advantages = own.map((_, step) => episode.reward - baseline - sum(own.slice(step)));
-      return { episode, at: tokensOf(episode), advantages };
+      const at = tokensOf(episode);
+      const advantages = own.map((_, step) => earnedFrom(episode, at[step]!) - baseline - sum(own.slice(step)));
+      return { episode, at, advantages };
     });
   }
   if (episodes.length < 2) return [];
@@ -145,6 +146,10 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
   });
 }
 
+/** What is still to be earned before a token: all, less what turns that ended before it have. */
+const earnedFrom = ({ reward, turnRewards = [] }: Episode, token: number): number =>
+  reward - sum(turnRewards.filter(({ end }) => end <= token).map((turn) => turn.reward));
+
 /** What is added to an episode's reward. */
 function shaping(config: AlgorithmConfig, episode: Episode): number {
   if (config.name === "rloo") return -sum(penalties(episode, config.kl));
@@ -159,7 +164,8 @@ function generalised(config: Extract<AlgorithmConfig, { name: "ppo" }>, episode:
   const at = tokensOf(episode);
   const values = at.map((token) => episode.values![token]!);
   const rewards = penalties(episode, config.kl).map(
-    (penalty, step) => (step === at.length - 1 ? episode.reward : 0) - penalty,
+    (penalty, step) =>
+      earnedFrom(episode, at[step]!) - (step === at.length - 1 ? 0 : earnedFrom(episode, at[step + 1]!)) - penalty,
   );
   const isCut = config.truncation === "bootstrap" && episode.finishReason === "length";
   const after = isCut ? (values.at(-1) ?? 0) : 0;

@@ -63,7 +63,7 @@ export function entropyOf(chosen: number, others: number): number {
 }
 
 /**
- * Groups of one and of several, equal rewards, rewards of 1000 ± 0.1, tool tokens in between, aborted and empty episodes,
+ * Groups of one and of several, equal rewards, rewards of 1000 ± 0.1, tool tokens in between, rewards of turns, aborted and empty episodes,
  * episodes that inference has rescored, stale ones and those of another engine, ratios of e^±800, and NaN wherever the policy did not choose.
  */
 export function randomStep(random: Random, { extreme }: { readonly extreme: boolean }): RandomStep {
@@ -90,6 +90,12 @@ export function randomStep(random: Random, { extreme }: { readonly extreme: bool
       const isStale = random.float() < 0.3;
       const engine = pick([undefined, "scripted", "another"]);
       const oldLogprobs = random.float() < 0.5 ? near(logprobs) : undefined;
+      // Apart from the other draws.
+      const turns = random.split("turns").split(`${prompt}.${numEpisodes}`);
+      const earns = turns.float() < 0.5 ? 0.4 : 0;
+      const turnRewards = Array.from(mask.keys(), (token) => token + 1)
+        .filter((end) => mask[end - 1] === 1 && turns.float() < earns)
+        .map((end) => ({ end, reward: 4 * turns.float() - 2 }));
       const episode: Episode = {
         promptId: `${prompt}`,
         promptLength,
@@ -103,6 +109,7 @@ export function randomStep(random: Random, { extreme }: { readonly extreme: bool
         ...(engine && { engine }),
         finishReason: pick(["stop", "stop", "length", "abort"]),
         reward: rewardOf(),
+        ...(turnRewards.length > 0 && { turnRewards }),
         ...(oldLogprobs && { oldLogprobs }),
         refLogprobs: chosen(() => uniform(-6, -0.01)),
         values: chosen(() => uniform(-1, 1)),

@@ -6,7 +6,7 @@ import {
   type Sampling,
   TreadleError,
 } from "@treadle/contracts";
-import { scoreCompletion } from "@treadle/learning";
+import { scoreTurns } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import { tokenizerName } from "../tokenizer/tokenizer-choice.ts";
@@ -186,8 +186,8 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   }
 
   async #judged(prompt: Prompt, completion: Completion, answers: readonly Span[]): Promise<Episode> {
-    const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
-    return toEpisode(this.engine.kind, prompt, completion, reward, answers);
+    const { reward, turns } = await this.#score(prompt, completion, answers);
+    return toEpisode(this.engine.kind, prompt, completion, reward, answers, turns);
   }
 
   /** The text of the call that ends here, in what the policy wrote since `from`; undefined when it is none. */
@@ -218,10 +218,19 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     }
   }
 
-  /** Judges what the policy wrote after its last call. Without a stop the answer is not finished, whatever it says. */
-  async #score(prompt: Prompt, { tokens }: Completion, from: number): Promise<number> {
-    if (tokens.at(-1) !== this.tokenizer.stopToken) return 0;
-    const answer = tokens.subarray(from);
-    return scoreCompletion(this.reward, prompt, { tokens: answer, text: this.tokenizer.decode(answer) });
+  /** Judges what the policy wrote after its last call, and may judge each turn. Without a stop the answer is not finished, whatever it says. */
+  async #score(
+    prompt: Prompt,
+    { tokens }: Completion,
+    answers: readonly Span[],
+  ): Promise<Awaited<ReturnType<typeof scoreTurns>>> {
+    if (tokens.at(-1) !== this.tokenizer.stopToken) return { reward: 0 };
+    const answer = tokens.subarray(answers.at(-1)?.[1] ?? 0);
+    const { tokenizer } = this;
+    const turns = [...answers, undefined].map((span, turn) => ({
+      text: tokenizer.decode(tokens.subarray(answers[turn - 1]?.[1] ?? 0, span?.[0])),
+      ...(span && { answer: tokenizer.transcribe(tokens.subarray(...span)) }),
+    }));
+    return scoreTurns(this.reward, prompt, { tokens: answer, text: tokenizer.decode(answer), turns });
   }
 }

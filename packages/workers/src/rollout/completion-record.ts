@@ -1,5 +1,11 @@
 /** Episodes as people read them. Pure. */
-import type { CompletionRecord, Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
+import {
+  type CompletionRecord,
+  type Episode,
+  type EpisodeGroup,
+  maxMetadataBytes,
+  type Prompt,
+} from "@treadle/contracts";
 import type { Tokenizer } from "@treadle/learning";
 
 type Where = {
@@ -30,7 +36,17 @@ export function completionRecord(
   prompt: Prompt,
   { step, worker, tokenizer }: Where,
 ): CompletionRecord {
-  const { tokens, mask, logprobs, policyVersions, promptLength, promptId, finishReason, reward } = episode;
+  const {
+    tokens,
+    mask,
+    logprobs,
+    policyVersions,
+    promptLength,
+    promptId,
+    finishReason,
+    reward,
+    turnRewards = [],
+  } = episode;
   const turns: CompletionRecord["turns"] = [
     { by: "prompt", text: tokenizer.transcribe(tokens.subarray(0, promptLength)) },
   ];
@@ -39,6 +55,8 @@ export function completionRecord(
     let to = from + 1;
     while (to < tokens.length && (mask[to] === 1) === isPolicy) to++;
     const text = tokenizer.transcribe(tokens.subarray(from, to));
+    const own = isPolicy ? turnRewards.find(({ end }) => end === to) : undefined;
+    const earned = own && { reward: rounded(own.reward) };
     if (isPolicy && to - from <= maxPieces) {
       turns.push({
         by: "policy",
@@ -46,13 +64,29 @@ export function completionRecord(
         pieces: Array.from(tokens.subarray(from, to), (token) => tokenizer.transcribe(Int32Array.of(token))),
         logprobs: Array.from(logprobs.subarray(from, to), rounded),
         versions: Array.from(policyVersions.subarray(from, to)),
+        ...earned,
       });
-    } else turns.push({ by: isPolicy ? "policy" : "tool", text });
+    } else turns.push({ by: isPolicy ? "policy" : "tool", text, ...earned });
     from = to;
   }
   const length = tokens.length - promptLength;
   const answer = prompt.answer === undefined ? {} : { answer: prompt.answer };
-  return { step, worker, promptId, reward: rounded(reward), length, finishReason, ...answer, turns };
+  return {
+    step,
+    worker,
+    promptId,
+    reward: rounded(reward),
+    length,
+    finishReason,
+    ...answer,
+    ...metadataOf(prompt),
+    turns,
+  };
+}
+
+function metadataOf({ metadata }: Prompt): Pick<CompletionRecord, "metadata"> {
+  const isKept = metadata && Buffer.byteLength(JSON.stringify(metadata)) <= maxMetadataBytes;
+  return isKept ? { metadata } : {};
 }
 
 /** JSON has no infinities, which the log-probability of an impossible token is. */

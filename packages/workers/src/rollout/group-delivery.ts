@@ -56,7 +56,8 @@ export class GroupDelivery {
 
   async #keep(samples: readonly number[], isReplaced: (group: EpisodeGroup) => boolean): Promise<void> {
     const episodes = await Promise.all(samples.map((sample) => this.#episodes.get(sample) as Promise<Episode>));
-    const group = { promptId: this.prompt.id, episodes };
+    const { id: promptId, metadata } = this.prompt;
+    const group: EpisodeGroup = { promptId, episodes, ...(metadata && { metadata }) };
     if (isReplaced(group)) return;
     await this.#item.commit(this.#sink, group);
     this.#resolve(group);

@@ -1,13 +1,14 @@
 import { type Completion, type Episode, type Prompt, versionRunsOf } from "@treadle/contracts";
 import type { Span } from "./episode-stream.ts";
 
-/** A completion of a kind of engine with its prompt; tokens in `others` (from and to, counted after the prompt) are somebody else's than the policy's, so they are masked. */
+/** A completion of a kind of engine with its prompt; tokens in `others` (from and to, counted after the prompt) are somebody else's than the policy's, so they are masked. `turns`: what each of the policy's has earned. */
 export function toEpisode(
   engine: string,
   prompt: Prompt,
   { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion, versions = [] }: Completion,
   reward: number,
   others: readonly Span[] = [],
+  turns?: readonly number[],
 ): Episode {
   const promptLength = prompt.tokens.length;
   const length = promptLength + written.length;
@@ -27,6 +28,8 @@ export function toEpisode(
     mask.fill(0, promptLength + from, promptLength + to);
     policyVersions.fill(-1, promptLength + from, promptLength + to);
   }
+  // A turn ends where its tool's answer begins, and the last one with the episode.
+  const endOf = (turn: number): number => promptLength + (others[turn]?.[0] ?? written.length);
   return {
     promptId: prompt.id,
     promptLength,
@@ -38,5 +41,6 @@ export function toEpisode(
     engine,
     finishReason,
     reward,
+    ...(turns && { turnRewards: turns.map((each, turn) => ({ end: endOf(turn), reward: each })) }),
   };
 }
