@@ -10,8 +10,8 @@
  * - ER1 an episode has at most one home: it is ordered to run again only after that attempt has left, or its rank is down
  * - ER2 every order to run has a new attempt; what is said of any other attempt changes nothing
  * - ER3 an episode ends once, and only what is over is run no more: whatever ranks die, it waits for a place again
- * - ER4 none is ordered to a rank that has no room, as far as is known, but those which come back from a tool, and none to a
- *   rank that is down
+ * - ER4 none is ordered to a rank that has no room, as far as is known, but those which come back from a tool, which wait for none, and
+ *   none to a rank that is down
  * - ER5 where a rank has room, as far as is known, nothing waits that may run there: those that are placed there go first, then,
  *   where waiting episodes are shared, the first of those that wait for other ranks, but not while a batch is first placed: what is placed then
  *   is placed as was meant, and a rank that has room later makes good what was predicted wrongly, or what came late
@@ -183,9 +183,9 @@ export class EpisodeRouter {
     if (!this.isCurrent(episode, attempt) || one.phase !== "tool") return [];
     this.#wait(episode, priority);
     const orders = this.#dispatch();
-    // It comes back from a tool (ER4): where it is not shared, it takes its turn in the queue of the engine that it goes to.
-    const isStuck =
-      this.#sharedRoom === undefined && this.phaseOf(episode) === "place" && this.#isUp[one.target] === true;
+    // ER4: as those that stay, it takes its turn in the queue of the engine that it goes to. Here it would wait behind all that has
+    // not begun: where more wait than there are places, no rank has room before most of the batch has ended.
+    const isStuck = this.phaseOf(episode) === "place" && this.#isUp[one.target] === true;
     return isStuck ? [...orders, this.#run(this.#placeOf(episode), one.target)] : orders;
   }
 

@@ -79,7 +79,8 @@ class World {
     this.others = new Array<number>(numRanks).fill(0);
   }
 
-  obey(orders: readonly RouterOrder[]): void {
+  /** `returned`: the one that came back from a tool. */
+  obey(orders: readonly RouterOrder[], returned?: number): void {
     for (const { type, episode, rank, attempt } of orders) {
       if (type === "leave") {
         for (const run of this.runs) if (run.episode === episode && run.attempt === attempt) run.leaves = true;
@@ -96,8 +97,8 @@ class World {
         "ER2: attempts are new",
       ).toBe(true);
       const turn = this.known[episode]!;
-      // Where nothing is shared, one that has left waits in the queue of the engine that it goes to.
-      const hasReturned = !this.given.shares && turn > 0;
+      // It waits in the queue of the engine that it goes to.
+      const hasReturned = episode === returned;
       this.runs.push({ rank, episode, attempt, turn, at: "decode", leaves: false, hasReturned });
       const decoding = this.runs.filter(
         (run) =>
@@ -168,8 +169,11 @@ class World {
       this.obey(this.router.turnEnded(episode, attempt, prediction));
     } else if (type === "goes-on") {
       this.router.goesOn(episode, attempt);
-    } else if (type === "left") this.obey(this.router.left(episode, attempt, left));
-    else if (type === "gave-up") this.obey(this.router.gaveUp(episode, attempt, left));
+    } else if (type === "left") {
+      this.obey(this.router.left(episode, attempt, left), episode);
+      if (isCurrent)
+        expect(this.router.phaseOf(episode), "ER4: what comes back from a tool waits for no room").toBe("decode");
+    } else if (type === "gave-up") this.obey(this.router.gaveUp(episode, attempt, left));
     else {
       const { isFirst, orders } = this.router.ended(episode, attempt);
       expect(isFirst, "ER2: only the current attempt ends it").toBe(isCurrent);
@@ -319,6 +323,31 @@ describe("the router of episodes", () => {
     expect(ranks(router.look()), "as much of it as it has room for").toEqual([1]);
     expect(ranks(router.up(2)), "one that comes up late").toEqual([2]);
     expect(router.numWaiting).toBe(4);
+  });
+
+  test("ER4: one that moves waits for none of those that have not begun, however many there are", () => {
+    const loads = new WorkerLoads(2);
+    // Those of even numbers begin at rank 0, the others at rank 1, and the first one shall go on there.
+    const policy = {
+      workerFor: (episode: number, home: number) => (home === -1 ? episode % 2 : home),
+      worksOnAt: () => 1,
+      ...{ moved: () => {}, finished: () => {}, groupSizes: null },
+    };
+    const room = () => 2;
+    const router = new EpisodeRouter({ numEpisodes: 12, policy, loads, room, sharedRoom: room });
+    const first = router.offerAll(Array.from({ length: 12 }, (_, episode) => -episode));
+    expect(first.map(({ episode, rank }) => [episode, rank])).toEqual([
+      [0, 0],
+      [1, 1],
+      [2, 0],
+      [3, 1],
+    ]);
+    const toCome = { remainingTokens: 9, generatedTokens: 1, transferSeconds: 0 };
+    const [next, leave] = router.turnEnded(0, 1, toCome);
+    expect(next, "its place is another's").toMatchObject({ type: "run", episode: 4, rank: 0 });
+    expect(leave).toMatchObject({ type: "leave", episode: 0, rank: 0, target: 1 });
+    expect(router.left(0, 1, 5)).toEqual([{ type: "run", episode: 0, rank: 1, attempt: 2 }]);
+    expect(router.ended(1, 1).orders, "and counts there").toEqual([]);
   });
 
   test("ER5: with thousands that wait, a place that is free costs a few questions of the policy, and none costs none", () => {
