@@ -30,7 +30,7 @@ let calling: (options?: Partial<CallOrderOptions>) => CallOrder;
 beforeEach(() => {
   told = [];
   const order = new EpisodeOrder({ scheduler: "pps", predictor: "learned" });
-  for (const method of ["turnEnded", "toolEnded", "ended", "cut"] as const) {
+  for (const method of ["generating", "turnEnded", "toolEnded", "ended", "cut"] as const) {
     const own = order[method].bind(order) as (...given: unknown[]) => void;
     order[method] = (...given: unknown[]) => {
       told.push([method, ...given]);
@@ -78,7 +78,19 @@ test("an episode that began again with other weights is another one, and one tha
     ["cut", 0],
     ["turnEnded", 3, { tokens: 6, meanLogProbability: -0.5 }],
     ["ended", 3],
+    ["generating", 1, 3],
     ["cut", 1],
+  ]);
+});
+
+test("PG3: of a turn under way it is told of what the turn has chosen, also where the episode has begun again", () => {
+  call.turnEnded(0, completion(5, 0));
+  call.toolEnded(0, { toolSeconds: 1, hasToolFailed: false, observedTokens: 2 });
+  for (const numTokens of [7, 10, 4]) call.generating(0, numTokens);
+  expect(told.slice(2)).toEqual([
+    ["generating", 0, 0],
+    ["generating", 0, 3],
+    ["generating", 0, 0],
   ]);
 });
 

@@ -3,6 +3,7 @@ import type { GenerationEngine } from "@treadle/engines";
 import { EpisodeOrder } from "@treadle/trajectories";
 import { beforeEach, describe, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
+import type { CompletionJournal } from "../src/rollout/completion-journal.ts";
 import { EpisodeStream, type EpisodeStreamOptions, type Span } from "../src/rollout/episode-stream.ts";
 import { sandboxGone } from "../src/tool/items.ts";
 import { HandEngine, turns } from "./support/hand-engine.ts";
@@ -54,6 +55,28 @@ describe("episodes of a rank that shares none", () => {
     await stream.finish();
     expect(ended.map(([name]) => name)).toEqual(["a", "ab", "abc", "abcd"]);
     expect(over).toEqual([]);
+  });
+
+  test("PG3: are told of while a turn goes on, where the engine says so", async () => {
+    const order = new CallOrder(new EpisodeOrder({ scheduler: "pps", predictor: "learned" }), [], {
+      ...{ places: 2, step: 0 },
+    });
+    const generating: [at: number, numTokens: number][] = [];
+    order.generating = (...told) => void generating.push(told);
+    const journal = { find: () => undefined, keep: () => {}, stop: () => {} } as unknown as CompletionJournal;
+    const { stream, run } = streamOf({ order, journal });
+    run("a");
+    run("ab");
+    engine.progress(1, 0, 3);
+    engine.progress(1, 3, 2);
+    engine.end(1, 6);
+    engine.progress(1, 5, 1); // too late
+    engine.end(0);
+    await stream.finish();
+    expect(generating).toEqual([
+      [1, 3],
+      [1, 5],
+    ]);
   });
 
   test("are waited for until there is room for more", async () => {

@@ -129,6 +129,12 @@ export class EpisodeOrder {
     return { tokens: Math.max(1, tokens), logSd: tokensLogSd };
   }
 
+  /** Of the turn under way it has chosen so many tokens by now: its siblings are predicted by them (PG3). */
+  generating(id: number, tokens: number): void {
+    this.#running(id);
+    this.#predictor.generating(`${id}`, tokens);
+  }
+
   turnEnded(id: number, turn: z.input<typeof Turn>): void {
     const episode = this.#running(id);
     const { tokens, toolSeconds = 0, observedTokens = 0 } = turn;

@@ -12,19 +12,27 @@ export type RecordedEpisode = {
   readonly turns: readonly z.input<typeof Turn>[];
 };
 
+/** How steps are played. */
+export type Played = {
+  /** of every episode; default: 0.01 */
+  readonly tokenSeconds?: number | undefined;
+  /** the predictor hears of turns under way, as of engines that tell of them; default: of turns that have ended alone */
+  readonly tellsProgress?: boolean | undefined;
+};
+
 /**
- * Plays steps of episodes against a predictor, every episode at a token a `tokenSeconds`, and reports how well it
- * foretold those after the first `learnSteps`: each step is learned after it was judged.
+ * Plays steps of episodes against a predictor, and reports how well it foretold those after the first `learnSteps`: each step is
+ * learned after it was judged.
  */
 export function evaluatePredictor(
   steps: readonly (readonly RecordedEpisode[])[],
-  { learnSteps, tokenSeconds = 0.01 }: { readonly learnSteps: number; readonly tokenSeconds?: number },
+  { learnSteps, ...played }: Played & { readonly learnSteps: number },
 ): PredictorReport {
   const predictor = new EpisodePredictor();
   const scores = new PredictionScores();
   for (const [step, episodes] of steps.entries()) {
     const judge: Say = step < learnSteps ? () => {} : (...said) => scores.add(...said);
-    playStep(predictor, step, episodes, tokenSeconds, judge);
+    playStep(predictor, step, episodes, played, judge);
     predictor.learn();
   }
   return scores.report();
@@ -34,10 +42,10 @@ export function evaluatePredictor(
 export function learnSteps(
   predictor: EpisodePredictor,
   steps: readonly (readonly RecordedEpisode[])[],
-  tokenSeconds = 0.01,
+  played: Played = {},
 ): void {
   for (const [step, episodes] of steps.entries()) {
-    playStep(predictor, step, episodes, tokenSeconds, () => {});
+    playStep(predictor, step, episodes, played, () => {});
     predictor.learn();
   }
 }
@@ -49,13 +57,17 @@ function playStep(
   predictor: EpisodePredictor,
   step: number,
   episodes: readonly RecordedEpisode[],
-  tokenSeconds: number,
+  { tokenSeconds = 0.01, tellsProgress = false }: Played,
   say: Say,
 ): void {
   const idOf = (index: number): string => `${step}/${index}`;
+  const groups = new Map<string, number[]>();
+  /** of each: when the turn under way began */
+  const began: { at: number; readonly turn: number }[] = [];
   const moments: { readonly at: number; readonly index: number; readonly turn: number }[] = [];
   for (const [index, { prompt, contextTokens, limits, turns }] of episodes.entries()) {
     predictor.begin(idOf(index), { prompt, contextTokens, limits, group: `${step}/${prompt}` });
+    groups.set(prompt, [...(groups.get(prompt) ?? []), index]);
     let at = 0;
     for (const [turn, { tokens, toolSeconds = 0 }] of turns.entries()) {
       moments.push({ at, index, turn });
@@ -64,13 +76,24 @@ function playStep(
     moments.push({ at, index, turn: turns.length });
   }
   moments.sort((a, b) => a.at - b.at || a.index - b.index || a.turn - b.turn);
-  for (const { index, turn } of moments) {
+  /** Of the others of its prompt, all that they have chosen by now. */
+  const tell = (now: number, asked: number): void => {
+    for (const index of groups.get(episodes[asked]!.prompt)!) {
+      const { turns } = episodes[index]!;
+      const { at, turn } = began[index] ?? { at: now, turn: 0 };
+      if (index === asked || turn === turns.length) continue;
+      predictor.generating(idOf(index), Math.min(turns[turn]!.tokens, Math.floor((now - at) / tokenSeconds)));
+    }
+  };
+  for (const { at: now, index, turn } of moments) {
     const { turns } = episodes[index]!;
     if (turn > 0) predictor.turnEnded(idOf(index), turns[turn - 1]!);
+    began[index] = { at: now, turn };
     if (turn === turns.length) {
       predictor.ended(idOf(index));
       continue;
     }
+    if (tellsProgress) tell(now, index);
     const prediction = predictor.predict(idOf(index));
     const sum = (part: typeof turns, quantity: Quantity) =>
       part.reduce((total, each) => total + (each[quantity] ?? 0), 0);

@@ -95,6 +95,8 @@ type Episode = EpisodeStart & {
   observedTokens: number;
   last: Turn | undefined;
   readonly spent: Record<Quantity, number>;
+  /** PG3: tokens of a turn that has not ended */
+  generating: number;
   /** by quantity, one a turn that was asked about */
   readonly asked: Readonly<Record<Quantity, Asked[]>>;
 };
@@ -136,12 +138,24 @@ export class EpisodePredictor {
       observedTokens,
       last,
       spent: { tokens, toolSeconds },
+      generating: 0,
       asked: { tokens: [], toolSeconds: [] },
     };
     this.#episodes.set(id, episode);
     const group = this.#groups.get(start.group);
     if (group) group.add(episode);
     else this.#groups.set(start.group, new Set([episode]));
+  }
+
+  /** Of the turn under way it has chosen so many tokens by now: its siblings hear of them before it ends (PG3). */
+  generating(id: string, tokens: number): void {
+    if (!(tokens >= 0 && tokens < Number.POSITIVE_INFINITY)) {
+      throw new TreadleError(
+        "problem.invalid",
+        `episode '${id}' is said to have chosen '${tokens}' tokens of its turn, where a number of at least 0 was expected`,
+      );
+    }
+    this.#running(id).generating = tokens;
   }
 
   /** A turn is over; its tool is, too, or `toolEnded` follows. */
@@ -152,6 +166,7 @@ export class EpisodePredictor {
     episode.failures += turn.hasToolFailed ? 1 : 0;
     episode.observedTokens += turn.observedTokens;
     episode.last = turn;
+    episode.generating = 0;
     for (const quantity of quantities) episode.spent[quantity] += turn[quantity];
   }
 
@@ -174,7 +189,10 @@ export class EpisodePredictor {
 
   /** The episode goes on no more, though it was not finished: PG3. */
   cut(id: string): void {
-    this.#running(id).state = "cut";
+    const episode = this.#running(id);
+    episode.spent.tokens += episode.generating;
+    episode.generating = 0;
+    episode.state = "cut";
   }
 
   /** What the episode has still to come, as of now. */
@@ -210,9 +228,11 @@ export class EpisodePredictor {
 
   #ask(episode: Episode, quantity: Quantity): Estimate {
     const [finished, running]: [number[], number[]] = [[], []];
+    const isOfTokens = quantity === "tokens";
     for (const other of this.#groups.get(episode.group)!) {
       if (other === episode) continue;
-      (other.state === "finished" ? finished : running).push(other.spent[quantity]);
+      if (other.state === "finished") finished.push(other.spent[quantity]);
+      else running.push(isOfTokens ? other.spent.tokens + other.generating : other.spent.toolSeconds); // PG3
     }
     const { prompt, contextTokens, turns, spent, failures, last } = episode;
     return this.#learned[quantity].ask(this.#learns ? episode.asked[quantity] : undefined, {

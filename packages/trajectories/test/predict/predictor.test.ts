@@ -93,6 +93,20 @@ describe.each(workloadNames)("on drawn %s episodes, of later steps than it learn
   });
 });
 
+test("PG3: told of turns under way, it foretells no worse, and its intervals hold as much", () => {
+  const drawn = { steps: 14, promptsPerStep: 24, samples: 8, prompts: 96, seed };
+  const episodes = drawEpisodes(workloadShapes.math, drawn);
+  const ofSecondTurn = (tellsProgress: boolean) => {
+    const { rows } = evaluatePredictor(episodes, { learnSteps: 7, tellsProgress });
+    return rows.find(({ model, quantity, stage }) => model === "served" && quantity === "tokens" && stage === "1")!;
+  };
+  const [untold, told] = [ofSecondTurn(false), ofSecondTurn(true)];
+  expect(told).not.toEqual(untold);
+  expect(told.logSd).toBeLessThan(untold.logSd + 0.02);
+  expect(told.coverage).toBeGreaterThan(0.7);
+  expect(told.coverage).toBeLessThan(0.9);
+});
+
 test("PG2: before anything was learned, prompt history answers, with a wide interval", () => {
   const predictor = new EpisodePredictor();
   predictor.begin("a", start);
@@ -115,6 +129,59 @@ test("PG3: episodes that were cut speak against predictions that they have outla
   }
   for (const predictor of [whole, cut]) predictor.learn();
   expect(said(cut)).toBeGreaterThan(said(whole) + 0.1);
+});
+
+describe("PG3: what is told of a turn under way", () => {
+  const siblings = ["first", "second", "third", "fourth", "fifth"];
+  /** What is foretold of one sample, as the others have chosen so many tokens of their first turn. */
+  const said = (tell: (predictor: EpisodePredictor, sibling: string) => void) => {
+    const predictor = taught(4);
+    for (const id of ["asked", ...siblings]) predictor.begin(id, start);
+    for (const sibling of siblings) tell(predictor, sibling);
+    return predictor.predict("asked").tokens.models.learned.logMean;
+  };
+  const few = said(() => {});
+
+  test("counts as a lower bound of siblings, the more, the more it is", () => {
+    let least = few;
+    for (const tokens of [4000, 16_000, 64_000]) {
+      const foretold = said((predictor, sibling) => predictor.generating(sibling, tokens));
+      expect(foretold).toBeGreaterThan(least + 0.05);
+      least = foretold;
+    }
+    expect(said((predictor, sibling) => predictor.generating(sibling, 1))).toBeCloseTo(few, 6);
+  });
+
+  test("counts once when the turn ends, and is forgotten where the turn begins again", () => {
+    const ended = said((predictor, sibling) => {
+      predictor.generating(sibling, 2000);
+      predictor.generating(sibling, 3000);
+      predictor.turnEnded(sibling, { tokens: 4000 });
+    });
+    expect(ended).toBe(said((predictor, sibling) => predictor.turnEnded(sibling, { tokens: 4000 })));
+    const again = said((predictor, sibling) => {
+      predictor.generating(sibling, 4000);
+      predictor.generating(sibling, 0);
+    });
+    expect(again).toBe(few);
+  });
+
+  test("is what an episode had which is cut in it", () => {
+    const state = (tell: (predictor: EpisodePredictor, id: string) => void) => {
+      const predictor = taught(4);
+      for (let i = 0; i < 40; i++) {
+        predictor.begin(`${i}`, { ...start, group: `${i}`, prompt: `${i + 100}` });
+        predictor.predict(`${i}`);
+        tell(predictor, `${i}`);
+        predictor.cut(`${i}`);
+      }
+      predictor.learn();
+      return predictor.state;
+    };
+    const told = state((predictor, id) => predictor.generating(id, 12_000));
+    expect(told).toEqual(state((predictor, id) => predictor.turnEnded(id, { tokens: 12_000 })));
+    expect(told).not.toEqual(state(() => {}));
+  });
 });
 
 test("an episode that goes on into the next step is known there, and teaches once when it ends", () => {
@@ -187,6 +254,12 @@ describe("what it has learned", () => {
   ])("is refused when it is of %s", (_, change, message) => {
     expect(() => new EpisodePredictor(change(new EpisodePredictor().state))).toThrow(message);
   });
+});
+
+test.each([-1, Number.NaN, Number.POSITIVE_INFINITY])("a turn under way of %s tokens is refused", (tokens) => {
+  const predictor = new EpisodePredictor();
+  predictor.begin("a", start);
+  expect(() => predictor.generating("a", tokens)).toThrow(/'a' .*'(?:-1|NaN|Infinity)' tokens/);
 });
 
 test.each<[string, (predictor: EpisodePredictor) => unknown, string]>([

@@ -107,6 +107,12 @@ export class CallOrder {
     return (this.#told[index] as Told).numTokens;
   }
 
+  /** The episode has so many tokens by now, in a turn that goes on; of one that began again, fewer than before. */
+  generating(index: number, numTokens: number): void {
+    const told = this.#told[index] as Told;
+    this.#order.generating(told.id, Math.max(0, numTokens - told.numTokens));
+  }
+
   /** The episode has ended a turn: all that it has chosen since it was told of last. */
   turnEnded(index: number, { tokens, logprobs, policyVersion }: Completion): void {
     let told = this.#told[index] as Told;
@@ -134,6 +140,7 @@ export class CallOrder {
 
   ended(index: number, completion: Completion): void {
     if (completion.finishReason === "abort") {
+      this.generating(index, completion.tokens.length); // EO4
       this.cut(index);
       return;
     }

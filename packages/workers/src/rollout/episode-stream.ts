@@ -306,7 +306,11 @@ export class EpisodeStream {
   }
 
   #keepPieces(rows: readonly Row[], pieces: readonly CompletionPiece[]): void {
-    const { journal } = this.#options;
+    const { journal, order } = this.#options;
+    for (const { index, from, tokens } of pieces) {
+      const { at, hasEnded } = rows[index] as Row;
+      if (!hasEnded) order?.generating(at, from + tokens.length);
+    }
     if (pieces.some(({ attempt }) => attempt > 0)) journal?.stop();
     // Behind a tool's answer stands what its sandbox knows, which another process does not have.
     const alone = pieces.filter(({ index }) => (rows[index] as Row).answers.length === 0);

@@ -60,6 +60,13 @@ export class HandEngine {
     return answer;
   }
 
+  /** It has chosen so many more, behind so many. */
+  progress(index: number, from: number, numTokens: number): void {
+    const { options, at } = this.#calls[index]!;
+    const { tokens, logprobs } = completionOf(numTokens);
+    options.onProgress?.([{ index: at, attempt: 0, from, tokens, logprobs }]);
+  }
+
   /** The call is over with the last of them. */
   end(index: number, numTokens = 3, finishReason: FinishReason = "stop", policyVersion = 0): void {
     const call = this.#calls[index]!;
