@@ -200,26 +200,34 @@ test("TL1, TL2, TL5: whatever is drawn again, every prompt is kept or lost once,
           const took = race.take(isLate);
           begin(took.prompt, took.samples);
         }
+        // One whose rewards turn out to be alike, at once or later.
+        const drawAgain = () => {
+          const alike = [...kept.keys()].filter((one) => (lastDraw[one]?.[0] ?? 0) < 8);
+          if (alike.length === 0 || next(3) > 0) return;
+          const again = alike[next(alike.length)] as number;
+          const numOthers = [...kept.keys()].filter((one) => one !== again && !lateness[one]).length;
+          kept.delete(again);
+          numDrawn++;
+          const { samples: drawn, orders } = race.again(again);
+          obey(orders);
+          // TL5: lost where enough others are kept, and nothing else is.
+          expect(lost.has(again)).toBe(isSealed && numOthers >= wanted && !lateness[again]);
+          if (lost.has(again)) numLostAgain++;
+          expect(drawn.length === 0).toBe(lost.has(again));
+          begin(again, drawn);
+        };
         for (let at = 0; running.length > 0 || !isSealed; at++) {
           if (at === sealAfter || running.length === 0) {
             isSealed = true;
             obey(race.seal());
+            // All may be kept by now, more than are wanted.
+            if (running.length === 0) drawAgain();
             if (running.length === 0) break;
           }
           const [prompt, sample] = running.splice(next(running.length), 1)[0] as [number, number];
           ended[prompt]?.push(sample);
           obey(race.ended(prompt, sample));
-          // One whose rewards turn out to be alike, at once or later.
-          const alike = [...kept.keys()].filter((one) => (lastDraw[one]?.[0] ?? 0) < 8);
-          if (alike.length === 0 || next(3) > 0) continue;
-          const again = alike[next(alike.length)] as number;
-          kept.delete(again);
-          numDrawn++;
-          const { samples: drawn, orders } = race.again(again);
-          obey(orders);
-          if (lost.has(again)) numLostAgain++;
-          expect(drawn.length === 0).toBe(lost.has(again));
-          begin(again, drawn);
+          drawAgain();
         }
         expect(kept.size + lost.size).toBe(lateness.length);
         expect([...kept.keys()].filter((prompt) => !lateness[prompt]).length).toBeGreaterThanOrEqual(wanted);
