@@ -279,13 +279,16 @@ describe("predictions of a simulated step", () => {
     const said = () => Math.max(1, Math.expm1(predictor.predict(`${index}`).tokens.logMean));
     expect([prompt, contextTokens]).toEqual([episodes[index]!.prompt, episodes[index]!.contextTokens]);
     expect(initial[index]).toBe(said());
-    const { atStepEnd, atSubmission } = forecast();
+    const { stepEnded, submitted, tokensLeft, toolSecondsLeft } = forecast();
     const { tokens, meanLogProbability, ...tool } = turns[0]!;
-    expect(atSubmission(index, 0).tokens).toBe(initial[index]);
+    expect(tokensLeft(index, 0)).toBe(initial[index]);
     predictor.turnEnded(`${index}`, { tokens, meanLogProbability });
-    expect(atStepEnd(index, 1)).toBe(said());
+    stepEnded(index, 1);
+    expect(tokensLeft(index, 1)).toBe(said());
     predictor.toolEnded(`${index}`, tool);
-    expect(atSubmission(index, 1).tokens).toBe(said());
+    submitted(index, 1);
+    expect(tokensLeft(index, 1)).toBe(said());
+    expect(toolSecondsLeft(index, 1)).toBe(Math.expm1(predictor.predict(`${index}`).toolSeconds.logMean));
   });
 
   test("that are noisy are off by one factor an episode, of the log-sd that was asked for", () => {
@@ -294,7 +297,7 @@ describe("predictions of a simulated step", () => {
     const factors = initial.map((tokens, i) => tokens / truth.initial[i]!);
     const index = episodes.findIndex(({ turns }) => turns.length > 1);
     const rest = episodes[index]!.turns.slice(1).reduce((sum, { tokens }) => sum + tokens, 0);
-    expect(forecast().atStepEnd(index, 1)).toBeCloseTo(rest * factors[index]!, 6);
+    expect(forecast().tokensLeft(index, 1)).toBeCloseTo(rest * factors[index]!, 6);
     const squares = factors.reduce((sum, factor) => sum + Math.log(factor) ** 2, 0);
     expect(Math.sqrt(squares / factors.length)).toBeGreaterThan(0.25);
     expect(Math.sqrt(squares / factors.length)).toBeLessThan(0.75);

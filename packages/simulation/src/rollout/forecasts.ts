@@ -26,46 +26,40 @@ export function learnedForecasting(
   model: ModelName = "learned",
 ): Forecasting {
   const of = (estimate: Estimate): LogNormal => (model === "learned" ? estimate : estimate.models[model]);
-  const start = (): { predictor: EpisodePredictor; initial: number[]; logSd: number } => {
+  const start = (): EpisodePredictor => {
     const predictor = new EpisodePredictor(state, { learns: false });
     for (const [i, { prompt, contextTokens, limits }] of episodes.entries()) {
       predictor.begin(`${i}`, { prompt, group: prompt, contextTokens, limits });
     }
-    const said = episodes.map((_, i) => of(predictor.predictOnly(`${i}`, "tokens")));
-    return { predictor, initial: said.map(({ logMean }) => tokensOf(logMean)), logSd: said[0]?.logSd ?? 0 };
+    return predictor;
   };
-  const { initial, logSd } = start();
+  const first = start();
+  const said = episodes.map((_, i) => of(first.predictOnly(`${i}`, "tokens")));
+  const initial = said.map(({ logMean }) => tokensOf(logMean));
   return {
     initial,
-    logSd,
+    logSd: said[0]?.logSd ?? 0,
     forecast: () => {
-      const { predictor } = start();
-      const rest = (trajectory: number) => ({
-        tokens: tokensOf(of(predictor.predictOnly(`${trajectory}`, "tokens")).logMean),
-        // Few schedulers read it.
-        get toolSeconds() {
-          return Math.expm1(of(predictor.predictOnly(`${trajectory}`, "toolSeconds")).logMean);
-        },
-      });
+      const predictor = start();
+      let isTold = false;
       const turnEnded = (trajectory: number, turn: number): void => {
         const { tokens, meanLogProbability } = episodes[trajectory]!.turns[turn]!;
+        isTold = true;
         predictor.turnEnded(`${trajectory}`, { tokens, meanLogProbability });
       };
       return {
-        atStepEnd: (trajectory, step) => {
-          turnEnded(trajectory, step - 1);
-          return rest(trajectory).tokens;
-        },
-        atSubmission: (trajectory, step) => {
-          if (step === 0) return rest(trajectory);
+        stepEnded: (trajectory, step) => turnEnded(trajectory, step - 1),
+        submitted: (trajectory, step) => {
           const { toolSeconds, hasToolFailed, observedTokens } = episodes[trajectory]!.turns[step - 1]!;
           predictor.toolEnded(`${trajectory}`, { toolSeconds, hasToolFailed, observedTokens });
-          return rest(trajectory);
         },
         finished: (trajectory) => {
           turnEnded(trajectory, episodes[trajectory]!.turns.length - 1);
           predictor.ended(`${trajectory}`);
         },
+        tokensLeft: (trajectory) =>
+          isTold ? tokensOf(of(predictor.predictOnly(`${trajectory}`, "tokens")).logMean) : initial[trajectory]!,
+        toolSecondsLeft: (trajectory) => Math.expm1(of(predictor.predictOnly(`${trajectory}`, "toolSeconds")).logMean),
       };
     },
   };
@@ -95,11 +89,8 @@ function fixedForecasting(
   logSd: number,
   toolRest: (trajectory: number, step: number) => number = () => 0,
 ): Forecasting {
-  const atSubmission = (trajectory: number, step: number) => ({
-    tokens: rest(trajectory, step),
-    toolSeconds: toolRest(trajectory, step),
-  });
-  return { initial, forecast: () => ({ atStepEnd: rest, atSubmission, finished: () => {} }), logSd };
+  const told = { stepEnded: () => {}, submitted: () => {}, finished: () => {} };
+  return { initial, forecast: () => ({ ...told, tokensLeft: rest, toolSecondsLeft: toolRest }), logSd };
 }
 
 /** Of each step, what is generated from it on. */

@@ -69,21 +69,11 @@ export class Models {
     return this.#prompts.isEmpty;
   }
 
-  /** What each model says of log(1 + rest), and what the learned one said it from. */
-  ask(progress: Progress): { centers: Readonly<Record<ModelName, number>>; base: number; features: readonly number[] } {
-    const { prompt, siblings, spent, turns } = progress;
-    const history = logLeft(this.#prompts.total(prompt), spent);
-    const group = this.#prompts.total(prompt, siblings);
-    const base = logLeft(group, spent);
-    const features = featuresOf(progress, base, (Math.log1p(spent) - group.logMean) / group.logSd);
-    const constant = this.#constant.mean;
-    const centers = {
-      learned: base + this.#regression(turns).value(features),
-      "prompt-history": history,
-      "tokens-so-far": turns === 0 ? constant : Math.log1p(spent) + this.#tokensSoFar.mean,
-      constant,
-    };
-    return { centers, base, features };
+  /** What each model says of log(1 + rest), computed when it is asked for. */
+  ask(progress: Progress): Asking {
+    const { turns } = progress;
+    const models = { regression: this.#regression(turns), prompts: this.#prompts, constant: this.#constant.mean };
+    return new Asking(progress, models, this.#tokensSoFar.mean);
   }
 
   /** `clip`: the largest error that is believed, in units of the logarithm. */
@@ -105,6 +95,58 @@ export class Models {
 
   #regression(turns: number): Regression {
     return turns === 0 ? this.#atStart : this.#later;
+  }
+}
+
+type Said = { readonly base: number; readonly features: readonly number[] };
+
+type Asked = { readonly regression: Regression; readonly prompts: PromptModel; readonly constant: number };
+
+/** Before anything else is learned or told. */
+export class Asking {
+  readonly #progress: Progress;
+  readonly #models: Asked;
+  readonly #tokensSoFar: number;
+  /** what the learned model says it from */
+  #ofGroup: Said | undefined;
+
+  constructor(progress: Progress, models: Asked, tokensSoFar: number) {
+    this.#progress = progress;
+    this.#models = models;
+    this.#tokensSoFar = tokensSoFar;
+  }
+
+  center(name: ModelName): number {
+    const { prompt, spent, turns } = this.#progress;
+    const { regression, prompts, constant } = this.#models;
+    switch (name) {
+      case "learned":
+        return this.base + regression.value(this.features);
+      case "prompt-history":
+        return logLeft(prompts.total(prompt), spent);
+      case "tokens-so-far":
+        return turns === 0 ? constant : Math.log1p(spent) + this.#tokensSoFar;
+      case "constant":
+        return constant;
+    }
+  }
+
+  get base(): number {
+    return this.#said.base;
+  }
+
+  get features(): readonly number[] {
+    return this.#said.features;
+  }
+
+  get #said(): Said {
+    if (this.#ofGroup) return this.#ofGroup;
+    const { prompt, siblings, spent } = this.#progress;
+    const group = this.#models.prompts.total(prompt, siblings);
+    const base = logLeft(group, spent);
+    const features = featuresOf(this.#progress, base, (Math.log1p(spent) - group.logMean) / group.logSd);
+    this.#ofGroup = { base, features };
+    return this.#ofGroup;
   }
 }
 

@@ -12,7 +12,7 @@ import { readProblem, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { inverseNormal } from "../normal.ts";
 import { Calibration, CalibrationState, emptyCalibration } from "./calibration.ts";
-import { emptyModels, type ModelName, Models, ModelsState, modelNames, type Sample } from "./models.ts";
+import { type Asking, emptyModels, type ModelName, Models, ModelsState, modelNames, type Sample } from "./models.ts";
 import {
   type EpisodeLimits,
   type Progress,
@@ -88,13 +88,24 @@ export const nothingBegun: BegunProgress = {
 
 type Asked = Omit<Sample, "logRest"> & { readonly centers: Readonly<Record<ModelName, number>>; isBounded: boolean };
 
-type Episode = EpisodeStart & {
+/** Samples of one prompt, in columns: each prediction reads those of all others. */
+type Group = {
+  /** log(1 + spent), of a turn under way, too (PG3) */
+  readonly logSpent: Readonly<Record<Quantity, number[]>>;
+  readonly hasFinished: boolean[];
+};
+
+type Episode = Omit<EpisodeStart, "group"> & {
+  group: Group;
+  readonly groupName: string;
   state: "running" | "finished" | "cut";
   turns: number;
   failures: number;
   observedTokens: number;
   last: Turn | undefined;
   readonly spent: Record<Quantity, number>;
+  /** where it stands in its group's columns */
+  slot: number;
   /** PG3: tokens of a turn that has not ended */
   generating: number;
   /** by quantity, one a turn that was asked about */
@@ -107,7 +118,7 @@ const believedSds = 3;
 export class EpisodePredictor {
   readonly #learned: Readonly<Record<Quantity, QuantityPredictor>>;
   readonly #episodes = new Map<string, Episode>();
-  readonly #groups = new Map<string, Set<Episode>>();
+  readonly #groups = new Map<string, Group>();
   readonly #learns: boolean;
 
   /**
@@ -130,21 +141,23 @@ export class EpisodePredictor {
   begin(id: string, start: EpisodeStart): void {
     const { tokens, observedTokens, turns, toolSeconds, numFailures, last } = start.begun ?? nothingBegun;
     if (this.#episodes.has(id)) throw new TreadleError("problem.invalid", `episode '${id}' has begun already`);
+    const group = this.#groups.get(start.group) ?? emptyGroup();
+    this.#groups.set(start.group, group);
+    const { prompt, contextTokens, limits } = start;
     const episode: Episode = {
-      ...start,
+      ...{ prompt, contextTokens, limits, group, groupName: start.group },
       state: "running",
       turns,
       failures: numFailures,
       observedTokens,
       last,
       spent: { tokens, toolSeconds },
+      slot: group.hasFinished.length,
       generating: 0,
       asked: { tokens: [], toolSeconds: [] },
     };
     this.#episodes.set(id, episode);
-    const group = this.#groups.get(start.group);
-    if (group) group.add(episode);
-    else this.#groups.set(start.group, new Set([episode]));
+    hasSpent(episode);
   }
 
   /** Of the turn under way it has chosen so many tokens by now: its siblings hear of them before it ends (PG3). */
@@ -155,7 +168,9 @@ export class EpisodePredictor {
         `episode '${id}' is said to have chosen '${tokens}' tokens of its turn, where a number of at least 0 was expected`,
       );
     }
-    this.#running(id).generating = tokens;
+    const episode = this.#running(id);
+    episode.generating = tokens;
+    hasSpent(episode);
   }
 
   /** A turn is over; its tool is, too, or `toolEnded` follows. */
@@ -168,6 +183,7 @@ export class EpisodePredictor {
     episode.last = turn;
     episode.generating = 0;
     for (const quantity of quantities) episode.spent[quantity] += turn[quantity];
+    hasSpent(episode);
   }
 
   /** The tool that the last turn called is over, of which that turn said nothing yet. */
@@ -181,10 +197,13 @@ export class EpisodePredictor {
     episode.failures += outcome.hasToolFailed ? 1 : 0;
     episode.observedTokens += outcome.observedTokens;
     episode.spent.toolSeconds += outcome.toolSeconds;
+    hasSpent(episode);
   }
 
   ended(id: string): void {
-    this.#running(id).state = "finished";
+    const episode = this.#running(id);
+    episode.state = "finished";
+    hasSpent(episode);
   }
 
   /** The episode goes on no more, though it was not finished: PG3. */
@@ -213,9 +232,16 @@ export class EpisodePredictor {
     for (const [id, episode] of this.#episodes) {
       if (episode.state === "running") continue;
       this.#episodes.delete(id);
-      const group = this.#groups.get(episode.group)!;
-      group.delete(episode);
-      if (group.size === 0) this.#groups.delete(episode.group);
+      this.#groups.delete(episode.groupName);
+    }
+    // Those that go on keep their order, without the others.
+    for (const episode of this.#episodes.values()) {
+      const group = this.#groups.get(episode.groupName) ?? emptyGroup();
+      this.#groups.set(episode.groupName, group);
+      if (group === episode.group) continue;
+      episode.group = group;
+      episode.slot = group.hasFinished.length;
+      hasSpent(episode);
     }
   }
 
@@ -228,11 +254,10 @@ export class EpisodePredictor {
 
   #ask(episode: Episode, quantity: Quantity): Estimate {
     const [finished, running]: [number[], number[]] = [[], []];
-    const isOfTokens = quantity === "tokens";
-    for (const other of this.#groups.get(episode.group)!) {
-      if (other === episode) continue;
-      if (other.state === "finished") finished.push(other.spent[quantity]);
-      else running.push(isOfTokens ? other.spent.tokens + other.generating : other.spent.toolSeconds); // PG3
+    const { logSpent, hasFinished } = episode.group;
+    const logs = logSpent[quantity];
+    for (let slot = 0; slot < logs.length; slot++) {
+      if (slot !== episode.slot) (hasFinished[slot] ? finished : running).push(logs[slot]!);
     }
     const { prompt, contextTokens, turns, spent, failures, last } = episode;
     return this.#learned[quantity].ask(this.#learns ? episode.asked[quantity] : undefined, {
@@ -248,6 +273,14 @@ export class EpisodePredictor {
       siblings: { finished, running },
     });
   }
+}
+
+const emptyGroup = (): Group => ({ logSpent: { tokens: [], toolSeconds: [] }, hasFinished: [] });
+
+function hasSpent({ group: { logSpent, hasFinished }, slot, spent, generating, state }: Episode): void {
+  logSpent.tokens[slot] = Math.log1p(spent.tokens + generating);
+  logSpent.toolSeconds[slot] = Math.log1p(spent.toolSeconds);
+  hasFinished[slot] = state === "finished";
 }
 
 /** PG4 */
@@ -276,21 +309,20 @@ class QuantityPredictor {
     return { models: this.#models.state, calibration: byModel((name) => this.#calibration[name].state) };
   }
 
-  /** `asked`: where it is kept that this was asked. */
+  /** `asked`: where it is kept that this was asked. Where it is not, what no one reads is not computed. */
   ask(asked: Asked[] | undefined, progress: Progress): Estimate {
-    const { centers: free, base, features } = this.#models.ask(progress);
+    const answers = this.#models.ask(progress);
     const { mostLeft, turns, spent } = progress;
     const most = Math.log1p(mostLeft);
-    const centers = byModel((name) => Math.max(0, Math.min(most, free[name]))); // PG4
-    // The last answer before a turn is the one that is judged.
-    if (asked?.at(-1)?.progress.turns === turns) asked.pop();
-    asked?.push({ progress: { turns, spent }, centers, base, features, isBounded: false });
     const stage = stageOf(turns);
-    const models = byModel((name) => ({
-      logMean: centers[name],
-      logSd: this.#calibration[name].logSd(stage),
-    }));
     const from = this.#better(stage);
+    if (asked === undefined) return new Answered(answers, this.#calibration, { stage, mostLeft, from });
+    const centers = byModel((name) => boundedBy(most, answers.center(name)));
+    // The last answer before a turn is the one that is judged.
+    if (asked.at(-1)?.progress.turns === turns) asked.pop();
+    const { base, features } = answers;
+    asked.push({ progress: { turns, spent }, centers, base, features, isBounded: false });
+    const models = byModel((name) => ({ logMean: centers[name], logSd: this.#calibration[name].logSd(stage) }));
     return { ...models[from], mostLeft, from, models };
   }
 
@@ -331,6 +363,44 @@ class QuantityPredictor {
       each.rootMeanSquare(stage),
     );
     return learned !== undefined && history !== undefined && learned < history ? "learned" : "prompt-history";
+  }
+}
+
+/** PG4 */
+const boundedBy = (most: number, center: number): number => Math.max(0, Math.min(most, center));
+
+type Calibrations = Readonly<Record<ModelName, Calibration>>;
+
+/** What is said where nobody keeps it: of models that are not read nothing is computed. */
+class Answered implements Estimate {
+  readonly logMean: number;
+  readonly logSd: number;
+  readonly mostLeft: number;
+  readonly from: ModelName;
+  readonly #answers: Asking;
+  readonly #calibration: Calibrations;
+  readonly #stage: number;
+
+  constructor(
+    answers: Asking,
+    calibration: Calibrations,
+    { stage, mostLeft, from }: Pick<Estimate, "mostLeft" | "from"> & { readonly stage: number },
+  ) {
+    this.#answers = answers;
+    this.#calibration = calibration;
+    this.#stage = stage;
+    this.mostLeft = mostLeft;
+    this.from = from;
+    this.logMean = this.#of(from);
+    this.logSd = calibration[from].logSd(stage);
+  }
+
+  get models(): Estimate["models"] {
+    return byModel((name) => ({ logMean: this.#of(name), logSd: this.#calibration[name].logSd(this.#stage) }));
+  }
+
+  #of(name: ModelName): number {
+    return boundedBy(Math.log1p(this.mostLeft), this.#answers.center(name));
   }
 }
 

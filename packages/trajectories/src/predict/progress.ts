@@ -20,7 +20,7 @@ export const ToolOutcome = Turn.pick({ toolSeconds: true, hasToolFailed: true, o
 export const quantities = ["tokens", "toolSeconds"] as const;
 export type Quantity = (typeof quantities)[number];
 
-/** Totals of the other samples of a group: of those that finished, and of those that run, so far. */
+/** log(1 + total) of the other samples of a group: of those that finished, and of those that run, so far. */
 export type Siblings = { readonly finished: readonly number[]; readonly running: readonly number[] };
 
 /** What an episode is ended by, whatever it would still have done. */

@@ -76,8 +76,7 @@ export class PromptModel {
     let mean = prior;
     if (siblings !== undefined && siblings.finished.length + siblings.running.length > 0) {
       const priorPrecision = precision;
-      const finished = siblings.finished.map(Math.log1p);
-      const running = siblings.running.map(Math.log1p);
+      const { finished, running } = siblings;
       // Newton's method on a concave likelihood: the total of a sample that runs is at least what it has.
       for (let round = 0; round < 6; round++) {
         let score = priorPrecision * (prior - mean);

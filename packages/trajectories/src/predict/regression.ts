@@ -35,7 +35,9 @@ export class Regression {
   }
 
   value(features: readonly number[]): number {
-    return features.reduce((sum, feature, i) => sum + feature * this.#weights[i]!, 0);
+    let sum = 0;
+    for (let i = 0; i < features.length; i++) sum += features[i]! * this.#weights[i]!;
+    return sum;
   }
 
   learn(features: readonly number[], value: number, clip: number): void {

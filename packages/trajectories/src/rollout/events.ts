@@ -13,7 +13,7 @@ import { nowhere } from "./migration.ts";
 import type { Outcome } from "./outcome.ts";
 import { type PlacementOptions, placementPolicy } from "./placement.ts";
 import type { RolloutProblem } from "./problem.ts";
-import { preempts, queueKey } from "./queue-order.ts";
+import { predicts, preempts, queueKey } from "./queue-order.ts";
 import { VirtualWorker } from "./virtual-worker.ts";
 import { WorkerLoads } from "./worker-loads.ts";
 
@@ -27,14 +27,14 @@ export type RolloutObserver = {
 
 /** Who predicts while it runs; without it predictions are those of the problem's steps. */
 export type Forecast = {
-  /** tokens still to come once a step has ended, while its tool works; `step` is the next one */
-  readonly atStepEnd: (trajectory: number, step: number) => number;
-  /** the same when that step, or the first, is submitted, and seconds of tools */
-  readonly atSubmission: (
-    trajectory: number,
-    step: number,
-  ) => { readonly tokens: number; readonly toolSeconds: number };
+  /** The step before that one has ended, and calls a tool. */
+  readonly stepEnded: (trajectory: number, step: number) => void;
+  /** That step, which is not the first, is submitted: the tool before it has answered. */
+  readonly submitted: (trajectory: number, step: number) => void;
   readonly finished: (trajectory: number) => void;
+  /** As of now, from that step on; asked only by ways that heed it. */
+  readonly tokensLeft: (trajectory: number, step: number) => number;
+  readonly toolSecondsLeft: (trajectory: number, step: number) => number;
 };
 
 export type EventOptions = PlacementOptions & {
@@ -87,12 +87,9 @@ class EventEngine {
     this.#problem = problem;
     this.#observer = observer;
     this.#forecast = forecast ?? {
-      atStepEnd: (trajectory, step) => trajectories[trajectory]!.steps[step]!.pred,
-      atSubmission: (trajectory, step) => {
-        const { pred, predTool } = trajectories[trajectory]!.steps[step]!;
-        return { tokens: pred, toolSeconds: predTool };
-      },
-      finished: () => {},
+      ...{ stepEnded: () => {}, submitted: () => {}, finished: () => {} },
+      tokensLeft: (trajectory, step) => trajectories[trajectory]!.steps[step]!.pred,
+      toolSecondsLeft: (trajectory, step) => trajectories[trajectory]!.steps[step]!.predTool,
     };
     const loads = new WorkerLoads(workers.length);
     const policy = placementPolicy(problem, loads, placing);
@@ -181,11 +178,14 @@ class EventEngine {
   #migrate(trajectory: number, tool: number): number {
     const { base, perToken } = this.#problem.migration;
     const transferSeconds = base + perToken * this.#context[trajectory]!;
-    const orders = this.#router.turnEnded(trajectory, this.#attempt[trajectory]!, {
-      remainingTokens: this.#forecast.atStepEnd(trajectory, this.#step[trajectory]!),
+    const step = this.#step[trajectory]!;
+    this.#forecast.stepEnded(trajectory, step);
+    const prediction = this.#problem.placement.migrate === true && {
+      remainingTokens: this.#forecast.tokensLeft(trajectory, step),
       generatedTokens: this.#generated[trajectory]!,
       transferSeconds,
-    });
+    };
+    const orders = this.#router.turnEnded(trajectory, this.#attempt[trajectory]!, prediction || undefined);
     this.#isMoving[trajectory] = orders.length;
     if (orders.length === 0) return 0;
     this.#migrations++;
@@ -222,18 +222,13 @@ class EventEngine {
     }
     this.#isMoving[trajectory] = 0;
     const generatedTokens = this.#generated[trajectory]!;
-    const predicted = this.#forecast.atSubmission(trajectory, step);
-    const fullTokenSeconds = this.#fullTokenSeconds[worker]!;
-    const key = this.#keyOf({
-      trajectory,
-      submittedAt: this.#now,
-      predictedTokens: predicted.tokens,
-      // A forecast says them only where they are asked for.
-      get predictedSeconds() {
-        return predicted.tokens * fullTokenSeconds + predicted.toolSeconds;
-      },
-      generatedTokens,
-    });
+    if (step > 0) this.#forecast.submitted(trajectory, step);
+    const { scheduler } = this.#problem;
+    const predictedTokens = predicts(scheduler) ? this.#forecast.tokensLeft(trajectory, step) : 0;
+    const toolSeconds = scheduler === "time" ? this.#forecast.toolSecondsLeft(trajectory, step) : 0;
+    const predictedSeconds = predictedTokens * this.#fullTokenSeconds[worker]! + toolSeconds;
+    const submittedAt = this.#now;
+    const key = this.#keyOf({ trajectory, submittedAt, predictedTokens, predictedSeconds, generatedTokens });
     this.#admissions[worker]!.submit(trajectory, key);
     this.#queuedAt[trajectory] = this.#now;
     this.#touch(worker);

@@ -53,7 +53,8 @@ describe("lengths of a prompt's samples", () => {
 
   test("PG3: siblings that run raise the prediction once they are long, and those that finished tell where it is", () => {
     const model = learned({ a: 6, b: 6.5, c: 5.5 }, 0.5, 6, 2);
-    const of = (finished: number[], running: number[]) => model.total("a", { finished, running }).logMean;
+    const of = (finished: number[], running: number[]) =>
+      model.total("a", { finished: finished.map(Math.log1p), running: running.map(Math.log1p) }).logMean;
     const alone = model.total("a").logMean;
     expect(of([], [1, 1, 1])).toBeCloseTo(alone, 3);
     expect(of([], [2000, 2000, 2000])).toBeGreaterThan(alone + 0.05);
@@ -70,7 +71,8 @@ describe("lengths of a prompt's samples", () => {
         const totals = Array.from({ length: 400 }, () => Math.expm1(7 + 0.5 * normal())).sort((x, y) => x - y);
         const finished = totals.slice(0, 100);
         const running = totals.slice(100).map(() => finished.at(-1)!);
-        const said = model.total("a", { finished, running }).logMean;
+        const logs = { finished: finished.map(Math.log1p), running: running.map(Math.log1p) };
+        const said = model.total("a", logs).logMean;
         expect(Math.abs(said - 7)).toBeLessThan(0.35);
         expect(mean(finished.map(Math.log1p))).toBeLessThan(6.6);
       }),
