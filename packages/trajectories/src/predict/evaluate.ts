@@ -13,7 +13,7 @@ export type RecordedEpisode = {
 };
 
 /** How steps are played. */
-export type Played = {
+type Played = {
   /** of every episode; default: 0.01 */
   readonly tokenSeconds?: number | undefined;
   /** the predictor hears of turns under way, as of engines that tell of them; default: of turns that have ended alone */
