@@ -223,7 +223,7 @@ describe("from coarse to fine", () => {
     return ways.length === 0 ? undefined : ways[draw(ways.length)]!();
   }
 
-  test("every state of a schedule is allowed within what the schedule takes (OS1)", () => {
+  test("every state of a schedule is allowed within what the schedule takes (IO1)", () => {
     let numStates = 0;
     fc.assert(
       fc.property(

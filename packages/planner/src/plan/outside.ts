@@ -4,7 +4,7 @@
  * down, what its parts may take at most so that the whole stays within the limit. What takes more is in no such schedule,
  * and finer bounds need not be made of it.
  *
- * OS1 every state of every schedule within the limit is allowed: its seconds are at most `most`, and its level in the range.
+ * IO1 every state of every schedule within the limit is allowed: its seconds are at most `most`, and its level in the range.
  */
 import type { Bounds, GridRow } from "./bounds.ts";
 import { limitSlack } from "./bounds.ts";
