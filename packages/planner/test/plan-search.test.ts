@@ -178,6 +178,18 @@ describe("from coarse to fine", () => {
     last: fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 8, ratio: 1.3 }, { dense: 64, ratio: 2 }),
   });
 
+  /** What is searched of a problem: anything, what owns devices alone, and what does both. */
+  function searchesOf({ pipeline: _, ...input }: PlanInput): (readonly [PlanModel, Operations])[] {
+    const model = compileModel(PlanProblem.parse(input));
+    const mixed = model.mixed();
+    const both = { temporal: true, spatial: true };
+    const alone = [
+      [model, both],
+      [model, { temporal: false, spatial: true }],
+    ] as const;
+    return mixed ? [...alone, [{ ...model, all: mixed }, both]] : [...alone];
+  }
+
   type State = { readonly set: PlanSet; readonly itemsIndex: number; readonly level: number; readonly seconds: number };
 
   /** The states of some schedule, the last its own; undefined where what is drawn is not feasible. */
@@ -231,22 +243,8 @@ describe("from coarse to fine", () => {
         fc.infiniteStream(fc.nat()),
         fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 2, ratio: 1.7 }, { dense: 4, ratio: 1.3 }),
         (given, numbers, shape) => {
-          const { pipeline: _, ...input } = given;
-          const model = compileModel(PlanProblem.parse(input));
-          const mixed = model.mixed();
           const draw = (count: number): number => numbers.next().value! % count;
-          for (const [within, operations] of [
-            [model, { temporal: true, spatial: true }],
-            [model, { temporal: false, spatial: true }],
-            ...(mixed
-              ? [
-                  [
-                    { ...model, all: mixed },
-                    { temporal: true, spatial: true },
-                  ] as const,
-                ]
-              : []),
-          ] as const)
+          for (const [within, operations] of searchesOf(given))
             for (let attempt = 0; attempt < 20; attempt++) {
               const states = drawn(within, operations, within.all, [0, within.levels], draw);
               if (states === undefined) continue;
@@ -276,21 +274,7 @@ describe("from coarse to fine", () => {
         planInputs({ maxNodes: 5, maxDevices: 24, batches: [1, 6, 8] }),
         cases,
         (given, { factor, coarse, last }) => {
-          const { pipeline: _, ...input } = given;
-          const model = compileModel(PlanProblem.parse(input));
-          const mixed = model.mixed();
-          for (const [within, operations] of [
-            [model, { temporal: true, spatial: true }],
-            [model, { temporal: false, spatial: true }],
-            ...(mixed
-              ? [
-                  [
-                    { ...model, all: mixed },
-                    { temporal: true, spatial: true },
-                  ] as const,
-                ]
-              : []),
-          ] as const) {
+          for (const [within, operations] of searchesOf(given)) {
             const naive = solveNaive(within, operations).time;
             if (!Number.isFinite(naive) || (naive > 0 && naive < 1e-9)) continue;
             const limit = naive * factor;
@@ -298,7 +282,7 @@ describe("from coarse to fine", () => {
             const found = solveFast(within, operations, () => {}, { limit, shapes, numNarrowing: coarse.length });
             if (factor >= 1) {
               expectSameTime(found.time, naive);
-              const { time } = evaluateSchedule(model, found.schedule!);
+              const { time } = evaluateSchedule(within, found.schedule!);
               expectSameTime(time, naive);
             } else if (!within.all.single) expect(found.bound).toBeLessThanOrEqual(naive * (1 + tolerance));
           }

@@ -143,22 +143,19 @@ export class Outside {
         if (a.lower[firstAt[middle]!]! <= b.lower[secondAt[middle]!]!) to = middle;
         else from = middle + 1;
       }
-      for (let i = from; i < numSplits; i++) {
-        const [x, y] = [a.lower[firstAt[i]!]!, b.lower[secondAt[i]!]!];
-        this.evaluations++;
-        if (least(firstLeast, y) > cap) break;
-        if (least(x, y) > cap) continue;
-        const low = cut.free ? secondIndex[i]! : grid.ceilIndex[Math.max(1, fewest - firstLevel[i]!)]!;
-        this.#allow(ofFirst, firstIndex[i]!, ofSecond, low, secondIndex[i]!, x, y, cap, count, b);
-      }
-      for (let i = from - 1; i >= 0; i--) {
-        const [x, y] = [a.lower[firstAt[i]!]!, b.lower[secondAt[i]!]!];
-        this.evaluations++;
-        if (least(x, secondLeast) > cap) break;
-        if (least(x, y) > cap) continue;
-        const low = cut.free ? secondIndex[i]! : grid.ceilIndex[Math.max(1, fewest - firstLevel[i]!)]!;
-        this.#allow(ofFirst, firstIndex[i]!, ofSecond, low, secondIndex[i]!, x, y, cap, count, b);
-      }
+      for (const [start, stride] of [
+        [from, 1],
+        [from - 1, -1],
+      ] as const)
+        for (let i = start; i >= 0 && i < numSplits; i += stride) {
+          const [x, y] = [a.lower[firstAt[i]!]!, b.lower[secondAt[i]!]!];
+          this.evaluations++;
+          // What dominates on this side only gets slower.
+          if ((stride > 0 ? least(firstLeast, y) : least(x, secondLeast)) > cap) break;
+          if (least(x, y) > cap) continue;
+          const low = cut.free ? secondIndex[i]! : grid.ceilIndex[Math.max(1, fewest - firstLevel[i]!)]!;
+          this.#allow(ofFirst, firstIndex[i]!, ofSecond, low, secondIndex[i]!, x, y, cap, count, b);
+        }
     }
   }
 
