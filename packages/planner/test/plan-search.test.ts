@@ -10,7 +10,7 @@ import { Outside } from "../src/plan/outside.ts";
 import { refineSplits } from "../src/plan/refine.ts";
 import { Search } from "../src/plan/search.ts";
 import { bruteForce } from "./plan-brute-force.ts";
-import { type PlanInput, planInputs } from "./plan-instances.ts";
+import { extendedInputs, type PlanInput, planInputs } from "./plan-instances.ts";
 
 const tolerance = 1e-9;
 
@@ -178,6 +178,24 @@ describe("from coarse to fine", () => {
     last: fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 8, ratio: 1.3 }, { dense: 64, ratio: 2 }),
   });
 
+  const problems = (sizes: Parameters<typeof planInputs>[0]) =>
+    fc.oneof(planInputs(sizes), extendedInputs(sizes, ["cycles", "residency", "swaps", "pools"]));
+
+  test("problems of more devices than have bounds of their own are solved as by naive, whatever the pools", () => {
+    const sizes = { maxNodes: 3, maxDevices: 40, batches: [1, 8] };
+    let numWithPools = 0;
+    fc.assert(
+      fc.property(extendedInputs(sizes, ["cycles", "residency", "swaps", "pools"]), ({ pipeline: _, ...given }) => {
+        const input = { ...given, devices: 17 + (given.devices % 24) };
+        if (input.nodes.some((node) => "pool" in node)) numWithPools++;
+        const answer = solvePlan(input);
+        expectSameTime(answer.time, solvePlan(input, { method: "naive" }).time);
+      }),
+      { numRuns: 250 },
+    );
+    expect(numWithPools).toBeGreaterThan(50);
+  });
+
   /** What is searched of a problem: anything, what owns devices alone, and what does both. */
   function searchesOf({ pipeline: _, ...input }: PlanInput): (readonly [PlanModel, Operations])[] {
     const model = compileModel(PlanProblem.parse(input));
@@ -239,7 +257,7 @@ describe("from coarse to fine", () => {
     let numStates = 0;
     fc.assert(
       fc.property(
-        planInputs({ maxNodes: 5, maxDevices: 60, batches: [1, 6, 8, 12] }),
+        problems({ maxNodes: 5, maxDevices: 60, batches: [1, 6, 8, 12] }),
         fc.infiniteStream(fc.nat()),
         fc.constantFrom({ dense: 1, ratio: 3 }, { dense: 2, ratio: 1.7 }, { dense: 4, ratio: 1.3 }),
         (given, numbers, shape) => {
@@ -271,7 +289,7 @@ describe("from coarse to fine", () => {
   test("a search within what coarse bounds leave finds the least time", () => {
     fc.assert(
       fc.property(
-        planInputs({ maxNodes: 5, maxDevices: 24, batches: [1, 6, 8] }),
+        problems({ maxNodes: 4, maxDevices: 24, batches: [1, 6, 8] }),
         cases,
         (given, { factor, coarse, last }) => {
           for (const [within, operations] of searchesOf(given)) {

@@ -96,7 +96,7 @@ export function solveFast(
         best = found.time <= best.time ? { ...best, ...found, bound } : { ...best, bound };
       } else within = Math.min(within, bounds.upperAt(model.all, 0, model.levels));
       within = Math.min(within, best.time);
-      if ((!isSearched || isSpent) && Outside.isFor(model, operations))
+      if ((!isSearched || isSpent) && Number.isFinite(within) && Outside.isFor(model, operations))
         outside = new Outside(model, operations, bounds, within, checkWork);
       work += outside?.evaluations ?? 0;
     } catch (error) {

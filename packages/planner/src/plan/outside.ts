@@ -31,6 +31,7 @@ export class Outside {
   readonly #sets: PlanSet[][] = [];
   evaluations = 0;
 
+  /** `limit` is finite: without one there is nothing to leave out. */
   constructor(model: PlanModel, operations: Operations, bounds: Bounds, limit: number, checkDeadline: () => void) {
     this.#model = model;
     this.#operations = operations;
