@@ -300,8 +300,8 @@ describe("from coarse to fine", () => {
             const found = solveFast(within, operations, () => {}, { limit, shapes, numNarrowing: coarse.length });
             if (factor >= 1) {
               expectSameTime(found.time, naive);
-              const { time } = evaluateSchedule(within, found.schedule!);
-              expectSameTime(time, naive);
+              // In a model without an allocation, components have all of their pool, whoever else is there.
+              if (within.freeMask === 0) expectSameTime(evaluateSchedule(within, found.schedule!).time, naive);
             } else if (!within.all.single) expect(found.bound).toBeLessThanOrEqual(naive * (1 + tolerance));
           }
         },
