@@ -7,8 +7,8 @@
  * listens on its runner's socket, and the process that made it has ended, or, where that cannot be known, some time has passed. It has its
  * name only once it says who made it: one that does not say so is what somebody could not remove whole.
  */
-import { existsSync, lstatSync, readdirSync, readFileSync, type Stats } from "node:fs";
-import { lstat, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { closeSync, constants, existsSync, lstatSync, openSync, readdirSync, readFileSync, type Stats } from "node:fs";
+import { lstat, mkdtemp, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -98,7 +98,7 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<boolean>
     // A link is followed to a folder of this user's that others write to, and is nothing that a run has made.
     const found = await lstat(folder).catch(() => undefined);
     if (!found || !isOwnFolder(found)) continue;
-    const segments = await readFile(join(folder, segmentsFile), "utf8").catch(noneIfAbsent);
+    const segments = segmentsIn(folder);
     const isHalfRemoved = segments === undefined && name.startsWith(prefix);
     const [segmentPrefix = "", madeMs, maker = ""] = segments?.split("\n") ?? [];
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
@@ -108,7 +108,7 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<boolean>
   }
   let isLeft = false;
   for (const [name, segmentPrefix] of dead) {
-    if (segmentPrefix.startsWith("treadle-")) {
+    if (isOfRun(segmentPrefix)) {
       const named = namesOfOthers(root, dead);
       if (named === undefined) {
         isLeft = true;
@@ -135,11 +135,11 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
     const folder = join(root, name);
     try {
       if (!isOwnFolder(lstatSync(folder))) continue;
-      const segments = readFileSync(join(folder, segmentsFile), "utf8");
-      if (segments === "") return undefined;
-      named.add(segments.split("\n")[0] as string);
-    } catch {
+      const segments = segmentsIn(folder);
       // One that is being opened has another name a moment later.
+      if (!segments && (existsSync(folder) || name.startsWith(unfinishedPrefix))) return undefined;
+      if (segments) named.add(segments.split("\n")[0] as string);
+    } catch {
       if (existsSync(folder) || name.startsWith(unfinishedPrefix)) return undefined;
     }
   }
@@ -148,8 +148,22 @@ function namesOfOthers(root: string, dead: ReadonlyMap<string, string>): Readonl
 
 const isSocketFolder = (name: string): boolean => name.startsWith(prefix) || name.startsWith(unfinishedPrefix);
 
-/** Undefined where there is no file; empty where it cannot be read. */
-const noneIfAbsent = (error: unknown): string | undefined => (isAbsent(error) ? undefined : "");
+/** Not of everybody's. */
+const isOfRun = (segmentPrefix: string): boolean => /^treadle-.+-$/.test(segmentPrefix);
+
+/** Undefined where there is no such file; empty where it cannot be read, as a pipe, for which nobody waits. */
+function segmentsIn(folder: string): string | undefined {
+  try {
+    const file = openSync(join(folder, segmentsFile), constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      return readFileSync(file, "utf8");
+    } finally {
+      closeSync(file);
+    }
+  } catch (error) {
+    return isAbsent(error) ? undefined : "";
+  }
+}
 
 const isOwnFolder = (found: Stats): boolean => found.isDirectory() && found.uid === process.getuid?.();
 

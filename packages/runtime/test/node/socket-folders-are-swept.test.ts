@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -165,6 +166,26 @@ test("S4: another user's link to a folder that this user owns and others write t
   } finally {
     await rm(join("/dev/shm", segment), { force: true });
     for (const folder of [root, open]) await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test("S4: what a folder of this user's has in place of a file holds nobody up, and names nobody else's shared memory", async ({
+  skip,
+}) => {
+  if (!existsSync("/dev/shm")) return skip("shared memory is found in /dev/shm");
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const segment = `/dev/shm/treadle-others-${process.pid}-1`;
+  try {
+    await writeFile(segment, "");
+    for (const name of ["pipe", "everybody"]) await mkdir(join(root, `treadle-sockets-${name}`));
+    execFileSync("mkfifo", [join(root, "treadle-sockets-pipe", "segments")]);
+    await writeFile(join(root, "treadle-sockets-everybody", "segments"), "treadle-\n0");
+    await removeDeadSocketFolders(root);
+    expect(existsSync(segment)).toBe(true);
+    expect(await readdir(root)).toEqual(["treadle-sockets-pipe"]); // as young as one that is being made
+  } finally {
+    await rm(segment, { force: true });
+    await rm(root, { recursive: true });
   }
 });
 
