@@ -1,7 +1,9 @@
+import { readFile } from "node:fs/promises";
 import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { checkEpisode, createCharacterTokenizer, type Reward, type ScoredTurn } from "@treadle/learning";
 import type { Sink } from "@treadle/runtime";
+import ts from "typescript";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
@@ -149,14 +151,44 @@ test("TC1: a reward may judge each turn, told what its tool answered, and the pr
     expect(turnRewards).toEqual(ends.map((end, turn) => ({ end, reward: turn + 1 })));
     expect(reward).toBe((ends.length * (ends.length + 1)) / 2);
     const written = tokenizer.transcribe(tokens.subarray(promptLength));
-    const told = seen.find(({ turns }) => turns.map(({ text, answer = "" }) => text + answer).join("") === written);
-    expect(told).toMatchObject({ metadata, text: told?.turns.at(-1)?.text });
-    expect(told?.turns.map(({ answer }) => answer === undefined)).toEqual(
+    const told = ({ text, answer }: ScoredTurn) => (answer === undefined ? text : `${text}${answer}${call.end}`);
+    const as = seen.find(({ turns }) => turns.map(told).join("") === written);
+    expect(as).toMatchObject({ metadata, text: as?.turns.at(-1)?.text });
+    expect(as?.turns.map(({ answer }) => answer === undefined)).toEqual(
       ends.map((_, turn) => turn === ends.length - 1),
     );
     if (ends.length > 1) numOfTurns++;
   }
   expect(numOfTurns).toBeGreaterThan(0);
+}, 240_000);
+
+test("TC1: the guide's reward of turns takes off for calls that failed, and for no others", async () => {
+  const guide = await readFile(new URL("../../../docs/guides/tools-and-rewards.md", import.meta.url), "utf8");
+  const shown = /```ts\n([^`]*export const careful[^`]*)```/.exec(guide)?.[1] as string;
+  const { outputText } = ts.transpileModule(shown, { compilerOptions: { module: ts.ModuleKind.ESNext } });
+  const { careful } = (await import(`data:text/javascript,${encodeURIComponent(outputText)}`)) as { careful: Reward };
+  class Careful extends AgentRolloutWorker {
+    protected override rewards() {
+      return super.rewards().with({ name: "careful", create: () => careful });
+    }
+  }
+  const worker = new Careful(contextOf({ ...config, groupSize: 512, reward: { name: "careful" } }, "rollout"));
+  await worker.setup();
+  const { source, sink, groups } = streamOf([[{ ...prompt("1+2", "3"), metadata: { failureCost: 0.25 } }]]);
+  await worker.generate(source, sink, group);
+  const earned = new Map([
+    [true, new Set<number>()],
+    [false, new Set<number>()],
+  ]);
+  for (const { tokens, mask, turnRewards = [] } of groups[0]?.episodes ?? []) {
+    for (const { end, reward } of turnRewards.slice(0, -1)) {
+      const rest = mask.indexOf(1, end);
+      const answer = tokenizer.transcribe(tokens.subarray(end, rest < 0 ? undefined : rest));
+      earned.get(answer === `${call.failure}${call.end}`)?.add(reward);
+    }
+  }
+  expect([...(earned.get(true) ?? [])]).toEqual([-0.25]);
+  expect([...(earned.get(false) ?? [])]).toEqual([0]);
 }, 240_000);
 
 describe("an episode that is carried on with its tool", () => {

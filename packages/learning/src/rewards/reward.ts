@@ -9,7 +9,10 @@ export type ScoredCompletion = {
   readonly turns?: readonly ScoredTurn[] | undefined;
 };
 
-/** A turn of the policy's, and its answer, which the last one has not. */
+/**
+ * A turn of the policy's, and what its tool answered, which the last one has not: as the policy reads it, without the `call.end` after it.
+ * Of a call that failed it is `call.failure`.
+ */
 export type ScoredTurn = { readonly text: string; readonly answer?: string | undefined };
 
 /** What a completion has earned in all; or what each of its turns has, whose sum it earns unless `reward` says otherwise. */

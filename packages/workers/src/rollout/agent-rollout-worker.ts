@@ -229,7 +229,8 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const { tokenizer } = this;
     const turns = [...answers, undefined].map((span, turn) => ({
       text: tokenizer.decode(tokens.subarray(answers[turn - 1]?.[1] ?? 0, span?.[0])),
-      ...(span && { answer: tokenizer.transcribe(tokens.subarray(...span)) }),
+      // All but `call.end`, one token.
+      ...(span && { answer: tokenizer.transcribe(tokens.subarray(span[0], span[1] - 1)) }),
     }));
     return scoreTurns(this.reward, prompt, { tokens: answer, text: tokenizer.decode(answer), turns });
   }
