@@ -4,11 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Tokenizer } from "@treadle/learning";
+import { validateConfig } from "@treadle/runtime/runner";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
 import {
   AgentRolloutConfig,
   AgentRolloutWorker,
   createTokenizer,
+  DataConfig,
   openTokenizer,
   RolloutConfig,
   RolloutWorker,
@@ -135,6 +138,10 @@ test.each([
 });
 
 test("a kind that there is not is refused with those that there are", () => {
-  expect(() => TokenizerChoice.parse({ tokenizer: { kind: "own", folder: "a" } })).toThrow();
+  const validated = (tokenizer: object) => () => validateConfig(TokenizerChoice, { tokenizer });
+  expect(validated({ kind: "own", folder: "a" })).toThrow(/tokenizer\.kind: 'own' is not one of 'folder', 'module'$/);
+  expect(validated({ kind: "modul" })).toThrow(/'modul' is not one of 'folder', 'module', did you mean 'module'\?$/);
+  const data = (kind: string) => () => validateConfig(z.object({ data: DataConfig }), { data: { kind } });
+  expect(data("file")).toThrow(/data\.kind: 'file' is not one of 'files', 'module', did you mean 'files'\?$/);
   expect(TokenizerChoice.parse({ tokenizer: { folder: "a" } })).toEqual({ tokenizer: { folder: "a" } });
 });

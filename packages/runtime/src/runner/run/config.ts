@@ -117,9 +117,12 @@ function memberOf(union: z.ZodDiscriminatedUnion, value: unknown): unknown {
   return options.find((option) => option instanceof z.ZodObject && namesOf(option, discriminator).includes(name));
 }
 
+/** With undefined for the one that needs no name. */
 const namesOf = (option: z.ZodObject, key: string): readonly unknown[] => {
   const field: unknown = option.shape[key];
-  return field instanceof z.ZodLiteral ? [...field.values] : [];
+  const named = unwrap(field);
+  const names = named instanceof z.ZodLiteral ? [...named.values] : [];
+  return field instanceof z.ZodOptional ? [...names, undefined] : names;
 };
 
 /** What may stand in the key that tells the members of a union apart, such as `algorithm.name`. */
@@ -127,7 +130,9 @@ function namedOptions(schema: z.ZodType, path: readonly string[]): string[] {
   const key = path.at(-1);
   const union = schemaAt(schema, path.slice(0, -1));
   if (!(union instanceof z.ZodDiscriminatedUnion) || key !== union.def.discriminator) return [];
-  return union.def.options.flatMap((option) => (option instanceof z.ZodObject ? namesOf(option, key).map(String) : []));
+  return union.def.options
+    .flatMap((option) => (option instanceof z.ZodObject ? namesOf(option, key) : []))
+    .flatMap((name) => (name === undefined ? [] : [String(name)]));
 }
 
 /** The schema of the key at `path`, without its defaults; undefined where there is no such key. */
