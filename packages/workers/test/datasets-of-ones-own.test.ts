@@ -102,6 +102,14 @@ test("fields, ids and chats are read as those of files are", async () => {
   await expect(drawn(chat, 1, 1)).rejects.toThrow("it is a chat, and the tokenizer has no chat template");
 });
 
+test("MD2: a field that is undefined is none, as in JSON", async () => {
+  const source = await open(
+    sums("draw: (_, n) => ({ position: 1, rows: Array(n).fill({ ...row(1), at: undefined }) }),"),
+  );
+  const { items } = await drawn(source, 1, 1);
+  expect(Object.keys(items[0]?.metadata ?? {})).toEqual(["level"]);
+});
+
 test("MD2: a training row whose prompt judges is told, once", async () => {
   const source = await open(sums("heldOut: (count) => rows(10, count),"));
   await source.heldOut(3);
@@ -121,10 +129,26 @@ test.each([
   wrong("draw: (_, n) => ({ position: undefined, rows: rows(1, n) }),", "draw of round 7 has the position 'undefined'"),
   wrong(
     "draw: () => ({ position: 1, rows: [row(1), 5] }),",
-    "row 1 of draw of round 7 is 'number', or has what is no JSON",
+    "row 1 of draw of round 7 is 'number': allowed is an object with the fields of a row",
   ),
-  wrong("draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: 1n }] }),", "or has what is no JSON"),
-  wrong("draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: () => 1 }] }),", "or has what is no JSON"),
+  wrong(
+    "draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: [{ of: 1n }] }] }),",
+    "has '1' at 'at.0.of', a bigint, which JSON has not",
+  ),
+  wrong(
+    "draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: () => 1 }] }),",
+    "'at', a function, which JSON has not",
+  ),
+  wrong("draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: NaN }] }),", "has 'NaN' at 'at', a number"),
+  wrong(
+    "draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: new Date(0) }] }),",
+    "at 'at', an instance of Date",
+  ),
+  wrong(
+    "draw: () => { const at = row(1); at.at = [at]; return { position: 1, rows: [row(1), at] } },",
+    "at 'at.0', a cycle",
+  ),
+  wrong("draw: () => ({ position: 1, rows: [row(1), { ...row(1), at: [undefined] }] }),", "has 'undefined' at 'at.0'"),
   wrong("draw: () => ({ position: 1, rows: [row(1), { answer: 1 }] }),", "it has no field 'prompt': allowed is text"),
   wrong(
     "draw: () => ({ position: 1, rows: [row(1), { prompt: 'a', answer: 1 }] }),",

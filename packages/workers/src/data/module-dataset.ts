@@ -9,8 +9,8 @@
 import { ProjectModule, type Prompt, TreadleError } from "@treadle/contracts";
 import type { Tokenizer } from "@treadle/learning";
 import type { Drawn, Position, WorkflowContext } from "@treadle/runtime";
-import { z } from "zod";
 import type { ModuleDataConfig } from "./data-config.ts";
+import { jsonOf } from "./json-of-row.ts";
 import type { PromptSource } from "./prompt-source.ts";
 import { invalid, maxLineBytes, shortened } from "./read-rows.ts";
 import { contentOf, described, keyOf, tokensOf } from "./row-content.ts";
@@ -62,8 +62,6 @@ export type ModuleDatasetOptions = {
   readonly config: ModuleDataConfig;
 } & Omit<DatasetContext, "settings"> &
   Pick<WorkflowContext<never>, "loadModule">;
-
-const Json = z.record(z.string(), z.json());
 
 export async function openModuleDataset(options: ModuleDatasetOptions): Promise<ModuleDataset> {
   const { config, loadModule, seed, tokenizer, maxPromptTokens, projectRoot, warn } = options;
@@ -157,10 +155,15 @@ class ModuleDataset implements PromptSource, AsyncDisposable {
   #promptOf(given: unknown, row: string, occurrence: string): Prompt {
     const { config, maxPromptTokens } = this.#options;
     const where = `${this.#name}: ${row}`;
+    const isObject = typeof given === "object" && given !== null && !Array.isArray(given);
+    if (!isObject) throw invalid(`${where} is '${nameOf(given)}': allowed is an object with the fields of a row`);
     const text = jsonOf(given);
-    if (text === undefined) {
-      const type = given === null ? "null" : typeof given;
-      throw invalid(`${where} is '${type}', or has what is no JSON: allowed is an object with the fields of a row`);
+    if (typeof text !== "string") {
+      const { at, value, what } = text;
+      const shown = typeof value === "object" ? nameOf(value) : shortened(String(value));
+      throw invalid(
+        `${where} ${at === "" ? "is" : `has '${shown}' at '${at}',`} ${what}, which JSON has not: give it text, a finite number, a boolean, null, or lists and objects of these`,
+      );
     }
     if (text.length > maxLineBytes)
       throw invalid(
@@ -217,12 +220,4 @@ class ModuleDataset implements PromptSource, AsyncDisposable {
 }
 
 const promptKey = ({ text, messages }: Prompt): string => keyOf([text, messages]);
-
-/** Undefined for what is no object, and for what JSON has not. */
-function jsonOf(row: unknown): string | undefined {
-  try {
-    return JSON.stringify(Json.parse(row));
-  } catch {
-    return undefined; // what contains itself, too
-  }
-}
+const nameOf = (value: unknown): string => (value === null ? "null" : Array.isArray(value) ? "a list" : typeof value);

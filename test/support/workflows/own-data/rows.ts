@@ -12,7 +12,8 @@ export function createDataset({ settings }: DatasetContext): OwnDataset {
     Array.from({ length: count }, (_, at) => ({ row: from + at, prompt: `${from + at}+1=`, answer: from + at + 1 }));
   return {
     async draw(position, count) {
-      if (holdAfter !== undefined && ++numDraws > holdAfter && !existsSync(`${notes}.free`)) await new Promise(() => {});
+      if (holdAfter !== undefined && ++numDraws > holdAfter && !existsSync(`${notes}.free`))
+        await new Promise(() => {});
       const { row } = (position ?? { row: 0 }) as { row: number };
       if (notes !== undefined) appendFileSync(notes, `${JSON.stringify({ pid: process.pid, row, count })}\n`);
       return { rows: rowsFrom(row, count), position: { row: row + count } };
