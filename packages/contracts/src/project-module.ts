@@ -17,7 +17,12 @@ export type ProjectModuleOptions = {
 };
 
 /** What it is to return: its name in errors, and the function that does so. */
-export type Created = { readonly creator: string; readonly what: string };
+export type Created = {
+  readonly creator: string;
+  readonly what: string;
+  /** that loading and creating may take, by the configuration's `key`; without it, whoever calls bounds it */
+  readonly within?: { readonly key: string; readonly timeoutMs: number };
+};
 
 export class ProjectModule {
   readonly #options: ProjectModuleOptions;
@@ -33,9 +38,26 @@ export class ProjectModule {
 
   /**
    * What its function returns for this context, an object. Throws `worker.load-failed` where it cannot be loaded, `config.invalid` where it
-   * exports no such function or that returns none, and what the function throws (PM1).
+   * exports no such function, or one that returns none or not in time, and what the function throws (PM1).
    */
-  async create({ creator, what }: Created, context: object): Promise<object> {
+  async create(created: Created, context: object): Promise<object> {
+    const { creator, what, within } = created;
+    if (within === undefined) return this.#create(created, context);
+    const { key, timeoutMs } = within;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const remedy = `let it return sooner, or raise ${key}`;
+      const error = this.refuse(`whose '${creator}' has not returned the ${what} within ${timeoutMs} ms; ${remedy}`);
+      timer = setTimeout(() => reject(error), timeoutMs);
+    });
+    try {
+      return await Promise.race([this.#create(created, context), late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #create({ creator, what }: Created, context: object): Promise<object> {
     const { key, module, load } = this.#options;
     const exports = await load(module).catch((cause: Error) => {
       const remedy = `set ${key} to a file in JavaScript or TypeScript that loads, by its path from the project's root`;

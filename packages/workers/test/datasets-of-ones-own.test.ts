@@ -102,6 +102,18 @@ test("fields, ids and chats are read as those of files are", async () => {
   await expect(drawn(chat, 1, 1)).rejects.toThrow("it is a chat, and the tokenizer has no chat template");
 });
 
+test.each([
+  ["its function", "export const createDataset = () => new Promise(() => {});"],
+  ["its module", "await new Promise(() => {}); export const createDataset = () => ({});"],
+])("PM1: one that is never made ends the run, with the key that says how long it may take: %s", async (_, text) => {
+  await expect(open(text, { timeoutMs: 100 })).rejects.toMatchObject({
+    code: "config.invalid",
+    message: expect.stringMatching(
+      /^data\.module is '\d+\.mjs', whose 'createDataset' has not returned the dataset within 100 ms; .* raise data\.timeoutMs$/,
+    ),
+  });
+});
+
 test("MD2: a field that is undefined is none, as in JSON", async () => {
   const source = await open(
     sums("draw: (_, n) => ({ position: 1, rows: Array(n).fill({ ...row(1), at: undefined }) }),"),

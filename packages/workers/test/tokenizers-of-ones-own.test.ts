@@ -112,6 +112,14 @@ test.each([
   await expect(create(await moduleWith(text))).rejects.toThrow(says);
 });
 
+test("PM1: one that is never made ends the run, with the key that says how long it may take", async () => {
+  const { tokenizer } = await moduleWith("export const createTokenizer = () => new Promise(() => {});");
+  const choice = TokenizerChoice.parse({ tokenizer: { ...tokenizer, timeoutMs: 100 } });
+  await expect(create(choice)).rejects.toThrow(
+    /^tokenizer\.module is '.*', whose 'createTokenizer' has not returned the tokenizer within 100 ms; .* raise tokenizer\.timeoutMs$/,
+  );
+});
+
 test("UT1: one that cannot be loaded is told with its key, and what it has to be", async () => {
   const choice = TokenizerChoice.parse({ tokenizer: { kind: "module", module: join(folder, "missing.mjs") } });
   await expect(create(choice)).rejects.toMatchObject({

@@ -417,7 +417,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "maxAnswerTokens": "tokens of the longest answer, with its end",
     "module": "the file that exports `createDataset`, in JavaScript or TypeScript, from the project's root",
     "settings": "what its `createDataset` gets as `settings`; it checks them itself",
-    "timeoutMs": "that one of its answers may take"
+    "timeoutMs": "that `createDataset`, loaded and called, and each call of the dataset's functions may take"
   },
   "EngineConfig": {
     "model": "its sizes, and how it is computed",
@@ -561,6 +561,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "resample": "how many other prompts of the dataset may take the place of one whose samples were all rewarded alike, which group-relative algorithms learn nothing from (dynamic sampling of DAPO); what is alike then is put all the same; default: 0",
     "alphabet": "the characters of the tokenizer, after padding and stop",
     "tokenizer": "instead of `alphabet`: that of a Hugging Face model, or of a module of the project",
+    "tokenizer.timeoutMs": "that `createTokenizer` may take, loaded and called",
     "tokenizer.settings": "what its `createTokenizer` gets as `settings`; it checks them itself",
     "tokenizer.module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
     "tokenizer.padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer",
@@ -593,6 +594,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
   "TokenizerChoice": {
     "alphabet": "the characters of the tokenizer, after padding and stop",
     "tokenizer": "instead of `alphabet`: that of a Hugging Face model, or of a module of the project",
+    "tokenizer.timeoutMs": "that `createTokenizer` may take, loaded and called",
     "tokenizer.settings": "what its `createTokenizer` gets as `settings`; it checks them itself",
     "tokenizer.module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
     "tokenizer.padding": "default: `pad_token` of `tokenizer_config.json`, or the one that ends an answer",
@@ -608,7 +610,8 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
   },
   "ModuleTokenizerConfig": {
     "module": "the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that",
-    "settings": "what its `createTokenizer` gets as `settings`; it checks them itself"
+    "settings": "what its `createTokenizer` gets as `settings`; it checks them itself",
+    "timeoutMs": "that `createTokenizer` may take, loaded and called"
   },
   "ToolConfig": {
     "name": "the kind of its actions, by which statistics and durations are kept",

@@ -73,7 +73,7 @@ export const ModuleDataConfig = z
     module: z.string().min(1),
     /** what its `createDataset` gets as `settings`; it checks them itself */
     settings: z.record(z.string(), z.json()).default({}),
-    /** that one of its answers may take */
+    /** that `createDataset`, loaded and called, and each call of the dataset's functions may take */
     timeoutMs: z.number().positive().default(300_000),
     ...rows,
   })

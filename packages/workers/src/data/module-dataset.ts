@@ -65,10 +65,11 @@ export type ModuleDatasetOptions = {
 
 export async function openModuleDataset(options: ModuleDatasetOptions): Promise<ModuleDataset> {
   const { config, loadModule, seed, tokenizer, maxPromptTokens, projectRoot, warn } = options;
-  const { module, settings } = config;
+  const { module, settings, timeoutMs } = config;
   const own = new ProjectModule({ key: "data.module", module, load: loadModule });
   const context: DatasetContext = { settings, seed, tokenizer, maxPromptTokens, projectRoot, warn };
-  const dataset = await own.create({ creator: "createDataset", what: "dataset" }, context);
+  const within = { key: "data.timeoutMs", timeoutMs };
+  const dataset = await own.create({ creator: "createDataset", what: "dataset", within }, context);
   own.check(dataset, ["draw", "heldOut", "validation"], {
     what: "dataset",
     see: "; see OwnDataset of treadle/workers",

@@ -8,12 +8,17 @@ import { ProjectModule, TreadleError } from "@treadle/contracts";
 import type { ChatOptions, Tokenizer } from "@treadle/learning";
 import { z } from "zod";
 
+/** A timer takes no more. */
+const maxTimeoutMs = 2_147_483_647;
+
 export const ModuleTokenizerConfig = z.strictObject({
   kind: z.literal("module"),
   /** the file that exports `createTokenizer`, in JavaScript or TypeScript, from the project's root; on a node, below that */
   module: z.string().min(1),
   /** what its `createTokenizer` gets as `settings`; it checks them itself */
   settings: z.record(z.string(), z.json()).default({}),
+  /** that `createTokenizer` may take, loaded and called */
+  timeoutMs: z.number().positive().max(maxTimeoutMs).default(300_000),
 });
 export type ModuleTokenizerConfig = z.infer<typeof ModuleTokenizerConfig>;
 
@@ -40,12 +45,13 @@ const Own = z.object({ vocabularySize: z.int().positive(), paddingToken: Token, 
 
 /** Throws `worker.load-failed` where the module cannot be loaded, `config.invalid` where what it exports or returns is no tokenizer (UT1). */
 export async function createModuleTokenizer(
-  { module, settings }: ModuleTokenizerConfig,
+  { module, settings, timeoutMs }: ModuleTokenizerConfig,
   context: Omit<TokenizerContext, "settings">,
   load: (module: string) => Promise<Readonly<Record<string, unknown>>>,
 ): Promise<Tokenizer> {
   const own = new ProjectModule({ key: "tokenizer.module", module, load });
-  const made = await own.create({ creator: "createTokenizer", what: "tokenizer" }, { ...context, settings });
+  const within = { key: "tokenizer.timeoutMs", timeoutMs };
+  const made = await own.create({ creator: "createTokenizer", what: "tokenizer", within }, { ...context, settings });
   const see = "; see Tokenizer of treadle/learning";
   own.check(made, ["encode", "decode", "transcribe"], { what: "tokenizer", see });
   const { vocabularySize, paddingToken, stopToken, chat } = made as Partial<OwnTokenizer>;
