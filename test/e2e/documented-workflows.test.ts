@@ -1,10 +1,11 @@
 /** The workflows that the documentation has a reader type in, run as they stand there. */
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { join, relative } from "node:path";
 import { type MetricsRow, readMetrics } from "@treadle/observe";
 import { runWorkflow, validateWorkflow } from "@treadle/runtime/runner";
 import { describe, expect, test } from "vitest";
-import { documents, MarkdownFile } from "../support/markdown.ts";
+import { parse, stringify } from "yaml";
+import { type CodeBlock, documents, MarkdownFile } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
 
 /** Below the project, so that its packages are found; where git and the tools look at nothing. */
@@ -37,6 +38,29 @@ describe.each(documented.map(({ path }) => path))("the workflow of %s", (path) =
     const { plan } = await validateWorkflow({ workflow: written.folder, overrides, projectRoot });
     expect(plan.mode).toBe(mode);
   });
+});
+
+test("the guide's dataset of one's own is drawn, judged and imitated by the configuration that it is laid over", async () => {
+  const { blocks } = new MarkdownFile("docs/guides/your-own-data.md");
+  const shown = (language: string, text: string): string => {
+    const found = blocks.find((block) => block.language === language && block.text.includes(text));
+    return (found as CodeBlock).text;
+  };
+  await using written = await writtenFrom("docs/guides/your-own-data.md");
+  const module = join(written.folder, "own.ts");
+  await writeFile(module, shown("ts", "export const createDataset"));
+  const workflow = join(projectRoot, "workflows/reasoning-grpo");
+  const base = parse(await readFile(join(workflow, "data.yaml"), "utf8"));
+  const { data } = parse(shown("yaml", "module: data/own.ts"));
+  const configFile = join(written.folder, "config.yaml");
+  // As many rows of each kind as there; so few steps as say nothing of what is learnt.
+  const imitation = { ...base.imitation, updates: 1, maxRounds: 1 };
+  const few = { steps: 2, batch: 250, cluster: { devices: 1 }, maxRanks: 1, groupSize: 2, imitation };
+  const config = { ...base, ...few, data: { ...data, module: relative(projectRoot, module) } };
+  await writeFile(configFile, stringify(config));
+  const runsRoot = join(written.folder, "runs");
+  const { summary } = await runWorkflow({ workflow, configFile, runsRoot, projectRoot, onEvent: () => {} });
+  expect(summary.steps).toBe(2);
 });
 
 test("the tutorial's workflow sums squares", async () => {
