@@ -110,7 +110,8 @@ describe("a reward", () => {
     [{ turns: "ab" }, "has rewards of 'string' turns"],
     [{ turns: [1, Number.NaN] }, "is 'NaN' for turn '1': allowed is a finite number"],
     [{ turns: [1, 2], reward: Number.POSITIVE_INFINITY }, "is 'Infinity': allowed is a finite number"],
-    [{}, "is '[object Object]': allowed is a finite number"],
+    [{}, "is an object of '': allowed is a finite number, or 'turns' with one for each turn"],
+    [{ turn: [1, 2] }, "is an object of 'turn': allowed is a finite number, or 'turns' with one for each turn"],
     [null, "is 'null'"],
   ])("that is none for its turns is refused: %j", async (answer, says) => {
     await expect(scoring(() => answer as unknown as number)).rejects.toMatchObject({

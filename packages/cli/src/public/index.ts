@@ -11,5 +11,6 @@ export {
   Sampling,
   Temperature,
   TreadleError,
+  TurnReward,
 } from "@treadle/contracts";
 export * from "@treadle/runtime";

@@ -65,7 +65,10 @@ export async function scoreTurns(
   const finite = (value: unknown): value is number => typeof value === "number" && Number.isFinite(value);
   if (typeof score !== "object" || score === null || !("turns" in score)) {
     if (finite(score)) return { reward: score };
-    throw refuse(`is '${String(score)}': allowed is a finite number`);
+    if (typeof score !== "object" || score === null)
+      throw refuse(`is '${String(score)}': allowed is a finite number, or 'turns' with one for each turn`);
+    const keys = Object.keys(score).join("', '");
+    throw refuse(`is an object of '${keys}': allowed is a finite number, or 'turns' with one for each turn`);
   }
   const { turns, reward: total } = score as { readonly turns: unknown; readonly reward?: unknown };
   const numTurns = completion.turns?.length ?? 1;
