@@ -12,6 +12,8 @@ import { runnersOfEachTest } from "../support/runner-process.ts";
 const runners = runnersOfEachTest();
 const workflow = fileURLToPath(new URL("../support/workflows/own-data", import.meta.url));
 const [batch, numKills] = [3, 3];
+/** Nothing here is fast or slow: a loaded machine takes a minute to start a run. */
+const patienceMs = 120_000;
 /** A runner draws no more before it is killed: however slow this test is, the run has not ended by then. */
 const holdAfter = 7;
 const numSteps = numKills * holdAfter + 3;
@@ -44,13 +46,21 @@ test.each([
     let numGoneOn = 0;
     for (let kill = 1; kill <= numKills; kill++) {
       const { child, events, exited, threw } = runners.start(runId, settings, workflow);
-      const started = await until(() => {
-        if (threw()) throw new Error(threw()?.message);
-        return events.find((event) => event.type === "run-started");
-      }, "the run to start");
+      const started = await until(
+        () => {
+          if (threw()) throw new Error(threw()?.message);
+          return events.find((event) => event.type === "run-started");
+        },
+        "the run to start",
+        patienceMs,
+      );
       runId = started.runId;
       const begun = (started.resumedFrom ?? 0) + 1 + random.integer(2);
-      await until(() => events.some((event) => event.type === "step-started" && event.step >= begun), `step ${begun}`);
+      await until(
+        () => events.some((event) => event.type === "step-started" && event.step >= begun),
+        `step ${begun}`,
+        patienceMs,
+      );
       await new Promise((resolve) => setTimeout(resolve, random.integer(400)));
       child.kill("SIGKILL");
       await exited;
@@ -73,8 +83,8 @@ test.each([
     expect(steps.map(({ step }) => step)).toEqual(Array.from({ length: numSteps }, (_, at) => at + 1));
     const rows = steps.flatMap(({ items }) => items.map((id) => Number(id.split("@")[0])));
     expect(rows).toEqual(Array.from({ length: numSteps * batch }, (_, row) => row));
-    await until(() => pids.every((pid) => !isAlive(pid)), "the workers of killed runners to end");
+    await until(() => pids.every((pid) => !isAlive(pid)), "the workers of killed runners to end", patienceMs);
     await expectCleanEnd(runId, join(runners.root, runId), pidsOf(events));
   },
-  600_000,
+  900_000,
 );
