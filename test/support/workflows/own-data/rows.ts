@@ -14,9 +14,12 @@ export function createDataset({ settings }: DatasetContext): OwnDataset {
     async draw(position, count) {
       if (holdAfter !== undefined && ++numDraws > holdAfter && !existsSync(`${notes}.free`))
         await new Promise(() => {});
-      const { row } = (position ?? { row: 0 }) as { row: number };
+      const own = (position ?? { row: 0 }) as { row: number };
+      const { row } = own;
       if (notes !== undefined) appendFileSync(notes, `${JSON.stringify({ pid: process.pid, row, count })}\n`);
-      return { rows: rowsFrom(row, count), position: { row: row + count } };
+      // The object that it was given, changed, as code of users may do it.
+      own.row += count;
+      return { rows: rowsFrom(row, count), position: own };
     },
     heldOut: (count) => rowsFrom(10_000, count),
     validation: (count) => rowsFrom(20_000, count),

@@ -47,7 +47,8 @@ export class CarriedItems {
       items: [...this.#waiting.values()],
       numSteps: this.#numSteps,
       numGiven: this.#numGiven,
-      position: this.#position,
+      // CI4: a copy each time, since whoever draws may change what it is given, and the journal has this one.
+      position: structuredClone(this.#position),
     };
   }
 

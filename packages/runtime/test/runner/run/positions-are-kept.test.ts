@@ -53,7 +53,8 @@ test("CI4: whenever the runner dies, steps are given each row of a dataset with 
       fc.nat(2),
       fc.array(fc.nat(3), { minLength: 1, maxLength: 5 }),
       fc.array(fc.nat(13), { maxLength: 5 }),
-      async (totalSteps, maxStaleness, counts, deaths) => {
+      fc.boolean(),
+      async (totalSteps, maxStaleness, counts, deaths, changesIt) => {
         const journal: StepRecord[] = [];
         const left = new Set(deaths.map((step) => step + 1));
         // How many rows a step takes is not told by its number, nor where the next one goes on; 0 leaves the position out.
@@ -61,10 +62,11 @@ test("CI4: whenever the runner dies, steps are given each row of a dataset with 
           const count = counts[step % counts.length] as number;
           const at = (position as { row: number } | undefined)?.row ?? 0;
           if (count === 0) return [];
-          return {
-            items: Array.from({ length: count }, (_, index) => ({ id: `${at + index}` })),
-            position: { row: at + count },
-          };
+          const items = Array.from({ length: count }, (_, index) => ({ id: `${at + index}` }));
+          // What it is given is its own to change.
+          const next = changesIt && position !== undefined ? (position as { row: number }) : { row: at };
+          next.row += count;
+          return { items, position: next };
         };
         for (;;) {
           const life = lifeOf(journal, totalSteps, maxStaleness, (step) => left.delete(step));
