@@ -22,15 +22,19 @@ beforeEach(() => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 let numModules = 0;
-async function open(text: string, config: object = {}) {
+async function open(text: string, config: object = {}, journal = new Map<string, unknown>()) {
   const module = `${numModules++}.mjs`;
   await writeFile(join(folder, module), text);
+  const own = "train" in config ? {} : { kind: "module", module, settings: { first: 10 } };
   return openDataset({
-    config: DataConfig.parse({ kind: "module", module, settings: { first: 10 }, maxAnswerTokens: 4, ...config }),
+    config: DataConfig.parse({ ...own, maxAnswerTokens: 4, ...config }),
     tokenizer,
     maxPromptTokens: 8,
     ...{ seed: 5, projectRoot: folder, warn: (message: string) => warnings.push(message) },
-    once: async (_, act) => act(() => {}),
+    once: async <T>(name: string, act: (progress: () => void) => PromiseLike<T>) => {
+      if (!journal.has(name)) journal.set(name, JSON.parse(JSON.stringify(await act(() => {}))));
+      return journal.get(name) as T;
+    },
     loadModule: (path) => import(pathToFileURL(join(folder, path)).href),
   });
 }
@@ -85,6 +89,40 @@ test("MD1: in however many parts rows are drawn, and whoever draws them, each co
     }),
     { numRuns: 15 },
   );
+});
+
+test("MD3: a resume from another module, with other settings or from files in its place is refused, and the dataset closed", async () => {
+  const closed: string[] = [];
+  Object.assign(globalThis, { otherClosed: () => closed.push("closed") });
+  const text = sums("close: () => globalThis.otherClosed(),");
+  const journal = new Map<string, unknown>();
+  const settings = { first: 10, from: { of: [1, 2], at: null } };
+  // So goes on a run that has no such record, too: from then on it has one.
+  await open(text, { settings }, journal);
+  const [[name, kept] = []] = journal;
+  expect([name, journal.size, kept]).toEqual([
+    "data",
+    1,
+    { kind: "module", module: `${numModules - 1}.mjs`, settings },
+  ]);
+  const same = (more: object) => open(text, { settings, ...more }, journal);
+  const module = `${numModules - 1}.mjs`;
+  await same({ module, settings: { from: { at: null, of: [1, 2] }, first: 10 }, timeoutMs: 5 });
+  expect(closed).toEqual([]);
+  await expect(same({})).rejects.toMatchObject({
+    code: "data.invalid",
+    message: `data.module is '${numModules - 1}.mjs', and the run began with '${module}': its position would be another; restore them, or begin a new run`,
+  });
+  await expect(same({ module, settings: { first: 11 } })).rejects.toThrow(
+    `data.settings is '{"first":11}', and the run began with '{"first":10,"from":{"of":[1,2],"at":null}}'`,
+  );
+  expect(closed).toEqual(["closed", "closed"]);
+  await expect(open(text, {}, new Map([["data", "digest"]]))).rejects.toThrow(
+    "data.kind is 'module', and the run began with 'files'",
+  );
+  await writeFile(join(folder, "rows.jsonl"), '{"prompt":"1=","answer":1}\n');
+  const files = { train: "rows.jsonl", heldOutFraction: 0, validationFraction: 0 };
+  await expect(open(text, files, journal)).rejects.toThrow("data.kind is 'files', and the run began with 'module'");
 });
 
 test("fields, ids and chats are read as those of files are", async () => {

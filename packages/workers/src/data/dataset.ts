@@ -15,6 +15,7 @@ import type { PromptSource } from "./prompt-source.ts";
 import { invalid } from "./read-rows.ts";
 import { type DatasetOptions, type Kept, RowCollection, type SetName } from "./row-collection.ts";
 import { tokensOf } from "./row-content.ts";
+import { checkSameData } from "./same-data.ts";
 
 export interface Dataset extends PromptTask, AsyncDisposable {
   readonly rows: Readonly<Record<SetName, number>>;
@@ -49,12 +50,7 @@ async function openFiles(options: DatasetOptions): Promise<Dataset> {
   for (const file of filesOf(validation)) await rows.read(file, () => "validation");
   for (const file of filesOf(train)) await rows.read(file, (prompt) => rows.setOf(prompt));
   rows.check();
-  const known = await options.once("data", async () => rows.digest);
-  if (known !== rows.digest) {
-    throw invalid(
-      "the files of 'data' are not those that the run began with: its position would be another; restore them, or begin a new run",
-    );
-  }
+  await checkSameData(rows.digest, options.once); // DT2
   const { equal, tooLong, judged } = rows.left;
   if (tooLong + judged > 0) {
     options.warn(

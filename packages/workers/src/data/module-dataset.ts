@@ -5,6 +5,8 @@
  *   the module goes through nothing is left out, and nothing is drawn again but what no committed step was given
  * - MD2 each row is checked as a file's is, before a step has any of its draw; what the module answers late, wrong or not at all ends the
  *   run, and says which draw that was
+ * - MD3 a resumed run draws from the module and with the settings that it began with: to others its position says nothing, so they are
+ *   refused
  */
 import { ProjectModule, type Prompt, TreadleError } from "@treadle/contracts";
 import type { Tokenizer } from "@treadle/learning";
@@ -14,6 +16,7 @@ import { jsonOf } from "./json-of-row.ts";
 import type { PromptSource } from "./prompt-source.ts";
 import { invalid, maxLineBytes, shortened } from "./read-rows.ts";
 import { contentOf, described, keyOf, tokensOf } from "./row-content.ts";
+import { checkSameData } from "./same-data.ts";
 
 /** As a line of a JSONL file has it; `data.fields` says how its fields are called. */
 export type DatasetRow = Readonly<Record<string, unknown>>;
@@ -61,10 +64,10 @@ export type CreateDataset = (context: DatasetContext) => Awaitable<OwnDataset>;
 export type ModuleDatasetOptions = {
   readonly config: ModuleDataConfig;
 } & Omit<DatasetContext, "settings"> &
-  Pick<WorkflowContext<never>, "loadModule">;
+  Pick<WorkflowContext<never>, "loadModule" | "once">;
 
 export async function openModuleDataset(options: ModuleDatasetOptions): Promise<ModuleDataset> {
-  const { config, loadModule, seed, tokenizer, maxPromptTokens, projectRoot, warn } = options;
+  const { config, loadModule, once, seed, tokenizer, maxPromptTokens, projectRoot, warn } = options;
   const { module, settings, timeoutMs } = config;
   const own = new ProjectModule({ key: "data.module", module, load: loadModule });
   const context: DatasetContext = { settings, seed, tokenizer, maxPromptTokens, projectRoot, warn };
@@ -74,7 +77,14 @@ export async function openModuleDataset(options: ModuleDatasetOptions): Promise<
     what: "dataset",
     see: "; see OwnDataset of treadle/workers",
   });
-  return new ModuleDataset(options, dataset as OwnDataset);
+  const source = new ModuleDataset(options, dataset as OwnDataset);
+  try {
+    await checkSameData({ kind: "module", module, settings }, once); // MD3
+  } catch (error) {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  }
+  return source;
 }
 
 class ModuleDataset implements PromptSource, AsyncDisposable {
