@@ -263,3 +263,11 @@ test("what belongs to files is refused beside a module", () => {
   expect(DataConfig.safeParse({ ...config, kind: "files", module: undefined }).error).toBeDefined();
   expect(DataConfig.safeParse({ train: "a.jsonl", maxAnswerTokens: 4 }).success).toBe(true);
 });
+
+test("a time that no timer can wait is refused, instead of being over at once", () => {
+  const config = { kind: "module", module: "a.mjs", maxAnswerTokens: 4 };
+  expect(DataConfig.parse({ ...config, timeoutMs: 2 ** 31 - 1 })).toMatchObject({ timeoutMs: 2 ** 31 - 1 });
+  expect(DataConfig.safeParse({ ...config, timeoutMs: 2 ** 31 }).error?.issues[0]).toMatchObject({
+    ...{ code: "too_big", path: ["timeoutMs"] },
+  });
+});

@@ -74,7 +74,11 @@ export const ModuleDataConfig = z
     /** what its `createDataset` gets as `settings`; it checks them itself */
     settings: z.record(z.string(), z.json()).default({}),
     /** that `createDataset`, loaded and called, and each call of the dataset's functions may take */
-    timeoutMs: z.number().positive().default(300_000),
+    timeoutMs: z
+      .number()
+      .positive()
+      .max(2 ** 31 - 1) // a longer timer would end at once
+      .default(300_000),
     ...rows,
   })
   .refine(chatsOnce, twice);
