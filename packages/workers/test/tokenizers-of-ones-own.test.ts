@@ -145,6 +145,22 @@ test.each([
   expect(() => ask(tokenizer)).toThrow(says);
 });
 
+test("UT1: it is given copies, so what it writes into them is in no episode and no prompt", async () => {
+  const over = `
+    decode(tokens) { tokens[0] = 99; return "a"; },
+    transcribe(tokens) { tokens.fill(99); return "a"; },
+    chat(messages, { tools }) { messages[0].content = "b"; tools.length = 0; return "a"; },`;
+  const tokenizer = await create(await moduleWith(words(over)));
+  const episode = Int32Array.of(2, 3, 4);
+  tokenizer.decode(episode.subarray(1));
+  tokenizer.transcribe(episode.subarray(0, 2));
+  expect(episode).toEqual(Int32Array.of(2, 3, 4));
+  const messages = [{ role: "user", content: "one" }];
+  const tools = [{ name: "sum" }];
+  tokenizer.chat?.(messages, { tools });
+  expect([messages, tools]).toEqual([[{ role: "user", content: "one" }], [{ name: "sum" }]]);
+});
+
 test("a kind that there is not is refused with those that there are", () => {
   const validated = (tokenizer: object) => () => validateConfig(TokenizerChoice, { tokenizer });
   expect(validated({ kind: "own", folder: "a" })).toThrow(/tokenizer\.kind: 'own' is not one of 'folder', 'module'$/);

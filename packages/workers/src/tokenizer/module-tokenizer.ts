@@ -2,7 +2,7 @@
  * Tokenizers of users, which a configuration names: a module of the project that exports `createTokenizer`.
  *
  * UT1 what the module returns is checked before it is used, and whatever it answers before anybody else sees it: no token that the model
- *     does not have, and no text that is none, gets into a prompt, a reward or an episode.
+ *     does not have, and no text that is none, gets into a prompt, a reward or an episode. It is given copies, so it writes into none.
  */
 import { ProjectModule, TreadleError } from "@treadle/contracts";
 import type { ChatOptions, Tokenizer } from "@treadle/learning";
@@ -79,7 +79,9 @@ class CheckedTokenizer implements Tokenizer {
     this.paddingToken = own.paddingToken;
     this.stopToken = own.stopToken;
     this.vocabularySize = own.vocabularySize;
-    if (own.chat) this.chat = (messages, options?: ChatOptions) => this.#text("chat", own.chat?.(messages, options));
+    if (own.chat)
+      this.chat = (messages, options?: ChatOptions) =>
+        this.#text("chat", own.chat?.(structuredClone(messages), structuredClone(options))); // UT1
   }
 
   encode(text: string, options?: { readonly special?: boolean }): Int32Array<ArrayBuffer> {
@@ -93,11 +95,11 @@ class CheckedTokenizer implements Tokenizer {
   }
 
   decode(tokens: ArrayLike<number>): string {
-    return this.#text("decode", this.#own.decode(tokens));
+    return this.#text("decode", this.#own.decode(Int32Array.from(tokens)));
   }
 
   transcribe(tokens: ArrayLike<number>): string {
-    return this.#text("transcribe", this.#own.transcribe(tokens));
+    return this.#text("transcribe", this.#own.transcribe(Int32Array.from(tokens)));
   }
 
   #text(method: string, text: unknown): string {
