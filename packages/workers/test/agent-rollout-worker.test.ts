@@ -191,6 +191,33 @@ test("TC1: the guide's reward of turns takes off for calls that failed, and for 
   expect([...(earned.get(false) ?? [])]).toEqual([0]);
 }, 240_000);
 
+test("TC1: an episode that is cut behind a tool's answer is not finished, though the answer ends with the stop token", async () => {
+  const judged: Episode[] = [];
+  class CutBehindAnswer extends AgentRolloutWorker {
+    protected override rewards() {
+      const score: Reward["score"] = (_, { turns = [] }) => ({ turns: turns.map(() => 1) });
+      return super.rewards().with({ name: "by-turns", create: () => ({ name: "by-turns", score }) });
+    }
+    protected override async play(...[, , { judge }]: Parameters<AgentRolloutWorker["play"]>) {
+      const tokens = Int32Array.of(5, 6, 2, tokenizer.stopToken);
+      const written = { tokens, logprobs: new Float32Array(4), temperature: 1, policyVersion: 0 };
+      judged.push(await judge(prompt("1+2", "3"), { ...written, finishReason: "length" }, [[2, 4]]));
+      // The same tokens, the last of which is the policy's.
+      judged.push(await judge(prompt("1+2", "3"), { ...written, finishReason: "stop" }, [[1, 2]]));
+      return {} as Awaited<ReturnType<AgentRolloutWorker["play"]>>;
+    }
+  }
+  const worker = new CutBehindAnswer(contextOf({ ...config, reward: { name: "by-turns" } }, "rollout"));
+  await worker.setup();
+  const { source, sink } = streamOf([]);
+  await worker.generate(source, sink, group);
+  for (const episode of judged) checkEpisode(episode, model.vocabSize);
+  expect(judged.map(({ reward, turnRewards }) => [reward, turnRewards?.length])).toEqual([
+    [0, undefined],
+    [2, 2],
+  ]);
+});
+
 describe("an episode that is carried on with its tool", () => {
   /** Answers with how many calls its sandbox has had. */
   const program = 'n=$(cat n 2>/dev/null || echo 0); n=$((n + 1)); echo "$n" > n; echo "$n"';

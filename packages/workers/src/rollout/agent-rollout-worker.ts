@@ -224,8 +224,9 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     { tokens }: Completion,
     answers: readonly Span[],
   ): Promise<Awaited<ReturnType<typeof scoreTurns>>> {
-    if (tokens.at(-1) !== this.tokenizer.stopToken) return { reward: 0 };
     const answer = tokens.subarray(answers.at(-1)?.[1] ?? 0);
+    // A stop that ends a tool's answer is not the policy's: what was cut there has no last turn.
+    if (answer.at(-1) !== this.tokenizer.stopToken) return { reward: 0 };
     const { tokenizer } = this;
     const turns = [...answers, undefined].map((span, turn) => ({
       text: tokenizer.decode(tokens.subarray(answers[turn - 1]?.[1] ?? 0, span?.[0])),
