@@ -246,6 +246,16 @@ export class TreadleError extends Error {
 
 export const maxCauseDepth = 8;
 
+/** What people read of anything thrown, also of what has no text. */
+export function thrownText(thrown: unknown): string {
+  if (thrown instanceof Error) return thrown.message;
+  try {
+    return String(thrown);
+  } catch {
+    return `an ${typeof thrown} without a text`;
+  }
+}
+
 /** Turns anything thrown into what may cross a process boundary. Causes deeper than eight are cut. */
 export function toErrorRecord(error: unknown, depth = 0): ErrorRecord {
   const cause = error instanceof Error && error.cause !== undefined && depth < maxCauseDepth;
@@ -267,7 +277,7 @@ export function toErrorRecord(error: unknown, depth = 0): ErrorRecord {
       cause: cause ? toErrorRecord(error.cause, depth + 1) : undefined,
     };
   }
-  return { code: "call.failed", message: String(error) };
+  return { code: "call.failed", message: thrownText(error) };
 }
 
 /** The inverse of `toErrorRecord`; an unknown code from a newer peer becomes `call.failed`. */

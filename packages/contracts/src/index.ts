@@ -92,6 +92,7 @@ export {
   fromErrorRecord,
   rootCause,
   TreadleError,
+  thrownText,
   toErrorRecord,
 } from "./errors.ts";
 export {

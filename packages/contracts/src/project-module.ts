@@ -4,7 +4,7 @@
  * PM1 what a module exports and returns is checked before it is used; an error names the key that names the module, what was found, and
  *    what to do.
  */
-import { TreadleError } from "./errors.ts";
+import { TreadleError, thrownText } from "./errors.ts";
 
 export type ProjectModuleOptions = {
   /** that names it, as `engine.module` */
@@ -59,16 +59,16 @@ export class ProjectModule {
 
   async #create({ creator, what }: Created, context: object): Promise<object> {
     const { key, module, load } = this.#options;
-    const exports = await load(module).catch((cause: Error) => {
+    const exports = await load(module).catch((cause: unknown) => {
       const remedy = `set ${key} to a file in JavaScript or TypeScript that loads, by its path from the project's root`;
-      throw new TreadleError("worker.load-failed", `${this.#named}: ${cause.message}; ${remedy}`, { cause });
+      throw new TreadleError("worker.load-failed", `${this.#named}: ${thrownText(cause)}; ${remedy}`, { cause });
     });
     const create = exports[creator];
     if (typeof create !== "function")
       throw this.refuse(`which exports no function '${creator}'; export one that returns the ${what}`);
     const created = await (async (): Promise<unknown> => create(context))().catch((cause: unknown) => {
       if (cause instanceof Error) throw cause;
-      throw this.refuse(`whose '${creator}' threw '${String(cause)}'; throw an Error that says what it lacks`);
+      throw this.refuse(`whose '${creator}' threw '${thrownText(cause)}'; throw an Error that says what it lacks`);
     });
     if (typeof created === "object" && created !== null) return created;
     throw this.refuse(

@@ -113,10 +113,27 @@ describe("a reward", () => {
     [{}, "is an object of '': allowed is a finite number, or 'turns' with one for each turn"],
     [{ turn: [1, 2] }, "is an object of 'turn': allowed is a finite number, or 'turns' with one for each turn"],
     [null, "is 'null'"],
-  ])("that is none for its turns is refused: %j", async (answer, says) => {
+    [{ turns: [1e308, 1e308] }, "has turns that sum to 'Infinity': allowed is a finite number"],
+    [Object.create(null), "is 'an object without a text': allowed is a finite number"],
+    [{ turns: [1, Object.create(null)] }, "is 'an object without a text' for turn '1'"],
+  ])("that is none for its turns is refused, %#: %j", async (answer, says) => {
     await expect(scoring(() => answer as unknown as number)).rejects.toMatchObject({
       code: "learning.reward-failed",
       message: expect.stringContaining(`reward 'own' of prompt 'p' ${says}`),
+    });
+  });
+
+  test.each([
+    [Object.create(null), "an object without a text"],
+    [Symbol("x"), "Symbol(x)"],
+    [undefined, "undefined"],
+  ])("that throws what is no error is told with its name, %#", async (thrown, says) => {
+    const failing = scoring(() => {
+      throw thrown;
+    });
+    await expect(failing).rejects.toMatchObject({
+      code: "learning.reward-failed",
+      message: `reward 'own' of prompt 'p' failed: ${says}`,
     });
   });
 });

@@ -210,6 +210,7 @@ test.each([
   ),
   wrong("draw: () => { throw new Error('the store is gone'); },", "draw of round 7 failed: the store is gone"),
   wrong("draw: async () => { throw 'gone'; },", "draw of round 7 failed: it threw 'gone'"),
+  wrong("draw: () => { throw Object.create(null); },", "draw of round 7 failed: it threw 'an object without a text'"),
   wrong("draw: () => new Promise(() => {}),", "draw of round 7 has not answered within 100 ms"),
 ])("MD2: what it draws wrong ends the run, and says which draw that was: %s", async (over, says) => {
   const source = await open(sums(over), { timeoutMs: 100 });

@@ -98,6 +98,10 @@ test.each([
   refused("export const createTokenizers = 1;", "which exports no function 'createTokenizer'; export one that returns"),
   refused("export const createTokenizer = async () => null;", "whose 'createTokenizer' returned 'null'"),
   refused("export const createTokenizer = () => { throw 'no'; };", "whose 'createTokenizer' threw 'no'"),
+  refused(
+    "export const createTokenizer = () => { throw Object.create(null); };",
+    "whose 'createTokenizer' threw 'an object without a text'",
+  ),
   refused(words("decode: undefined,"), "whose tokenizer lacks 'decode'; see Tokenizer of treadle/learning"),
   refused(words("vocabularySize: 0,"), "the vocabularySize '0'"),
   refused(words("stopToken: 5,"), "the stopToken '5'; give it integers, the two tokens at least 0 and below"),
@@ -133,6 +137,11 @@ test.each([
   answers("encode: () => [1, 5],", (own) => own.encode("a"), "'encode' of the tokenizer of '"),
   answers("encode: () => [1, 5],", (own) => own.encode("a"), "answered '5' at '1': allowed is integers from 0 to 4"),
   answers("encode: () => [0.5],", (own) => own.encode("a"), "answered '0.5' at '0'"),
+  answers(
+    "encode: () => [Object.create(null)],",
+    (own) => own.encode("a"),
+    "answered 'an object without a text' at '0'",
+  ),
   answers("encode: () => [-1],", (own) => own.encode("a"), "answered '-1' at '0'"),
   answers("encode: async () => [1],", (own) => own.encode("a"), "answered a promise: allowed is a list of integers"),
   answers("encode: () => 'ab',", (own) => own.encode("a"), "answered 'string'"),

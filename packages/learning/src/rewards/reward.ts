@@ -1,4 +1,4 @@
-import { type Prompt, TreadleError } from "@treadle/contracts";
+import { type Prompt, TreadleError, thrownText } from "@treadle/contracts";
 import type { Plugin, PluginRegistry } from "../plugin-registry.ts";
 
 /** What a reward judges: the policy's tokens and their text, without the stop token. */
@@ -58,15 +58,14 @@ export async function scoreTurns(
   const who = `reward '${reward.name}' of prompt '${prompt.id}'`;
   const score: unknown = await (async () => reward.score(prompt, completion, signal))().catch((cause: unknown) => {
     if (signal?.aborted || (cause instanceof TreadleError && cause.disposition === "cancelled")) throw cause;
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new TreadleError("learning.reward-failed", `${who} failed: ${reason}`, { cause });
+    throw new TreadleError("learning.reward-failed", `${who} failed: ${thrownText(cause)}`, { cause });
   });
   const refuse = (what: string): TreadleError => new TreadleError("learning.reward-failed", `${who} ${what}`);
   const finite = (value: unknown): value is number => typeof value === "number" && Number.isFinite(value);
   if (typeof score !== "object" || score === null || !("turns" in score)) {
     if (finite(score)) return { reward: score };
     if (typeof score !== "object" || score === null)
-      throw refuse(`is '${String(score)}': allowed is a finite number, or 'turns' with one for each turn`);
+      throw refuse(`is '${thrownText(score)}': allowed is a finite number, or 'turns' with one for each turn`);
     const keys = Object.keys(score).join("', '");
     throw refuse(`is an object of '${keys}': allowed is a finite number, or 'turns' with one for each turn`);
   }
@@ -77,9 +76,10 @@ export async function scoreTurns(
       `has rewards of '${Array.isArray(turns) ? turns.length : typeof turns}' turns: allowed is one for each of its '${numTurns}' turns`,
     );
   const wrong = turns.findIndex((turn) => !finite(turn));
-  if (wrong >= 0) throw refuse(`is '${String(turns[wrong])}' for turn '${wrong}': allowed is a finite number`);
+  if (wrong >= 0) throw refuse(`is '${thrownText(turns[wrong])}' for turn '${wrong}': allowed is a finite number`);
   const sum = turns.reduce((all: number, turn: number) => all + turn, 0);
-  if (total !== undefined && !finite(total)) throw refuse(`is '${String(total)}': allowed is a finite number`);
+  if (total !== undefined && !finite(total)) throw refuse(`is '${thrownText(total)}': allowed is a finite number`);
+  if (!finite(sum)) throw refuse(`has turns that sum to '${sum}': allowed is a finite number; scale them`);
   return { reward: total ?? sum, turns };
 }
 

@@ -8,7 +8,7 @@
  * - MD3 a resumed run draws from the module and with the settings that it began with: to others its position says nothing, so they are
  *   refused
  */
-import { ProjectModule, type Prompt, TreadleError } from "@treadle/contracts";
+import { ProjectModule, type Prompt, TreadleError, thrownText } from "@treadle/contracts";
 import type { Tokenizer } from "@treadle/learning";
 import type { Drawn, Position, WorkflowContext } from "@treadle/runtime";
 import type { ModuleDataConfig } from "./data-config.ts";
@@ -211,7 +211,7 @@ class ModuleDataset implements PromptSource, AsyncDisposable {
       timer = setTimeout(() => reject(error), timeoutMs);
     });
     const asking = (async (): Promise<unknown> => ask())().catch((cause: unknown) => {
-      const why = cause instanceof Error ? cause.message : `it threw '${String(cause)}'`;
+      const why = cause instanceof Error ? cause.message : `it threw '${thrownText(cause)}'`;
       throw new TreadleError("data.invalid", `${this.#name}: ${what} failed: ${why}`, { cause });
     });
     try {

@@ -4,7 +4,7 @@
  * UT1 what the module returns is checked before it is used, and whatever it answers before anybody else sees it: no token that the model
  *     does not have, and no text that is none, gets into a prompt, a reward or an episode. It is given copies, so it writes into none.
  */
-import { ProjectModule, TreadleError } from "@treadle/contracts";
+import { ProjectModule, TreadleError, thrownText } from "@treadle/contracts";
 import type { ChatOptions, Tokenizer } from "@treadle/learning";
 import { z } from "zod";
 
@@ -91,7 +91,7 @@ class CheckedTokenizer implements Tokenizer {
     const wrong = given.findIndex((token) => !(Number.isInteger(token) && token >= 0 && token < this.vocabularySize));
     if (wrong < 0) return Int32Array.from(given);
     const most = this.vocabularySize - 1;
-    throw this.#refuse("encode", `'${String(given[wrong])}' at '${wrong}'`, `integers from 0 to ${most}`);
+    throw this.#refuse("encode", `'${thrownText(given[wrong])}' at '${wrong}'`, `integers from 0 to ${most}`);
   }
 
   decode(tokens: ArrayLike<number>): string {
