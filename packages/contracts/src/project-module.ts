@@ -5,6 +5,7 @@
  *    what to do.
  */
 import { TreadleError, thrownText } from "./errors.ts";
+import { inTime } from "./time-limit.ts";
 
 export type ProjectModuleOptions = {
   /** that names it, as `engine.module` */
@@ -44,17 +45,9 @@ export class ProjectModule {
     const { creator, what, within } = created;
     if (within === undefined) return this.#create(created, context);
     const { key, timeoutMs } = within;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const remedy = `let it return sooner, or raise ${key}`;
-      const error = this.refuse(`whose '${creator}' has not returned the ${what} within ${timeoutMs} ms; ${remedy}`);
-      timer = setTimeout(() => reject(error), timeoutMs);
-    });
-    try {
-      return await Promise.race([this.#create(created, context), late]);
-    } finally {
-      clearTimeout(timer);
-    }
+    const remedy = `let it return sooner, or raise ${key}`;
+    const late = this.refuse(`whose '${creator}' has not returned the ${what} within ${timeoutMs} ms; ${remedy}`);
+    return inTime(this.#create(created, context), timeoutMs, late);
   }
 
   async #create({ creator, what }: Created, context: object): Promise<object> {

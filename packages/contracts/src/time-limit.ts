@@ -8,3 +8,16 @@ export function timeLimit(milliseconds: number, ...signals: readonly (AbortSigna
   setTimeout(late, milliseconds).unref();
   return AbortSignal.any([limit.signal, ...signals.filter((signal) => signal !== undefined)]);
 }
+
+/** What `work` resolves with, or `late` thrown once so many milliseconds have passed. It does not end the work. */
+export async function inTime<T>(work: Promise<T>, milliseconds: number, late: Error): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const limit = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(late), milliseconds);
+  });
+  try {
+    return await Promise.race([work, limit]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

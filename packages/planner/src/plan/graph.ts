@@ -85,6 +85,12 @@ export function* bitsOf(mask: number): Generator<number> {
   for (let rest = mask; rest !== 0; rest &= rest - 1) yield 31 - Math.clz32(rest & -rest);
 }
 
+export function bitCount(mask: number): number {
+  let count = 0;
+  for (let rest = mask; rest !== 0; rest &= rest - 1) count++;
+  return count;
+}
+
 /**
  * Every non-empty proper part of `set` that contains, of each of its members, all predecessors within `set`. `check`: called
  * with each, since a wide graph has more than anybody waits for.

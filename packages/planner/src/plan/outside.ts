@@ -9,6 +9,7 @@
 import type { Bounds, GridRow } from "./bounds.ts";
 import { limitSlack } from "./bounds.ts";
 import { largestUseful, totalSeconds } from "./candidate.ts";
+import { bitCount } from "./graph.ts";
 import { type Cut, type Operations, type PlanModel, type PlanSet, swapAt } from "./model.ts";
 
 /** What a subgraph may take, in chunks of a size, and on which levels. */
@@ -60,7 +61,7 @@ export class Outside {
     let rows = this.#most[set.index];
     if (rows === undefined) {
       this.#most[set.index] = rows = [];
-      const size = numOnes(set.mask);
+      const size = bitCount(set.mask);
       for (let known = this.#sets.length; known <= size; known++) this.#sets.push([]);
       this.#sets[size]!.push(set);
     }
@@ -185,9 +186,3 @@ export class Outside {
 
 const lowerOf = ({ lower, byLevel }: GridRow, levels: Int32Array, g: number): number =>
   lower[byLevel ? levels[g]! : g]!;
-
-function numOnes(mask: number): number {
-  let count = 0;
-  for (let rest = mask; rest !== 0; rest &= rest - 1) count++;
-  return count;
-}

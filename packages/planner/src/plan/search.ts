@@ -10,6 +10,7 @@
 import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row } from "./bounds.ts";
 import { type Candidate, largestUseful, pop, push, restOf, type Stage, stagesOf, totalSeconds } from "./candidate.ts";
 import { evaluateSchedule } from "./evaluate.ts";
+import { bitCount } from "./graph.ts";
 import { type Cut, leafOf, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
@@ -453,10 +454,4 @@ function firstLevel(low: number, high: number, holds: (level: number) => boolean
 /** F never grows with devices, so what is proven for a level holds for all below it. */
 function raiseLower(row: Row, level: number, value: number): void {
   for (let i = level; i >= 1 && row.lower[i]! < value; i--) row.lower[i] = value;
-}
-
-function bitCount(mask: number): number {
-  let count = 0;
-  for (let rest = mask; rest !== 0; rest &= rest - 1) count++;
-  return count;
 }

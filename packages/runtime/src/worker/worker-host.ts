@@ -198,12 +198,9 @@ class WorkerHost {
     const [idle, takeWork] = [() => this.#worker.idle(), () => this.#worker.takeWork()];
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer, idle, takeWork);
     const messages = this.#messages;
+    const { runId, node, component, rank } = boot;
     const context: WorkerContext<unknown> = {
-      config,
-      runId: boot.runId,
-      node: boot.node,
-      component: boot.component,
-      rank: boot.rank,
+      ...{ config, runId, node, component, rank },
       get worldSize() {
         return messages.worldSize;
       },

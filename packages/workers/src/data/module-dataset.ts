@@ -9,6 +9,7 @@
  *   refused
  */
 import { ProjectModule, type Prompt, TreadleError, thrownText } from "@treadle/contracts";
+import { inTime } from "@treadle/contracts/time-limit";
 import type { Tokenizer } from "@treadle/learning";
 import type { Drawn, Position, WorkflowContext } from "@treadle/runtime";
 import type { ModuleDataConfig } from "./data-config.ts";
@@ -203,22 +204,14 @@ class ModuleDataset implements PromptSource, AsyncDisposable {
   /** MD2 */
   async #asked(what: string, ask: () => unknown): Promise<unknown> {
     const { timeoutMs } = this.#options.config;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const error = this.#invalid(
-        `${what} has not answered within ${timeoutMs} ms: let it answer sooner, or raise data.timeoutMs`,
-      );
-      timer = setTimeout(() => reject(error), timeoutMs);
-    });
+    const late = this.#invalid(
+      `${what} has not answered within ${timeoutMs} ms: let it answer sooner, or raise data.timeoutMs`,
+    );
     const asking = (async (): Promise<unknown> => ask())().catch((cause: unknown) => {
       const why = cause instanceof Error ? cause.message : `it threw '${thrownText(cause)}'`;
       throw new TreadleError("data.invalid", `${this.#name}: ${what} failed: ${why}`, { cause });
     });
-    try {
-      return await Promise.race([asking, late]);
-    } finally {
-      clearTimeout(timer);
-    }
+    return inTime(asking, timeoutMs, late);
   }
 
   get #name(): string {
